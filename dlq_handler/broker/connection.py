@@ -1,0 +1,65 @@
+"""Open AMQP connections and translate what the client raises.
+
+Connections are plain, not robust: a robust one re-declares deleted queues by itself, shows "connected" with no
+consumer, and hangs in calls made while it is away. Here a lost connection is simply over; whoever used it opens
+the next one, from the next URL, at a moment of its own choosing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from aiormq.exceptions import AMQPError
+from yarl import URL
+
+from dlq_handler.errors import Unavailable
+
+
+@asynccontextmanager
+async def broker_errors(doing: str) -> AsyncIterator[None]:
+    """Turn every way in which aio-pika reports a lost or refusing broker into `Unavailable`."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        # On a half-open connection the client cancels the call itself; nobody asked our task to stop.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise Unavailable("broker", f"{doing}: the connection was lost") from error
+    except (AMQPError, OSError, TimeoutError, RuntimeError) as error:
+        # RuntimeError is what aiormq raises for "connection closed" and "channel closed".
+        raise Unavailable("broker", f"{doing}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerAddress:
+    """Where the broker is: one URL, or the nodes of a cluster, tried in turn after each loss."""
+
+    urls: Sequence[str] = field(repr=False)
+    heartbeat_seconds: int = 10
+    connect_timeout_seconds: float = 5.0
+    instance: str = "dlq-handler"
+    _turn: int = 0
+
+    async def connect(self, purpose: str) -> AbstractConnection:
+        """Open one connection; the next call after a failure goes to the next node."""
+        url = URL(self.urls[self._turn % len(self.urls)])
+        try:
+            async with broker_errors(f"connect to {url.host}:{url.port or 5672}"):
+                # Without a timeout the handshake with a half-open peer never ends.
+                async with asyncio.timeout(self.connect_timeout_seconds):
+                    return await aio_pika.connect(
+                        url.update_query(heartbeat=str(self.heartbeat_seconds)),
+                        client_properties={"connection_name": f"{self.instance} {purpose}"},
+                    )
+        except Unavailable:
+            self._turn += 1
+            raise

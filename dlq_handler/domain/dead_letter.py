@@ -1,0 +1,57 @@
+"""A dead letter: one message that died in some queue, with the fields a verdict needs and its proof."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
+UNKNOWN_REASON = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One entry of x-death, as far as it could be read."""
+
+    queue: str | None
+    reason: str
+    time: datetime | None
+    count: int
+    exchange: str | None = None
+    routing_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What was read of one letter. `flaw` set = it could not be read; the other fields hold what could."""
+
+    key: str
+    message_id: str | None
+    correlation_id: str | None
+    message_type: str | None
+    execution_id: int | None
+    worker_id: int | None
+    stamp: datetime | None
+    """`scheduled_attempt_updated_at`: which attempt of the execution this letter dispatched."""
+    death: Death | None
+    first_death_queue: str | None
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    body: bytes
+    """At most the configured number of bytes, for people; never parsed again."""
+    body_size: int
+    action_ref: str | None = None
+    flaw: str | None = None
+    """Why the letter is unreadable, in words; None when it was read."""
+
+    @property
+    def reason(self) -> str:
+        return self.death.reason if self.death else UNKNOWN_REASON
+
+    @property
+    def queue(self) -> str | None:
+        """The queue it died in last."""
+        return self.death.queue if self.death else None
+
+    @property
+    def died_at(self) -> datetime | None:
+        return self.death.time if self.death else None

@@ -1,0 +1,60 @@
+"""An execution as the sidecar sees it, and the only status changes the sidecar may make."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class ExecutionStatus(StrEnum):
+    REQUESTED = "requested"
+    SCHEDULING = "scheduling"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELING = "canceling"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    ABANDONED = "abandoned"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset(
+    {
+        ExecutionStatus.COMPLETED,
+        ExecutionStatus.FAILED,
+        ExecutionStatus.CANCELLED,
+        ExecutionStatus.TIMEOUT,
+        ExecutionStatus.ABANDONED,
+    }
+)
+
+# The whole of what a dead letter may do to an execution. A status that is not a key here is never written over.
+TRANSITIONS: Mapping[ExecutionStatus, frozenset[ExecutionStatus]] = MappingProxyType(
+    {
+        ExecutionStatus.SCHEDULED: frozenset({ExecutionStatus.FAILED}),
+        ExecutionStatus.RUNNING: frozenset({ExecutionStatus.FAILED}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One row of the host's execution table, as it was when its lock was taken."""
+
+    id: int
+    status: ExecutionStatus
+    updated: datetime
+    worker_id: int | None
+    action_id: int | None
+    action_ref: str
+    is_workflow_task: bool = False
+
+    def failed(self) -> "Execution":
+        """The row as a later letter of the same batch must see it: judged again it is terminal."""
+        return replace(self, status=ExecutionStatus.FAILED)

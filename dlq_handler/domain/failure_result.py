@@ -1,0 +1,59 @@
+"""The `result` of an execution that a dead letter failed: Attune's own fields for an expired one, true words for the rest."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import Execution
+from dlq_handler.domain.verdict import Fail
+
+FAILED_BY = "dlq_handler"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    error: str
+    message: str
+
+
+_OTHER = _Wording("Dispatch was dead-lettered", "The dispatch to its worker was dead-lettered")
+
+_WORDINGS = MappingProxyType(
+    {
+        "expired": _Wording(
+            "Worker queue TTL expired", "No worker took the dispatch before it expired in the worker's queue"
+        ),
+        "rejected": _Wording(
+            "Dispatch was rejected", "The dispatch was rejected by the consumer of the worker's queue"
+        ),
+        "maxlen": _Wording(
+            "Worker queue overflowed", "The dispatch was pushed out of the worker's queue by its length limit"
+        ),
+        "delivery_limit": _Wording(
+            "Dispatch was redelivered too often",
+            "The dispatch reached the delivery limit of the worker's queue",
+        ),
+    }
+)
+
+
+def failure_result(
+    letter: DeadLetter, execution: Execution, verdict: Fail, now: datetime
+) -> dict[str, object]:
+    wording = _WORDINGS.get(letter.reason, _OTHER)
+    died_at = letter.died_at
+    result: dict[str, object] = {
+        "error": wording.error,
+        "message": f"{wording.message}; {verdict.why}.",
+        "failed_by": FAILED_BY,
+        "reason": letter.reason,
+        "queue": letter.queue,
+        "worker_id": execution.worker_id if execution.worker_id is not None else letter.worker_id,
+        "died_at": died_at.isoformat() if died_at else None,
+        "attempt": letter.stamp.isoformat() if letter.stamp else None,
+        "original_status": execution.status.value,
+    }
+    if letter.reason == "expired":
+        result["expired_at"] = (died_at or now).isoformat()
+    return result

@@ -1,0 +1,169 @@
+"""Read one dead letter. Total: whatever the sender put in, the answer is a `DeadLetter`, if need be one with a flaw."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from dlq_handler.domain.dead_letter import DeadLetter, Death
+from dlq_handler.domain.read_deaths import first_death_queue, newest_death
+from dlq_handler.domain.text import storable
+
+INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawLetter:
+    """A delivery as plain values, before anything in it is believed."""
+
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    message_id: str | None
+    correlation_id: str | None
+    headers: Mapping[str, object]
+    body: bytes
+    undecodable: str | None = None
+    """Why the AMQP properties could not be decoded; None when they were."""
+    raw_properties: bytes = b""
+    """The undecoded properties, so that two such letters can be told apart."""
+
+
+class _Flaw(Exception):
+    """Ends the reading of a body; its text is what the operator reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Envelope:
+    message_type: str
+    message_id: str | None
+    correlation_id: str | None
+    execution_id: int | None
+    worker_id: int | None
+    action_ref: str | None
+    stamp: datetime | None
+    flaw: str | None
+
+
+_NOTHING = _Envelope(
+    message_type="",
+    message_id=None,
+    correlation_id=None,
+    execution_id=None,
+    worker_id=None,
+    action_ref=None,
+    stamp=None,
+    flaw=None,
+)
+
+
+def read_dead_letter(raw: RawLetter, *, body_limit_bytes: int) -> DeadLetter:
+    envelope, flaw = _NOTHING, raw.undecodable
+    try:
+        envelope = _read_envelope(raw.body)
+    except _Flaw as found:
+        flaw = flaw or str(found)
+    death = newest_death(raw.headers)
+    routing_key = storable(raw.routing_key)
+    message_id = _text(raw.message_id) or envelope.message_id
+    return DeadLetter(
+        key=_key(raw, message_id, death, envelope),
+        message_id=message_id,
+        correlation_id=_text(raw.correlation_id) or envelope.correlation_id,
+        message_type=envelope.message_type or None,
+        execution_id=envelope.execution_id,
+        worker_id=envelope.worker_id,
+        stamp=envelope.stamp,
+        death=death,
+        first_death_queue=first_death_queue(raw.headers),
+        exchange=storable(raw.exchange),
+        routing_key=routing_key,
+        redelivered=raw.redelivered,
+        body=raw.body[:body_limit_bytes],
+        body_size=len(raw.body),
+        action_ref=envelope.action_ref,
+        flaw=flaw or envelope.flaw,
+    )
+
+
+def _read_envelope(body: bytes) -> _Envelope:
+    try:
+        envelope = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise _Flaw("body is not UTF-8") from error
+    except RecursionError as error:
+        raise _Flaw("body is nested absurdly deep") from error
+    except ValueError as error:
+        raise _Flaw(f"body is not JSON: {storable(str(error))[:200]}") from error
+    if not isinstance(envelope, dict):
+        raise _Flaw(f"body is a JSON {type(envelope).__name__}, not an envelope")
+    message_type, payload = envelope.get("message_type"), envelope.get("payload")
+    if not isinstance(message_type, str):
+        raise _Flaw("envelope without message_type")
+    if not isinstance(payload, dict):
+        raise _Flaw("envelope without payload")
+    execution_id = _int64(payload.get("execution_id"))
+    flaw = None
+    if execution_id is None and message_type == "ExecutionRequested":
+        flaw = f"execution_id is {_described(payload)}, not an integer of 64 bits"
+    return _Envelope(
+        message_type=storable(message_type)[:200],
+        message_id=_text(envelope.get("message_id")),
+        correlation_id=_text(envelope.get("correlation_id")),
+        execution_id=execution_id,
+        worker_id=_int64(payload.get("worker_id")),
+        action_ref=_text(payload.get("action_ref")),
+        stamp=_timestamp(payload.get("scheduled_attempt_updated_at")),
+        flaw=flaw,
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    # Python's parser takes NaN and Infinity, which no JSON writer may send and PostgreSQL's jsonb refuses.
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _described(payload: Mapping[str, object]) -> str:
+    if "execution_id" not in payload:
+        return "missing"
+    value = payload["execution_id"]
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def _int64(value: object) -> int | None:
+    # bool is an int to Python: True would be execution 1.
+    return value if isinstance(value, int) and not isinstance(value, bool) and value in INT64 else None
+
+
+def _text(value: object) -> str | None:
+    return storable(value)[:500] if isinstance(value, str) and value else None
+
+
+def _timestamp(value: object) -> datetime | None:
+    """An RFC 3339 time with its offset. Without one it could mean any hour, so it counts as unparsable."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _key(raw: RawLetter, message_id: str | None, death: Death | None, envelope: _Envelope) -> str:
+    """Identity of a letter: a redelivery has the same key, another death of the same message has another."""
+    parts = [
+        message_id or "body:" + hashlib.sha256(raw.body).hexdigest(),
+        "" if raw.undecodable is None else hashlib.sha256(raw.raw_properties + raw.body).hexdigest(),
+        (death.queue if death else None) or "",
+        death.reason if death else "",
+        death.time.isoformat() if death and death.time else "",
+        str(death.count if death else 0),
+        raw.routing_key,
+        envelope.stamp.isoformat() if envelope.stamp else "",
+        # Not every sender makes its message ids unique; two executions must never share a key.
+        str(envelope.execution_id),
+    ]
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,51 @@
+"""A worker: what its queue is called, and whether it is known to be unavailable. Evidence is heartbeat age alone, and only while our own view can be trusted."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A worker row. `heartbeat_age_seconds` is by the database clock; None means it never sent one."""
+
+    id: int
+    heartbeat_age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerQueueNames:
+    """How this host names a worker's queue and its routing key; `{id}` stands for the worker's id."""
+
+    queue_pattern: str = "worker.{id}.executions"
+    routing_key_pattern: str = "execution.dispatch.worker.{id}"
+
+    def queue(self, worker_id: int) -> str:
+        return self.queue_pattern.replace("{id}", str(worker_id))
+
+    def routing_key(self, worker_id: int) -> str:
+        return self.routing_key_pattern.replace("{id}", str(worker_id))
+
+    def owner_of(self, queue: str) -> int | None:
+        """The id in a worker queue's name, None for any other queue."""
+        prefix, _, suffix = self.queue_pattern.partition("{id}")
+        if len(queue) <= len(prefix) + len(suffix) or not (
+            queue.startswith(prefix) and queue.endswith(suffix)
+        ):
+            return None
+        middle = queue[len(prefix) : len(queue) - len(suffix)]
+        return int(middle) if middle.isascii() and middle.isdigit() and len(middle) < 20 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailabilityPolicy:
+    unavailable_after_seconds: float
+
+
+def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:
+    """True only when the heartbeat is too old and we were watching all the while.
+
+    After a database outage every heartbeat looks old, because nobody could write one; a link younger than the
+    limit therefore proves nothing. Status inactive or error is no evidence either: a graceful stop sets it first.
+    """
+    if worker.heartbeat_age_seconds is None or link_age_seconds < policy.unavailable_after_seconds:
+        return False
+    return worker.heartbeat_age_seconds > policy.unavailable_after_seconds

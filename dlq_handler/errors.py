@@ -1,0 +1,43 @@
+"""The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, with their facts as fields."""
+
+
+class Unavailable(Exception):
+    """A server is away, or refuses us for our own trouble. Nothing was decided; the loops back off and try again."""
+
+    def __init__(self, part: str, what: str) -> None:
+        super().__init__(f"{part}: {what}")
+        self.part = part
+        self.what = what
+
+
+class GrantsMissing(Unavailable):
+    """The database refuses a right we need. Never a letter's fault, so no letter is settled over it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("database", f"{what}; `dlq-handler grants` prints what the role needs")
+
+
+class SchemaOutdated(Unavailable):
+    """Our own tables are missing or older than this program."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("database", f"{what}; run `dlq-handler migrate`")
+
+
+class Contended(Exception):
+    """The database asked us to try the same transaction again: deadlock, serialisation, lock timeout."""
+
+
+class RowRejected(Exception):
+    """The database refused what one letter wanted to write (SQLSTATE class 22, 23 or P0): that letter's fault."""
+
+    def __init__(self, sqlstate: str, what: str) -> None:
+        super().__init__(f"{sqlstate}: {what}")
+        self.sqlstate = sqlstate
+        self.what = what
+
+
+class StartTimedOut(Exception):
+    """A server did not answer within `dlq_handler.startup.wait_seconds`."""
+
+    exit_code = 69

@@ -1,0 +1,1 @@
+"""Long-running loops, each glue around one pure decision; each has `run(stop)` and, where it polls, `tick()`."""
