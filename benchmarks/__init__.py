@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ours, the naive handler and the raw limits, in one run (`./run bench`)."""

@@ -1,0 +1,116 @@
+"""Make .venv from requirements.lock (`./run setup`). Standard library only: it runs before anything is installed.
+
+Promises: nothing outside .venv is written but pip's own cache; every package is checked against its hash; the mark that
+says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never names a package index:
+pip's own configuration (PIP_INDEX_URL and the rest) decides where packages come from.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements.lock"
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+MARK = VENV / "set-up"
+
+DEBIAN_WHEELS = Path("/usr/share/python-wheels")
+
+NO_PIP = """\
+./run: pip could not be brought into .venv. Tried, in this order:
+{tried}
+One of these helps: apt-get install python3-venv, or python3-pip (Debian, Ubuntu); a Python of python.org, Homebrew
+or pyenv, named by PYTHON=/path/to/python3 ./run setup (these bring pip along)."""
+
+
+def set_up() -> None:
+    wanted = f"{ROOT}\n{LOCK.read_text()}"
+    # Two commands started at once in a fresh clone: the second waits here and then finds everything done.
+    with LOCK.open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if MARK.exists() and MARK.read_text() == wanted and os.access(PYTHON, os.X_OK):
+            return
+        began = time.monotonic()
+        print(f"./run: making .venv with Python {sys.version.split()[0]}", flush=True)
+        if VENV.is_symlink():
+            VENV.unlink()
+        venv.create(VENV, clear=True, symlinks=True, with_pip=False)
+        with tempfile.TemporaryDirectory(prefix="dlq-handler-pip-") as scratch:
+            pip = find_pip(Path(scratch))
+            run(*pip, "install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", str(LOCK))
+            # setuptools is in the lock: nothing is fetched to build the project itself.
+            run(*pip, "install", "-qq", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
+        MARK.write_text(wanted)
+        print(f"./run: .venv is ready after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def find_pip(scratch: Path) -> list[str]:
+    """A command that runs pip for .venv."""
+    tried: list[str] = []
+    for way, pip in ways_to_pip(scratch):
+        if pip and subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode == 0:
+            return pip
+        tried.append(f"  - {way}")
+    raise SystemExit(NO_PIP.format(tried="\n".join(tried)))
+
+
+def ways_to_pip(scratch: Path) -> Iterator[tuple[str, list[str]]]:
+    if importlib.util.find_spec("ensurepip"):
+        subprocess.run([PYTHON, "-m", "ensurepip", "--default-pip"], capture_output=True, check=False)
+    yield "ensurepip of this Python", [str(PYTHON), "-m", "pip"]
+    # --python came with pip 22.3; an older one fails here and the next way is tried.
+    yield "pip of this Python", [sys.executable, "-m", "pip", "--python", str(PYTHON)]
+    yield f"pip's wheel in {DEBIAN_WHEELS}", pip_of_wheel(DEBIAN_WHEELS)
+    yield "Debian's package python3-pip-whl, unpacked", pip_of_wheel(unpack_pip_package(scratch))
+
+
+def pip_of_wheel(folder: Path) -> list[str]:
+    """A wheel is a zip that Python can run: it installs itself into .venv."""
+    wheel = next(iter(sorted(folder.glob("pip-*.whl"))), None)
+    if wheel is None:
+        return []
+    install = [str(PYTHON), f"{wheel}/pip", "install", "--quiet", "--no-index", str(wheel)]
+    installed = subprocess.run(install, capture_output=True, check=False).returncode == 0
+    return [str(PYTHON), "-m", "pip"] if installed else []
+
+
+def unpack_pip_package(scratch: Path) -> Path:
+    """apt with a state of its own: no root needed, nothing installed, the system's lists untouched."""
+    unpacked = scratch / "unpacked"
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        return unpacked
+    (scratch / "lists" / "partial").mkdir(parents=True)
+    (scratch / "cache" / "archives" / "partial").mkdir(parents=True)
+    options = [
+        f"Dir::State::lists={scratch / 'lists'}",
+        f"Dir::Cache={scratch / 'cache'}",
+        "Debug::NoLocking=1",
+        "APT::Sandbox::User=",
+        "Acquire::Languages=none",
+    ]
+    apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
+    for command in ([*apt, "update"], [*apt, "download", "python3-pip-whl"]):
+        subprocess.run(command, cwd=scratch, capture_output=True, check=False)
+    for package in scratch.glob("python3-pip-whl_*.deb"):
+        subprocess.run(["dpkg", "-x", package, unpacked], capture_output=True, check=False)
+    return unpacked / "usr" / "share" / "python-wheels"
+
+
+def run(*command: str) -> None:
+    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+        raise SystemExit(f"./run: setup failed at: {' '.join(command)}")
+
+
+if __name__ == "__main__":
+    set_up()
