@@ -1,0 +1,68 @@
+"""Run a tick again and again until told to stop. The only place where any exception may be outlived.
+
+A tick that meets `Unavailable` is tried again with a growing, jittered pause, so that a server that is away is neither
+hammered nor forgotten; any other exception is a bug: it is logged with its trace, and the loop goes on, because a
+sidecar that dies of one odd row rescues nobody.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.errors import Unavailable
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses that double from `first_seconds` to `most_seconds`, each cut by up to half so that replicas spread out."""
+
+    first_seconds: float = 0.5
+    most_seconds: float = 15.0
+    failures: int = 0
+
+    def next_seconds(self) -> float:
+        pause = min(self.first_seconds * 2 ** min(self.failures, 20), self.most_seconds)
+        self.failures += 1
+        return pause * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self.failures = 0
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait, but not beyond `stop`. True when it is time to stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def every(
+    seconds: float, tick: Callable[[], Awaitable[None]], stop: asyncio.Event, *, name: str
+) -> None:
+    """Tick at once, then `seconds` after the end of each tick, until `stop` is set."""
+    backoff = Backoff()
+    while not stop.is_set():
+        try:
+            await tick()
+        except Unavailable as error:
+            if backoff.failures == 0:
+                log.warning("loop.interrupted", loop=name, part=error.part, error=error.what)
+            wait = max(seconds, backoff.next_seconds())
+        except Exception:
+            log.exception("loop.crashed", loop=name)
+            wait = max(seconds, backoff.next_seconds())
+        else:
+            if backoff.failures:
+                log.info("loop.resumed", loop=name)
+            backoff.reset()
+            wait = seconds
+        if await pause(stop, wait):
+            return

@@ -1,0 +1,24 @@
+"""What the services tell about themselves. They know nothing of Prometheus; `surface/metrics.py` listens."""
+
+from collections.abc import Sequence
+
+from dlq_handler.domain.verdict import Outcome
+
+
+class Observer:
+    """Hears every fact and does nothing with it."""
+
+    def letter_judged(self, reason: str, outcome: Outcome, latency_seconds: float | None) -> None:
+        """One letter is on record. The latency is from its death to the commit, None when nobody knows its death."""
+
+    def batch_committed(self, letters: int, held_over: int, seconds: float) -> None:
+        """One transaction is through."""
+
+    def letter_repeated(self, count: int) -> None:
+        """Letters came that were on record already."""
+
+    def notices_settled(self, outcome: str, announce_seconds: Sequence[float]) -> None:
+        """The broker answered for that many notices; each value is from commit to answer."""
+
+    def intake_reopened(self) -> None:
+        """The consumer was registered anew."""
