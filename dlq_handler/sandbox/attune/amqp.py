@@ -1,0 +1,113 @@
+"""How the reference services talk to RabbitMQ: Attune's publish properties, Attune's rule of settling.
+
+Plain connections only: a reference must not re-declare a queue behind a test's back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import cast
+
+import aio_pika
+import aiormq
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+
+from dlq_handler.sandbox.attune.messages import Envelope, StockMessage, read_envelope
+
+CONNECT_SECONDS = 10
+RPC_SECONDS = 10
+BULK_SECONDS = 120
+
+
+class PublishFailed(Exception):
+    """The broker did not take a message. The only error after which our stock consumers requeue."""
+
+
+async def open_connection(url: str) -> AbstractConnection:
+    return await aio_pika.connect(url, timeout=CONNECT_SECONDS)
+
+
+class Publisher:
+    """Publishes with exactly the properties a message carries, on a channel of its own."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self._channel: AbstractChannel | None = None
+
+    async def publish(self, message: StockMessage) -> None:
+        """Confirmed, not mandatory: to a key without a queue it is confirmed and lost, as in Attune (D21)."""
+        try:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await self._connection.channel()
+            await _send(await self._channel.get_underlay_channel(), message, timeout=RPC_SECONDS)
+        except (aiormq.exceptions.AMQPError, ConnectionError, RuntimeError, TimeoutError) as error:
+            raise PublishFailed(f"{message.routing_key}: {error}") from error
+
+    async def publish_many(self, messages: Iterable[StockMessage]) -> None:
+        """Pipelined without confirms, for loads; returns once the broker has routed every one."""
+        async with asyncio.timeout(BULK_SECONDS):
+            channel = await self._connection.channel(publisher_confirms=False)
+            async with channel:
+                underlay = await channel.get_underlay_channel()
+                for message in messages:
+                    await _send(underlay, message, timeout=None)
+                # A channel answers in order: this reply means that each publish before it has been handled.
+                await channel.get_exchange("amq.direct", ensure=True)
+
+
+class QueueConsumer:
+    """One consumer, one message at a time, settled by Attune's generic rule.
+
+    Handled: ack. Not an envelope: nack without requeue. Failed: requeued only after broker trouble. So a
+    database error drops the message for good: it dies into an exchange without a binding for it (defects D1,
+    D4, D5).
+    """
+
+    def __init__(
+        self,
+        channel: AbstractChannel,
+        queue: str,
+        tag: str,
+        handle: Callable[[Envelope], Awaitable[None]],
+        *,
+        prefetch: int = 10,
+    ) -> None:
+        self.failures: list[Exception] = []
+        self._channel = channel
+        self._queue_name = queue
+        self._tag = tag
+        self._handle = handle
+        self._prefetch = prefetch
+        self._one_at_a_time = asyncio.Lock()
+        self._queue: AbstractQueue | None = None
+
+    async def start(self) -> None:
+        await self._channel.set_qos(prefetch_count=self._prefetch, timeout=RPC_SECONDS)
+        self._queue = await self._channel.declare_queue(self._queue_name, passive=True, timeout=RPC_SECONDS)
+        await self._queue.consume(self._receive, consumer_tag=self._tag, timeout=RPC_SECONDS)
+
+    async def close(self) -> None:
+        if self._queue is not None and not self._channel.is_closed:
+            await self._queue.cancel(self._tag, timeout=RPC_SECONDS)
+        self._queue = None
+
+    async def _receive(self, message: AbstractIncomingMessage) -> None:
+        async with self._one_at_a_time:
+            try:
+                envelope = read_envelope(message.body)
+                await self._handle(envelope)
+            except Exception as error:
+                self.failures.append(error)
+                await message.nack(requeue=isinstance(error, PublishFailed))
+            else:
+                await message.ack()
+
+
+async def _send(channel: aiormq.abc.AbstractChannel, message: StockMessage, *, timeout: float | None) -> None:
+    await cast("aiormq.Channel", channel).basic_publish(
+        message.body,
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        properties=message.properties(),
+        wait=timeout is not None,
+        timeout=timeout,
+    )

@@ -1,0 +1,194 @@
+"""The executor's hands: create, admit, schedule and dispatch executions exactly as stock Attune does.
+
+Nothing happens by itself here: tests, benchmark and demo call the steps. The executor's consumers, in
+scheduler.py and completion_listener.py, call the same steps when a message tells them to.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from aio_pika.abc import AbstractChannel
+
+from dlq_handler.sandbox.attune import admission, messages, topology
+from dlq_handler.sandbox.attune.database import Session
+from dlq_handler.sandbox.attune.service import AttuneService
+
+# Small enough to give the rows of a load several stamps, large enough to be quick.
+_BATCH = 1000
+
+_CLAIM = """
+UPDATE execution SET status = 'scheduling'
+ WHERE id = ANY($1::bigint[]) AND status = 'requested'
+RETURNING id
+"""
+
+# RETURNING shows what the BEFORE trigger wrote: this `updated` is the attempt's stamp, to the microsecond.
+_SCHEDULE = """
+UPDATE execution SET status = 'scheduled', worker = $2
+ WHERE id = ANY($1::bigint[]) AND status = 'scheduling'
+RETURNING id, action_ref, config, updated
+"""
+
+_CREATE = """
+INSERT INTO execution
+    (action, action_ref, config, parent, enforcement, workflow_def, workflow_task, max_retries)
+SELECT (SELECT id FROM action WHERE ref = $1), $1, $2, $3, $4, $5, $6, $7
+  FROM generate_series(1, $8)
+RETURNING id
+"""
+
+
+class NotSchedulable(Exception):
+    """An execution was not in the status that scheduling starts from; somebody else was first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """One scheduled attempt: the row's `updated`, and the message that carries it to the worker."""
+
+    execution_id: int
+    worker_id: int
+    scheduled_at: datetime
+    message: messages.StockMessage
+
+
+class StockExecutor(AttuneService):
+    async def _begin(self, channel: AbstractChannel) -> None:
+        await topology.declare_common(channel)
+        await topology.declare_executor(channel)
+
+    async def ensure_action(self, ref: str, *, concurrency_limit: int | None = None) -> int:
+        """The id of the action, created with its pack if missing; a limit becomes a policy of its own."""
+        pack_ref, _, name = ref.partition(".")
+        async with self.database.transaction() as session:
+            await session.execute(
+                "INSERT INTO pack (ref, label, version) VALUES ($1, $1, '1.0.0') ON CONFLICT DO NOTHING",
+                pack_ref,
+            )
+            await session.execute(
+                """INSERT INTO action (ref, pack, pack_ref, label, entrypoint)
+                   SELECT $1, pack.id, pack.ref, $2, $2 FROM pack WHERE pack.ref = $3
+                   ON CONFLICT DO NOTHING""",
+                ref,
+                name,
+                pack_ref,
+            )
+            action_id: int = await session.fetchval("SELECT id FROM action WHERE ref = $1", ref)
+            if concurrency_limit is not None:
+                await session.execute(
+                    """INSERT INTO policy (ref, action, action_ref, method, threshold, name)
+                       VALUES ($1, $2, $1, 'enqueue', $3, $1)
+                       ON CONFLICT (ref) DO UPDATE SET threshold = excluded.threshold""",
+                    ref,
+                    action_id,
+                    concurrency_limit,
+                )
+        return action_id
+
+    async def create_execution(
+        self,
+        action_ref: str = "core.echo",
+        *,
+        config: dict[str, Any] | None = None,
+        parent: int | None = None,
+        enforcement: int | None = None,
+        workflow_def: int | None = None,
+        workflow_task: dict[str, Any] | None = None,
+        max_retries: int | None = None,
+    ) -> int:
+        """A row in status `requested`. It is not announced: call request(), or schedule() it at once."""
+        execution_id: int = await self.database.session.fetchval(
+            _CREATE, action_ref, config, parent, enforcement, workflow_def, workflow_task, max_retries, 1
+        )
+        return execution_id
+
+    async def request(self, execution_id: int) -> None:
+        """Ask the scheduler for it, as the API does after creating the row."""
+        await self.publisher.publish(await requested_message(self.database.session, execution_id))
+
+    async def admit(self, execution_id: int) -> bool:
+        """Apply the action's concurrency limit: True if the execution may go on, False if it waits."""
+        async with self.database.transaction() as session:
+            return await admit_by_policy(session, execution_id)
+
+    async def schedule(self, execution_id: int, worker_id: int) -> Dispatch:
+        """requested → scheduling → scheduled on that worker, each a commit of its own, then the dispatch."""
+        session = self.database.session
+        if await claim(session, execution_id):
+            scheduled = await mark_scheduled(session, [execution_id], worker_id)
+            if scheduled:
+                await self.publisher.publish(scheduled[0].message)
+                return scheduled[0]
+        raise NotSchedulable(f"execution {execution_id} is not 'requested'")
+
+    async def schedule_many(
+        self,
+        count: int,
+        worker_id: int,
+        *,
+        action_ref: str = "core.echo",
+        config: dict[str, Any] | None = None,
+    ) -> list[Dispatch]:
+        """Create, schedule and dispatch `count` executions, fast. Rows of one batch share their stamp."""
+        dispatches: list[Dispatch] = []
+        while len(dispatches) < count:
+            size = min(_BATCH, count - len(dispatches))
+            session = self.database.session
+            rows = await session.fetch(_CREATE, action_ref, config, None, None, None, None, None, size)
+            ids = [row["id"] for row in rows]
+            await session.fetch(_CLAIM, ids)
+            batch = await mark_scheduled(session, ids, worker_id)
+            await self.publisher.publish_many(dispatch.message for dispatch in batch)
+            dispatches += batch
+        return dispatches
+
+
+async def claim(session: Session, execution_id: int) -> bool:
+    """requested → scheduling; exactly one of many claimants succeeds."""
+    return bool(await session.fetch(_CLAIM, [execution_id]))
+
+
+async def mark_scheduled(session: Session, ids: Sequence[int], worker_id: int) -> list[Dispatch]:
+    """scheduling → scheduled. The messages are made, not published: the hand-over comes after the commit."""
+    return [
+        Dispatch(
+            execution_id=row["id"],
+            worker_id=worker_id,
+            scheduled_at=row["updated"],
+            message=messages.dispatch(
+                execution_id=row["id"],
+                worker_id=worker_id,
+                action_ref=row["action_ref"],
+                scheduled_at=row["updated"],
+                config=row["config"],
+            ),
+        )
+        for row in await session.fetch(_SCHEDULE, ids, worker_id)
+    ]
+
+
+async def admit_by_policy(session: Session, execution_id: int) -> bool:
+    action_id = await session.fetchval("SELECT action FROM execution WHERE id = $1", execution_id)
+    limit = None if action_id is None else await admission.concurrency_limit(session, action_id)
+    if limit is None:
+        return True
+    return await admission.admit(session, execution_id=execution_id, action_id=action_id, limit=limit)
+
+
+async def requested_message(session: Session, execution_id: int) -> messages.StockMessage:
+    row = await session.fetchrow(
+        "SELECT id, action, action_ref, parent, enforcement, config FROM execution WHERE id = $1",
+        execution_id,
+    )
+    if row is None:
+        raise LookupError(f"no execution {execution_id}")
+    return messages.execution_requested(
+        execution_id=row["id"],
+        action_id=row["action"],
+        action_ref=row["action_ref"],
+        parent_id=row["parent"],
+        enforcement_id=row["enforcement"],
+        config=row["config"],
+    )
