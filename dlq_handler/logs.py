@@ -1,0 +1,117 @@
+"""Configure logging, once, at start: one event per line, JSON for machines, console for people.
+
+Our own events (structlog) and the libraries' (stdlib logging) leave by the same way: UTC time, level, event,
+no password. The libraries are heard from WARNING on; what they tell about connections we tell ourselves.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from dlq_handler.settings.redaction import MASK, is_secret_name, redact_text
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console"]
+
+# A lost connection makes the broker's client log several errors with tracebacks, again on every attempt to
+# come back; broker/connection.py says it once, with what is done about it. A failing callback is heard: that
+# is a bug.
+_LEAST_LEVELS = {
+    "aio_pika": logging.ERROR,
+    "aiormq": logging.ERROR,
+    "aiormq.connection": logging.CRITICAL,
+    "alembic": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "httpx": logging.WARNING,
+    "sqlalchemy": logging.WARNING,
+    "uvicorn": logging.WARNING,
+}
+
+_DEEPEST = 6
+
+
+def configure_logging(*, level: Level, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002
+    """Replaces whatever was configured before. `stream` is stdout unless given."""
+    out = sys.stdout if stream is None else stream
+    as_console = format == "console" or (format == "auto" and out.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,  # a test that configures anew must reach loggers that were used before
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _name_library],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(out, as_console),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.captureWarnings(capture=True)
+    _quieten_libraries()
+
+
+def _console(out: TextIO) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _quieten_libraries() -> None:
+    for name, level in _LEAST_LEVELS.items():
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger("asyncio").addFilter(_is_no_lost_connection)
+    # uvicorn may have given its loggers handlers of their own, which would write past ours.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    """Drops "exception was never retrieved" for futures inside the client that died with their connection."""
+    error = record.exc_info[1] if record.exc_info else None
+    by_client = type(error).__module__.partition(".")[0] in {"aiormq", "aio_pika"}
+    return not (by_client or isinstance(error, ConnectionError))
+
+
+def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A library's sentence becomes the text of one event of ours: event names are a closed list."""
+    record: logging.LogRecord = event["_record"]
+    event["text"] = event["event"]
+    event["event"] = "library.reported"
+    event["library"] = record.name
+    return event
+
+
+def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The last look before a line is written: belt and braces, nobody should have logged a secret."""
+    first = {name: event[name] for name in ("timestamp", "level", "event") if name in event}
+    return {name: _redacted(name, value, 0) for name, value in (first | event).items()}
+
+
+def _redacted(name: str, value: Any, depth: int) -> Any:
+    if is_secret_name(name) and value is not None:
+        return MASK
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {key: _redacted(str(key), item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) and depth < _DEEPEST:
+        return [_redacted(name, item, depth + 1) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return redact_text(str(value))  # exceptions, paths, anything the renderer would turn into text itself

@@ -1,0 +1,114 @@
+"""Settings that are fine one by one and wrong together.
+
+What cannot work is a problem; what surprises is a warning.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlq_handler.settings.model import Settings
+from dlq_handler.settings.urls import vhost_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """`keys` are the ones involved, the one to change first."""
+
+    keys: tuple[str, ...]
+    found: str
+    wanted: str
+    remedy: str
+
+
+def contradictions(settings: Settings) -> Iterator[Contradiction]:
+    own = settings.dlq_handler
+    if settings.prefetch < 2 * own.batch.size:
+        yield Contradiction(
+            keys=("dlq_handler.prefetch", "dlq_handler.batch.size"),
+            found=f"is {settings.prefetch} with batch.size {own.batch.size}",
+            wanted=f"at least {2 * own.batch.size}, so that one batch fills while another is written",
+            remedy="raise it, remove it, or lower dlq_handler.batch.size",
+        )
+    if own.outbox.lease_seconds <= own.broker.publish_timeout_seconds:
+        yield Contradiction(
+            keys=("dlq_handler.outbox.lease_seconds", "dlq_handler.broker.publish_timeout_seconds"),
+            found=f"is {own.outbox.lease_seconds:g} s with broker.publish_timeout_seconds "
+            f"{own.broker.publish_timeout_seconds:g}",
+            wanted="more than the publish timeout, or a replica repeats a notice that is still on its way",
+            remedy="raise it or lower the publish timeout",
+        )
+    if own.database.lock_timeout_ms >= own.database.statement_timeout_ms:
+        yield Contradiction(
+            keys=("dlq_handler.database.lock_timeout_ms", "dlq_handler.database.statement_timeout_ms"),
+            found=f"is {own.database.lock_timeout_ms} with statement_timeout_ms "
+            f"{own.database.statement_timeout_ms}",
+            wanted="less than the statement timeout, or a row held by another looks like a sick database",
+            remedy="lower it or raise the statement timeout",
+        )
+    if own.intake.max_bytes < own.intake.body_limit_bytes:
+        yield Contradiction(
+            keys=("dlq_handler.intake.max_bytes", "dlq_handler.intake.body_limit_bytes"),
+            found=f"is {own.intake.max_bytes} with body_limit_bytes {own.intake.body_limit_bytes}",
+            wanted="room for at least one letter",
+            remedy="raise it or lower the body limit",
+        )
+    if own.schema_name in {settings.database.schema_name, "public"}:
+        yield Contradiction(
+            keys=("dlq_handler.schema", "database.schema"),
+            found=f"is {own.schema_name!r}, which is not ours alone",
+            wanted="a schema of our own: Attune's and public are left as they are",
+            remedy="choose another name",
+        )
+    if re.fullmatch(re.escape(own.worker.queue_pattern).replace(r"\{id\}", ".+"), own.intake.queue):
+        yield Contradiction(
+            keys=("dlq_handler.intake.queue", "dlq_handler.worker.queue_pattern"),
+            found=f"is {own.intake.queue!r}, which is a worker's queue by worker.queue_pattern",
+            wanted="a dead-letter queue: we would take work away from a worker",
+            remedy="name the dead-letter queue",
+        )
+    if settings.worker_unavailable_after_seconds <= settings.worker.heartbeat_interval:
+        yield Contradiction(
+            keys=("dlq_handler.worker.unavailable_after_seconds", "worker.heartbeat_interval"),
+            found=f"is {settings.worker_unavailable_after_seconds:g} with worker.heartbeat_interval "
+            f"{settings.worker.heartbeat_interval}",
+            wanted="more than one heartbeat, or a healthy worker counts as unavailable between two",
+            remedy="raise it to three heartbeats, or remove it",
+        )
+    if len({vhost_of(url) for url in settings.broker_urls}) > 1:
+        yield Contradiction(
+            keys=("dlq_handler.broker.urls",),
+            found="names different vhosts",
+            wanted="one vhost, or after a change of broker we would serve another system",
+            remedy="give all of them the same path",
+        )
+
+
+def warnings(settings: Settings) -> Iterator[str]:
+    own, executor = settings.dlq_handler, settings.executor
+    dead_letter = settings.message_queue.rabbitmq.dead_letter
+    if not dead_letter.enabled:
+        yield (
+            "message_queue.rabbitmq.dead_letter.enabled is false: no dead letter is taken in, and executions "
+            "whose message expires stay scheduled until a timeout monitor finds them"
+        )
+    horizon = settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000 + own.grace.horizon_seconds
+    if executor.enable_timeout_monitor and executor.scheduled_timeout < horizon:
+        latest = executor.scheduled_timeout + executor.timeout_check_interval
+        yield (
+            f"executor.scheduled_timeout is {executor.scheduled_timeout} s, below the worker queue's TTL "
+            f"plus grace ({horizon:g} s): within {latest} s Attune's own monitor may fail an execution whose "
+            f"message a worker can still take and run"
+        )
+    if dead_letter.ttl_ms > own.retention.unresolved_days * 86_400_000:
+        yield (
+            f"message_queue.rabbitmq.dead_letter.ttl_ms keeps resolved records longer than "
+            f"dlq_handler.retention.unresolved_days ({own.retention.unresolved_days}) keeps unresolved ones"
+        )
+    if own.worker.unavailable_after_seconds is not None:
+        beats = own.worker.unavailable_after_seconds / settings.worker.heartbeat_interval
+        if beats < 3:
+            yield (
+                f"dlq_handler.worker.unavailable_after_seconds allows only {beats:.1f} heartbeats: a worker "
+                f"that is slow to report once may lose executions that it is running"
+            )

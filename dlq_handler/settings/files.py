@@ -1,0 +1,135 @@
+"""Find and read the YAML files. Knows on which line each key stands, so that a problem can point at it.
+
+Opens nothing but the file it was told of, or those that Attune itself would open. A file that cannot be used
+is a problem, never an exception. Sections that we do not share are dropped unread: they are Attune's, of
+whatever shape.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+from pydantic_settings import YamlConfigSettingsSource
+
+from dlq_handler.settings.keys import OWN_SECTION, Path, known_keys, known_sections
+from dlq_handler.settings.model import Settings
+from dlq_handler.settings.problems import Problem
+
+SECTION = "a section with keys of its own"
+
+
+def files_to_read(named: FilePath | None, environ: Mapping[str, str]) -> tuple[FilePath, ...]:
+    """In the order of merging, later over earlier.
+
+    A file that was named stands alone, and is listed even if missing.
+    """
+    if named is None and environ.get("ATTUNE_CONFIG"):
+        named = FilePath(environ["ATTUNE_CONFIG"])
+    if named is not None:
+        return (named,)
+    environment = environ.get("ATTUNE__ENVIRONMENT") or "development"
+    usual = (FilePath("config.yaml"), FilePath(f"config.{environment}.yaml"))
+    return tuple(file for file in usual if file.exists())
+
+
+class YamlFile(YamlConfigSettingsSource):
+    """One file.
+
+    `places` says where each key in it stands, `strangers` which keys of shared sections we do not know.
+    """
+
+    def __init__(self, file: FilePath) -> None:
+        self.file = file
+        self.places: dict[Path, str] = {}
+        self.strangers: dict[Path, str] = {}
+        self.problems: list[Problem] = []
+        self.is_unreadable = False
+        if not file.is_file():
+            is_there = "is not a file" if file.exists() else "does not exist"
+            self._refuse_file(
+                str(file), is_there, "a YAML file", "name a file with --config or ATTUNE_CONFIG"
+            )
+        super().__init__(Settings, yaml_file=file)
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        try:
+            text = file_path.read_text(encoding="utf-8")
+            root = yaml.compose(text, yaml.SafeLoader)
+            values = yaml.safe_load(text)
+        except OSError as error:
+            self._refuse_file(
+                str(self.file), f"cannot be read ({error.strerror})", "a readable file", "check its rights"
+            )
+        except UnicodeDecodeError:
+            self._refuse_file(str(self.file), "is not UTF-8", "text in UTF-8", "save it as UTF-8")
+        except yaml.MarkedYAMLError as error:
+            self._refuse_file(
+                self._marked(error), f"is not YAML: {_without_quotes(error)}", "YAML", "correct the syntax"
+            )
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            # Control characters, a date such as 2024-99-99, or brackets nested beyond reason.
+            self._refuse_file(
+                str(self.file), f"is not YAML ({type(error).__name__})", "YAML", "correct the syntax"
+            )
+        else:
+            if root is None or isinstance(root, yaml.MappingNode):
+                return self._known_part(root, values or {}, ())
+            self._refuse_file(
+                str(self.file), "holds a single value or a list", "sections such as database:", "correct it"
+            )
+        return {}
+
+    def _known_part(self, node: yaml.Node | None, values: Any, section: Path) -> dict[str, Any]:
+        """`values` without what is Attune's alone and without empty sections, which say nothing."""
+        self._note_places(node, section)
+        known: dict[str, Any] = {}
+        for name, value in values.items():
+            path = (*section, name)
+            if path not in known_sections():
+                if path[0] != OWN_SECTION and path not in known_keys():
+                    self.strangers[path] = self.places.get(path, str(self.file))
+                elif section:
+                    known[name] = value
+            elif isinstance(value, dict):
+                known[name] = self._known_part(_child(node, name), value, path)
+            elif value is not None:
+                where = self.places.get(path, str(self.file))
+                self._refuse(where, "is a single value or a list", SECTION, "indent its keys below it", path)
+        return known
+
+    def _note_places(self, node: yaml.Node | None, section: Path) -> None:
+        if not isinstance(node, yaml.MappingNode):
+            return
+        for key, _ in node.value:
+            path = (*section, str(key.value))
+            place = f"{self.file}:{key.start_mark.line + 1}"
+            if path in self.places and path[0] == OWN_SECTION:
+                found = f"is given twice, first at {self.places[path]}"
+                self._refuse(place, found, "each key once", "remove one of them", path)
+            self.places[path] = place
+
+    def _marked(self, error: yaml.MarkedYAMLError) -> str:
+        mark = error.problem_mark or error.context_mark
+        return f"{self.file}:{mark.line + 1}:{mark.column + 1}" if mark else str(self.file)
+
+    def _refuse_file(self, where: str, found: str, wanted: str, remedy: str) -> None:
+        self.is_unreadable = True
+        self._refuse(where, found, wanted, remedy)
+
+    def _refuse(self, where: str, found: str, wanted: str, remedy: str, path: Path = ()) -> None:
+        self.problems.append(
+            Problem(where=where, key=".".join(path), found=found, wanted=wanted, remedy=remedy)
+        )
+
+
+def _child(node: yaml.Node | None, name: str) -> yaml.Node | None:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    # The last one, as the loader has it; none where the key came through a merge (`<<`).
+    return next((value for key, value in reversed(pairs) if key.value == name), None)
+
+
+def _without_quotes(error: yaml.MarkedYAMLError) -> str:
+    # An unquoted password that begins with `*` or `!` is quoted in the error as an alias or a tag.
+    return re.sub(r"'[^'<][^']+'", "'...'", error.problem or error.context or "syntax error")

@@ -1,0 +1,72 @@
+"""The settings as one frozen object, and the values that follow from them where a key was left empty.
+
+`Settings()` reads nothing from anywhere: `load` decides on files and variables.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from dlq_handler.settings.own import DlqHandler
+from dlq_handler.settings.shared import Database, Executor, MessageQueue, Worker
+from dlq_handler.settings.urls import SecretUrl, management_url_beside
+
+
+class Settings(BaseSettings):
+    """Attune's sections that we share, and our own."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", hide_input_in_errors=True, validate_default=True
+    )
+
+    sources: ClassVar[tuple[PydanticBaseSettingsSource, ...]] = ()
+
+    database: Database = Field(default_factory=Database)
+    message_queue: MessageQueue = Field(default_factory=MessageQueue)
+    executor: Executor = Field(default_factory=Executor)
+    worker: Worker = Field(default_factory=Worker)
+    dlq_handler: DlqHandler = Field(default_factory=DlqHandler)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # pydantic-settings' own choice would pick up variables named DATABASE or WORKER.
+        return cls.sources or (init_settings,)
+
+    @property
+    def prefetch(self) -> int:
+        own = self.dlq_handler
+        return 2 * own.batch.size if own.prefetch is None else own.prefetch
+
+    @property
+    def broker_urls(self) -> tuple[SecretUrl, ...]:
+        return self.dlq_handler.broker.urls or (self.message_queue.url,)
+
+    @property
+    def management_url(self) -> SecretUrl:
+        return self.dlq_handler.broker.management_url or management_url_beside(self.broker_urls[0])
+
+    @property
+    def worker_unavailable_after_seconds(self) -> float:
+        given = self.dlq_handler.worker.unavailable_after_seconds
+        return max(90.0, 3.0 * self.worker.heartbeat_interval) if given is None else given
+
+
+def derived_values(settings: Settings) -> dict[str, object]:
+    """What stands in for a key that was left empty, by key.
+
+    `instance_name` is not here: only the process knows it.
+    """
+    return {
+        "dlq_handler.prefetch": settings.prefetch,
+        "dlq_handler.broker.urls": settings.broker_urls,
+        "dlq_handler.broker.management_url": settings.management_url,
+        "dlq_handler.worker.unavailable_after_seconds": settings.worker_unavailable_after_seconds,
+    }

@@ -1,0 +1,116 @@
+"""The keys of Attune's own configuration that we read too. They keep Attune's names, defaults and meaning."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dlq_handler.settings.urls import AmqpUrl, PostgresUrl, SecretUrl
+from dlq_handler.settings.value_types import AmqpName, SchemaName, SharedSection
+
+# Attune hands the TTL to RabbitMQ as a signed 32-bit number: one more and its queues are declared with a
+# negative TTL.
+LARGEST_TTL_MS = 2**31 - 1
+TEN_YEARS_MS = 10 * 366 * 86_400_000
+
+
+class Database(SharedSection):
+    """Where Attune's tables are."""
+
+    url: PostgresUrl = Field(
+        default=SecretUrl("postgresql://postgres:postgres@localhost:5432/attune"),
+        description=(
+            "Attune's database, in which our own schema lives too; libpq parameters such as "
+            "`?sslmode=require` are honoured."
+        ),
+    )
+    schema_name: SchemaName = Field(
+        alias="schema",
+        default="attune",
+        description=(
+            "Schema of Attune's tables; it leads the search_path of every transaction, because Attune's "
+            "triggers fail without it."
+        ),
+    )
+
+
+class DeadLetter(SharedSection):
+    """What becomes of messages that died."""
+
+    enabled: bool = Field(
+        default=True,
+        description=(
+            "Whether dead letters are taken in; when false there is no intake, and expired messages are lost "
+            "as they are without us."
+        ),
+    )
+    exchange: AmqpName = Field(
+        default="attune.dlx",
+        description="Dead-letter exchange of Attune's queues, to which the intake queue is bound.",
+    )
+    ttl_ms: Annotated[int, Field(ge=1, le=TEN_YEARS_MS)] = Field(
+        default=86_400_000,
+        description=(
+            "How long, in milliseconds, the record of a resolved dead letter is kept before it is swept."
+        ),
+    )
+
+
+class RabbitMQ(SharedSection):
+    """What Attune's configuration says about its queues."""
+
+    worker_queue_ttl_ms: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
+        default=300_000,
+        description=(
+            "How long, in milliseconds, a message waits in a worker's queue before it dies; where a queue "
+            "was declared with more, the longer time counts."
+        ),
+    )
+    dead_letter: DeadLetter = Field(default_factory=DeadLetter)
+
+
+class MessageQueue(SharedSection):
+    """Where Attune's RabbitMQ is."""
+
+    url: AmqpUrl = Field(
+        default=SecretUrl("amqp://guest:guest@localhost:5672/%2f"),
+        description=(
+            "Attune's broker and vhost; `dlq_handler.broker.urls` replaces it where there are several."
+        ),
+    )
+    rabbitmq: RabbitMQ = Field(default_factory=RabbitMQ)
+
+
+class Executor(SharedSection):
+    """How Attune's own timeout monitor is set: the sidecar must not be slower or faster than it believes."""
+
+    scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
+        default=300,
+        description=(
+            "After how many seconds Attune's monitor fails an execution that is still scheduled; below the "
+            "queue's TTL it fails executions whose message can still be taken, which we warn about."
+        ),
+    )
+    timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
+        default=60,
+        description=(
+            "Every how many seconds Attune's monitor looks; it is the precision of `scheduled_timeout`."
+        ),
+    )
+    enable_timeout_monitor: bool = Field(
+        default=True,
+        description=(
+            "Whether Attune's own monitor runs; when false, an execution whose message left no dead letter "
+            "stays scheduled."
+        ),
+    )
+
+
+class Worker(SharedSection):
+    """How Attune's workers report."""
+
+    heartbeat_interval: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        default=30,
+        description=(
+            "Every how many seconds a worker reports; three missed reports make it unavailable by default."
+        ),
+    )

@@ -1,0 +1,63 @@
+"""Guess which key was meant by a name that we do not know. Guesses are for people; nothing acts on them."""
+
+from collections.abc import Callable
+from difflib import SequenceMatcher
+
+from dlq_handler.settings.keys import OWN_SECTION, Path, known_keys, known_sections
+from dlq_handler.settings.problems import Problem
+
+ALIKE = 0.75
+
+
+def meant_own(path: Path) -> Path | None:
+    """The key of `dlq_handler:` that comes closest to `path`, also when it stands in a wrong section."""
+    candidates = [known for known in _known() if known[0] == OWN_SECTION and len(known) > 1]
+    best = max(candidates, key=lambda known: _likeness_of_own(path, known))
+    return best if _likeness_of_own(path, best) >= ALIKE else None
+
+
+def unknown_own_key(where: str, path: Path, spell: Callable[[Path], str]) -> Problem:
+    """`spell` writes a key as it is written at that place: with dots in a file, in capitals in a variable."""
+    if path in known_sections():
+        found, remedy = "is a section and has no value of its own", "give its keys one by one"
+    elif (meant := meant_own(path)) is not None:
+        found, remedy = "is no key that dlq-handler knows", f"did you mean {spell(meant)}?"
+    else:
+        found, remedy = (
+            "is no key that dlq-handler knows",
+            "remove it, or see docs/reference/configuration.md",
+        )
+    return Problem(where=where, key=".".join(path), found=found, wanted="a known key", remedy=remedy)
+
+
+def meant_elsewhere(path: Path) -> Path | None:
+    """The key that a name outside our section was perhaps meant to be.
+
+    Strict, because Attune has many keys of its own: every part must be alike.
+    """
+    if path in _known():
+        return None
+    if path[0] != OWN_SECTION and _alike(path[0], OWN_SECTION):
+        corrected = (OWN_SECTION, *path[1:])
+        return corrected if corrected in _known() else meant_own(corrected) or (OWN_SECTION,)
+    return next((key for key in known_keys() if len(key) == len(path) and all(map(_alike, path, key))), None)
+
+
+def _known() -> list[Path]:
+    return [*known_keys(), *known_sections()]
+
+
+def _likeness_of_own(path: Path, known: Path) -> float:
+    # `batch_size` for `batch.size` and `port` for `http.port` are the usual slips, besides letters swapped.
+    whole = _likeness(".".join(path[1:]).replace("_", "."), ".".join(known[1:]).replace("_", "."))
+    same_place = _likeness(path[-1], known[-1]) if path[:-1] == known[:-1] else 0.0
+    same_name = 0.8 if path[-1] == known[-1] else 0.0
+    return max(whole, same_place, same_name)
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or _likeness(one, other) >= ALIKE

@@ -1,0 +1,113 @@
+"""The value types of settings: whole numbers, seconds, names, patterns.
+
+Each says what it wants in words of an operator.
+"""
+
+import json
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+POSTGRES_NAME_BYTES = 63
+AMQP_NAME_BYTES = 255
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # YAML's `yes`, `on` and `true` are booleans and Python's booleans are numbers: `port: yes` would
+        # become port 1.
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise PydanticCustomError("not_a_bool", "a number or text, not true or false")
+        return value
+
+
+class OwnSection(_Section):
+    """A part of `dlq_handler:`.
+
+    A key it does not know is an error: a misspelt setting must not be ignored in silence.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SharedSection(_Section):
+    """A section that belongs to Attune and that we read a few keys of.
+
+    The rest of it is none of our business.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def in_words(wanted: str, **more: Any) -> WithJsonSchema:
+    """What the configuration reference says is allowed, where the type alone does not tell."""
+    return WithJsonSchema({"type": "string", "wanted": wanted, **more})
+
+
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _schema_name(name: str) -> str:
+    # Plain names only: then a name means the same with and without quotes, in our SQL, in psql and in a
+    # search_path.
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or len(name) > POSTGRES_NAME_BYTES:
+        raise ValueError(
+            "a plain PostgreSQL name: lower-case letters, digits and _, at most 63, no digit first"
+        )
+    if name.startswith("pg_") or name == "information_schema":
+        raise ValueError("a schema that is not PostgreSQL's own (pg_*, information_schema)")
+    return name
+
+
+def _amqp_name(name: str) -> str:
+    if not name or len(name.encode()) > AMQP_NAME_BYTES or not name.isprintable():
+        raise ValueError("a name of 1 to 255 bytes without control characters")
+    return name
+
+
+def _queue_name(name: str) -> str:
+    if name.startswith("amq."):
+        raise ValueError("a name that does not start with amq. (RabbitMQ keeps those for itself)")
+    return _amqp_name(name)
+
+
+def _id_pattern(pattern: str) -> str:
+    if pattern.count("{id}") != 1 or "{" in pattern.replace("{id}", "") or "}" in pattern.replace("{id}", ""):
+        raise ValueError("a name with {id} in it exactly once, where the worker's id goes")
+    return _queue_name(pattern)
+
+
+def _listed(value: Any) -> Any:
+    """A list out of one string: a JSON array, or items between commas, blanks or line breaks."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError(
+                'a JSON array such as ["amqp://a", "amqp://b"], or items between commas'
+            ) from None
+    return [item for item in re.split(r"[,\s]+", value) if item]
+
+
+SchemaName = Annotated[str, AfterValidator(_schema_name), in_words("a plain PostgreSQL name")]
+AmqpName = Annotated[str, AfterValidator(_amqp_name), in_words("a name of 1 to 255 bytes")]
+QueueName = Annotated[str, AfterValidator(_queue_name), in_words("a queue name of 1 to 255 bytes")]
+IdPattern = Annotated[str, AfterValidator(_id_pattern), in_words("a name with {id} in it once")]
+Listed = BeforeValidator(_listed)
