@@ -48,7 +48,7 @@ def configure_logging(*, level: Level, format: Format, stream: TextIO | None = N
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,  # a test that configures anew must reach loggers that were used before
+        cache_logger_on_first_use=False,  # else a second call would not reach loggers used before
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(
@@ -56,7 +56,9 @@ def configure_logging(*, level: Level, format: Format, stream: TextIO | None = N
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _name_library],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(out, as_console),
+                structlog.processors.format_exc_info,
+                redact_event,  # after the traceback has become text
+                _console(out) if as_console else structlog.processors.JSONRenderer(),
             ],
         )
     )
@@ -100,7 +102,7 @@ def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """The last look before a line is written: belt and braces, nobody should have logged a secret."""
     first = {name: event[name] for name in ("timestamp", "level", "event") if name in event}
-    return {name: _redacted(name, value, 0) for name, value in (first | event).items()}
+    return {name: _redacted(name, value, 0) for name, value in {**first, **event}.items()}
 
 
 def _redacted(name: str, value: Any, depth: int) -> Any:
