@@ -1,0 +1,78 @@
+"""One AMQP connection for topology work, opened when it is needed. It never publishes and never consumes.
+
+A lost connection is not repaired: the next call opens another, and `incarnation` then differs, which tells
+the caller that whatever it knew about the broker may be gone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Self
+
+import aio_pika.abc
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from dlq_handler.broker.connection import BrokerAddress, broker_errors
+from dlq_handler.errors import Unavailable
+
+
+class AdminLink:
+    """Hands out throw-away channels: a refused declare closes its channel, so none is worth keeping."""
+
+    def __init__(self, address: BrokerAddress, *, call_timeout_seconds: float = 10.0) -> None:
+        self._address = address
+        self._call_timeout_seconds = call_timeout_seconds
+        self._connection: AbstractConnection | None = None
+        self._opening = asyncio.Lock()
+        self.incarnation = 0
+
+    async def open(self) -> int:
+        """Connect if needed. The number of the connection in use: another number means another connection."""
+        async with self._opening:
+            if self._connection is None or self._connection.is_closed:
+                self._connection = await self._address.connect("topology")
+                self.incarnation += 1
+        return self.incarnation
+
+    @asynccontextmanager
+    async def channel(
+        self, doing: str, *, timeout_seconds: float | None = None
+    ) -> AsyncIterator[AbstractChannel]:
+        """A channel for a few calls that must end in time together. What they raise becomes `Unavailable`."""
+        await self.open()
+        connection = self._connection
+        assert connection is not None  # noqa: S101  open() has just set it
+        limit = self._call_timeout_seconds if timeout_seconds is None else timeout_seconds
+        async with broker_errors(doing), asyncio.timeout(limit):
+            channel = connection.channel(publisher_confirms=False)
+            try:
+                await channel.initialize()
+                yield await channel.get_underlay_channel()
+            finally:
+                await _close_soon(channel)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed:
+            with suppress(Unavailable):
+                async with broker_errors("close the topology connection"), asyncio.timeout(5):
+                    await connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _close_soon(channel: aio_pika.abc.AbstractChannel) -> None:
+    """Close without a second wait: over a half-open connection the close is not answered either."""
+    if channel.is_closed:
+        return
+    with suppress(Unavailable):
+        async with broker_errors("close a channel"), asyncio.timeout(1):
+            await channel.close()
