@@ -7,7 +7,7 @@ the next one, from the next URL, at a moment of its own choosing.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import aio_pika
@@ -15,7 +15,10 @@ from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import AMQPError
 from yarl import URL
 
+from dlq_handler.broker import tolerant_headers
 from dlq_handler.errors import Unavailable
+
+CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -29,8 +32,9 @@ async def broker_errors(doing: str) -> AsyncIterator[None]:
         if task is not None and task.cancelling():
             raise
         raise Unavailable("broker", f"{doing}: the connection was lost") from error
-    except (AMQPError, OSError, TimeoutError, RuntimeError) as error:
-        # RuntimeError is what aiormq raises for "connection closed" and "channel closed".
+    except (AMQPError, OSError, TimeoutError, RuntimeError, EOFError, StopAsyncIteration) as error:
+        # RuntimeError is what aiormq raises for "connection closed" and "channel closed"; the last two are what
+        # escapes from it when the peer hangs up in the middle of the handshake.
         raise Unavailable("broker", f"{doing}: {_said(error)}") from error
 
 
@@ -51,6 +55,7 @@ class BrokerAddress:
 
     async def connect(self, purpose: str) -> AbstractConnection:
         """Open one connection; the next call after a failure goes to the next node."""
+        tolerant_headers.install()
         url = URL(self.urls[self._turn % len(self.urls)])
         try:
             async with broker_errors(f"connect to {url.host}:{url.port or 5672}"):
@@ -63,3 +68,10 @@ class BrokerAddress:
         except Unavailable:
             self._turn += 1
             raise
+
+
+async def close_connection(connection: AbstractConnection) -> None:
+    """Close politely, but not for long: a half-open peer never answers. Failing to close is nobody's trouble."""
+    with suppress(Unavailable):
+        async with broker_errors("close the connection"), asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
+            await connection.close()

@@ -1,0 +1,81 @@
+"""The letters that one channel has delivered and we have not settled: what waits, what is put off, how much it holds.
+
+Bounded by count and by bytes, because a thousand letters may be a megabyte or a gigabyte. Pure: `now` is an argument.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from dlq_handler.broker.delivery import AckPlan, Delivery, plan_acks
+from dlq_handler.domain.dead_letter import DeadLetter
+
+# What a letter holds beside its body: some twenty fields and their strings, generously.
+LETTER_OVERHEAD_BYTES = 2048
+
+
+class Window:
+    def __init__(self, *, incarnation: int, prefetch: int, max_bytes: int) -> None:
+        self._incarnation, self._prefetch, self._max_bytes = incarnation, prefetch, max_bytes
+        self._open: dict[int, int] = {}
+        """Bytes by tag. The broker counts tags upwards, so the order of arrival is the order of tags."""
+        self._arrived: deque[Delivery] = deque()
+        self._put_off: list[tuple[float, int, Delivery]] = []
+        self.held_bytes = 0
+
+    @property
+    def is_over_bytes(self) -> bool:
+        return self.held_bytes >= self._max_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more can arrive before something is settled, so there is nothing to wait for."""
+        return len(self._open) >= self._prefetch or self.is_over_bytes
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._open)
+
+    @property
+    def arrived(self) -> int:
+        return len(self._arrived)
+
+    def arrive(self, tag: int, letter: DeadLetter) -> None:
+        held = len(letter.body) + LETTER_OVERHEAD_BYTES
+        self._open[tag] = held
+        self.held_bytes += held
+        self._arrived.append(Delivery(tag, self._incarnation, letter, held))
+
+    def ready(self, now: float) -> int:
+        """How many letters `take` could give."""
+        return len(self._arrived) + sum(1 for due, _, _ in self._put_off if due <= now)
+
+    def next_due(self) -> float | None:
+        return self._put_off[0][0] if self._put_off else None
+
+    def take(self, limit: int, now: float) -> list[Delivery]:
+        """Those put off first, as they came first; then the others in order of arrival."""
+        taken: list[Delivery] = []
+        while self._put_off and self._put_off[0][0] <= now and len(taken) < limit:
+            taken.append(heappop(self._put_off)[2])
+        # Two letters of one execution are judged in the order in which they were delivered.
+        taken.sort(key=lambda delivery: delivery.tag)
+        while self._arrived and len(taken) < limit:
+            taken.append(self._arrived.popleft())
+        return taken
+
+    def put_off(self, deliveries: Iterable[Delivery], until: float) -> None:
+        for delivery in deliveries:
+            if self._is_ours(delivery):
+                heappush(self._put_off, (until, delivery.tag, delivery))
+
+    def settle(self, deliveries: Iterable[Delivery]) -> AckPlan:
+        """Forget them, and say how to acknowledge them. Letters of another channel, or settled before, are left out."""
+        settled = {delivery.tag for delivery in deliveries if self._is_ours(delivery)}
+        plan = plan_acks(self._open, settled)
+        for tag in settled:
+            self.held_bytes -= self._open.pop(tag)
+        return plan
+
+    def _is_ours(self, delivery: Delivery) -> bool:
+        return delivery.incarnation == self._incarnation and delivery.tag in self._open
