@@ -25,9 +25,15 @@ def unknown_own_key(where: str, path: Path, spell: Callable[[Path], str]) -> Pro
     else:
         found, remedy = (
             "is no key that dlq-handler knows",
-            "remove it, or see docs/reference/configuration.md",
+            "remove it",
         )
-    return Problem(where=where, key=".".join(path), found=found, wanted="a known key", remedy=remedy)
+    return Problem(
+        where=where,
+        key=".".join(path),
+        found=found,
+        wanted="a key of docs/reference/configuration.md",
+        remedy=remedy,
+    )
 
 
 def meant_elsewhere(path: Path) -> Path | None:

@@ -1,0 +1,101 @@
+"""Print what a command found: fitted to a terminal, or plain, whole and without colour in a pipe.
+
+Text from outside (queue names, errors) may hold control characters: they are shown escaped, never sent to the
+terminal.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dlq_handler.settings.urls import SecretUrl
+
+
+def print_json(value: object) -> None:
+    """Datetimes become ISO 8601 in UTC, dataclasses objects, secrets redacted. ASCII: any pipe takes it."""
+    print(json.dumps(jsonable(value), indent=2))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing found"
+) -> None:
+    cells = [[shown(value) for value in row] for row in rows]
+    if not cells:
+        print(empty)
+    elif sys.stdout.isatty():
+        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+        for row in cells:
+            table.add_row(*(Text(cell, overflow="fold") for cell in row))
+        Console().print(table)
+    else:
+        # Rich would cut columns to 80 characters here: a script that reads them needs them whole.
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in (list(columns), *cells):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_error(message: str) -> None:
+    """To stderr, one line per problem, in red on a terminal."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(message), style="red"))
+
+
+def print_warning(message: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        Text(f"warning: {printable(message)}", style="yellow")
+    )
+
+
+def shown(value: object) -> str:
+    """One cell: nothing for None, times in UTC, lists with commas."""
+    match jsonable(value):
+        case None:
+            return "-"
+        case bool(value):
+            return str(value).lower()
+        case float(value):
+            return f"{value:g}"
+        case list(items):
+            return ", ".join(shown(item) for item in items)
+        case dict(items):
+            return printable(json.dumps(items))
+        case other:
+            return printable(str(other))
+
+
+def printable(text: str) -> str:
+    """Control characters and lone surrogates as `\\x1b`: a queue's name must not drive the terminal."""
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def jsonable(value: object) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():
+            return jsonable(value.value)
+        case str():
+            return value
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case SecretUrl():
+            return value.redacted()
+        case Mapping():
+            return {str(key): jsonable(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(item) for item in value]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            return str(value)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
