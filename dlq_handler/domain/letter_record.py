@@ -1,0 +1,105 @@
+"""A letter on record: what is written when it was judged, and what is shown later."""
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.judge_batch import Ruling
+from dlq_handler.domain.retry_delay import next_try
+from dlq_handler.domain.verdict import Outcome
+
+GUARD_MISSED = "the execution was not as it was read when it was to be changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What goes on record about one letter."""
+
+    letter: DeadLetter
+    outcome: Outcome
+    why: str
+    error: str | None = None
+    tries: int = 0
+    """How often the database refused it."""
+    next_try_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRecord:
+    """One record, for people."""
+
+    id: int
+    key: str
+    message_id: str | None
+    correlation_id: str | None
+    message_type: str | None
+    execution_id: int | None
+    worker_id: int | None
+    action_ref: str | None
+    queue: str | None
+    reason: str
+    died_at: datetime | None
+    first_death_queue: str | None
+    exchange: str
+    routing_key: str
+    stamp: datetime | None
+    outcome: Outcome
+    why: str
+    error: str | None
+    tries: int
+    next_try_at: datetime | None
+    repeats: int
+    received_at: datetime
+    judged_at: datetime
+    instance: str
+    body_size: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedLetter:
+    """A record taken up to be judged again; its row is locked until the transaction ends."""
+
+    record_id: int
+    tries: int
+    letter: DeadLetter
+
+
+def entries_of(
+    rulings: Sequence[Ruling], *, changed: AbstractSet[int], now: datetime, tries_before: int = 0
+) -> list[Entry]:
+    """What to record of `rulings` when exactly the executions in `changed` were really changed.
+
+    When a change missed its guard, no ruling about that execution holds: a later letter of the same batch was
+    judged as if the change had been made.
+    """
+    missed = {
+        ruling.failure.execution.id
+        for ruling in rulings
+        if ruling.failure is not None and ruling.failure.execution.id not in changed
+    }
+    return list(_entries(rulings, missed, now, tries_before))
+
+
+def _entries(
+    rulings: Sequence[Ruling], missed: AbstractSet[int], now: datetime, tries_before: int
+) -> Iterable[Entry]:
+    for ruling in rulings:
+        if ruling.letter.execution_id in missed:
+            yield update_failed(ruling.letter, GUARD_MISSED, tries=tries_before + 1, now=now)
+        else:
+            yield Entry(letter=ruling.letter, outcome=ruling.verdict.outcome, why=ruling.verdict.why)
+
+
+def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime) -> Entry:
+    """`tries` counts this refusal too."""
+    return Entry(
+        letter=letter,
+        outcome=Outcome.UPDATE_FAILED,
+        why="the database refused what this letter asked for",
+        error=error,
+        tries=tries,
+        next_try_at=next_try(now, tries),
+    )

@@ -1,0 +1,211 @@
+"""The statements of the batch transaction, in the order in which they run, each for the whole batch at once.
+
+Rows are locked and inserted in one order everywhere (executions by id, letters by key): two replicas that
+hold parts of the same batch then wait for each other at worst, and never in a circle.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.judge_batch import Failure
+from dlq_handler.domain.letter_record import Entry, update_failed
+from dlq_handler.domain.text import storable
+from dlq_handler.domain.worker import Worker
+from dlq_handler.store.transaction import Transaction
+
+_STATUSES = frozenset(ExecutionStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedView:
+    """The executions of a batch: ours until the transaction ends, or why not."""
+
+    executions: Mapping[int, Execution]
+    locked_elsewhere: frozenset[int]
+    """They exist, but somebody is at work on them: hold their letters over."""
+    unfamiliar: Mapping[int, str]
+    """In a status that this version does not know: never to be written over."""
+    now: datetime
+    """The database's clock."""
+
+
+async def known_keys(tx: Transaction, keys: Collection[str]) -> set[str]:
+    """The keys that are on record already; each counts one more repeat, and nothing else is left to do."""
+    rows = await tx.rows(
+        """
+        WITH seen AS MATERIALIZED (
+            SELECT id FROM own.letter WHERE key = ANY (CAST(:keys AS text[])) ORDER BY key FOR NO KEY UPDATE)
+        UPDATE own.letter l SET repeats = l.repeats + 1 FROM seen WHERE l.id = seen.id RETURNING l.key
+        """,
+        keys=list(keys),
+    )
+    return {row.key for row in rows}
+
+
+async def lock_executions(tx: Transaction, ids: Iterable[int]) -> LockedView:
+    # The plain look at the same ids tells a row that is locked elsewhere from one that is not there: taken
+    # for missing, the letter of a live execution would be put away as unknown.
+    rows = await tx.rows(
+        """
+        WITH locked AS MATERIALIZED (
+            SELECT id, CAST(status AS text) AS status, updated, worker, action, action_ref,
+                   workflow_task IS NOT NULL AS is_workflow_task
+              FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))
+             ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+        SELECT clock_timestamp() AS now, present.id, locked.status, locked.updated, locked.worker,
+               locked.action, locked.action_ref, locked.is_workflow_task
+          FROM (VALUES (1)) AS one(row)
+          LEFT JOIN execution present ON present.id = ANY (CAST(:ids AS bigint[]))
+          LEFT JOIN locked ON locked.id = present.id
+        """,
+        ids=sorted(set(ids)),
+    )
+    executions: dict[int, Execution] = {}
+    unfamiliar: dict[int, str] = {}
+    locked_elsewhere = set()
+    for row in rows:
+        if row.id is None:
+            continue
+        if row.status is None:
+            locked_elsewhere.add(row.id)
+        elif row.status not in _STATUSES:
+            unfamiliar[row.id] = row.status
+        else:
+            executions[row.id] = Execution(
+                id=row.id,
+                status=ExecutionStatus(row.status),
+                updated=row.updated,
+                worker_id=row.worker,
+                action_id=row.action,
+                action_ref=row.action_ref,
+                is_workflow_task=row.is_workflow_task,
+            )
+    return LockedView(
+        executions=executions,
+        locked_elsewhere=frozenset(locked_elsewhere),
+        unfamiliar=unfamiliar,
+        now=rows[0].now,
+    )
+
+
+async def read_workers(tx: Transaction, ids: Iterable[int]) -> dict[int, Worker]:
+    """An id that is missing from the answer has no row."""
+    rows = await tx.rows(
+        """
+        SELECT id, CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
+          FROM worker WHERE id = ANY (CAST(:ids AS bigint[]))
+        """,
+        ids=sorted(set(ids)),
+    )
+    return {row.id: Worker(id=row.id, heartbeat_age_seconds=row.age) for row in rows}
+
+
+async def fail_executions(tx: Transaction, failures: Sequence[Failure]) -> set[int]:
+    """Fail those that are still exactly as they were read; the answer names those really changed."""
+    if not failures:
+        return set()
+    ordered = sorted(failures, key=lambda failure: failure.execution.id)
+    # The status is compared as text: the enum's name is the host's own business.
+    rows = await tx.rows(
+        """
+        UPDATE execution e SET status = 'failed', result = CAST(wanted.result AS jsonb)
+          FROM unnest(CAST(:ids AS bigint[]), CAST(:statuses AS text[]), CAST(:updated AS timestamptz[]),
+                      CAST(:results AS text[])) AS wanted(id, status, updated, result)
+         WHERE e.id = wanted.id AND CAST(e.status AS text) = wanted.status AND e.updated = wanted.updated
+        RETURNING e.id
+        """,
+        ids=[failure.execution.id for failure in ordered],
+        statuses=[failure.execution.status.value for failure in ordered],
+        updated=[failure.execution.updated for failure in ordered],
+        results=[_json(failure.result) for failure in ordered],
+    )
+    return {row.id for row in rows}
+
+
+async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance: str) -> None:
+    """Put letters on record; of two with one key the first stays, in this batch or on record."""
+    if not entries:
+        return
+    letters = [entry.letter for entry in entries]
+    # Ids follow the order of delivery, the insert follows the keys.
+    await tx.run(
+        """
+        INSERT INTO own.letter (
+            id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
+            reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
+            flaw, outcome, why, error, tries, next_try_at, received_at, judged_at, instance)
+        SELECT arrived.*, now(), now(), :instance
+          FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
+                  FROM unnest(
+                    CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
+                    CAST(:message_type AS text[]), CAST(:execution_id AS bigint[]),
+                    CAST(:worker_id AS bigint[]), CAST(:action_ref AS text[]), CAST(:queue AS text[]),
+                    CAST(:reason AS text[]), CAST(:death_count AS bigint[]), CAST(:died_at AS timestamptz[]),
+                    CAST(:first_death_queue AS text[]), CAST(:exchange AS text[]),
+                    CAST(:routing_key AS text[]), CAST(:stamp AS timestamptz[]), CAST(:body AS bytea[]),
+                    CAST(:body_size AS bigint[]), CAST(:flaw AS text[]), CAST(:outcome AS text[]),
+                    CAST(:why AS text[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
+                    CAST(:next_try_at AS timestamptz[])
+                  ) AS given(key)) AS arrived
+         ORDER BY arrived.key, arrived.id
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=[letter.key for letter in letters],
+        message_id=[_text(letter.message_id) for letter in letters],
+        correlation_id=[_text(letter.correlation_id) for letter in letters],
+        message_type=[_text(letter.message_type) for letter in letters],
+        execution_id=[letter.execution_id for letter in letters],
+        worker_id=[letter.worker_id for letter in letters],
+        action_ref=[_text(letter.action_ref) for letter in letters],
+        queue=[_text(letter.queue) for letter in letters],
+        reason=[_text(letter.reason) for letter in letters],
+        death_count=[letter.death.count if letter.death else None for letter in letters],
+        died_at=[letter.died_at for letter in letters],
+        first_death_queue=[_text(letter.first_death_queue) for letter in letters],
+        exchange=[_text(letter.exchange) for letter in letters],
+        routing_key=[_text(letter.routing_key) for letter in letters],
+        stamp=[letter.stamp for letter in letters],
+        body=[letter.body for letter in letters],
+        body_size=[letter.body_size for letter in letters],
+        flaw=[_text(letter.flaw) for letter in letters],
+        outcome=[entry.outcome.value for entry in entries],
+        why=[_text(entry.why) for entry in entries],
+        error=[_text(entry.error) for entry in entries],
+        tries=[entry.tries for entry in entries],
+        next_try_at=[entry.next_try_at for entry in entries],
+        instance=instance,
+    )
+
+
+async def record_update_failed(
+    tx: Transaction, letter: DeadLetter, error: str, *, tries: int, instance: str
+) -> None:
+    """Record a letter that the database refused; `tries` counts this refusal too."""
+    row = await tx.row("SELECT clock_timestamp() AS now")
+    assert row is not None  # noqa: S101  # a SELECT without FROM has exactly one row
+    await record_letters(tx, [update_failed(letter, error, tries=tries, now=row.now)], instance=instance)
+
+
+def _text(text: str | None) -> str | None:
+    # Whoever made the string has done this already; one NUL that slipped through would cost the whole batch a
+    # halving.
+    return None if text is None else storable(text)
+
+
+def _json(value: Mapping[str, object]) -> str:
+    # json.dumps writes NUL and lone surrogates as \\u escapes, which jsonb refuses just the same.
+    return json.dumps(_storable(value), separators=(",", ":"))
+
+
+def _storable(value: object) -> object:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable(str(name)): _storable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(inner) for inner in value]
+    return value

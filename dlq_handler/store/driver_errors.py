@@ -1,0 +1,84 @@
+"""What the driver raises, in our words. The only place that knows SQLSTATEs.
+
+Whose fault an error is decides over letters: a refused row is that letter's, everything else is our own
+trouble, and over our own trouble no letter is settled. Texts hold the server's message, never a parameter, a
+DETAIL or a URL.
+"""
+
+from dataclasses import dataclass
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from dlq_handler.domain.text import storable
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+
+DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+_ROW_CLASSES = ("22", "23", "P0")
+_CONTENDED = ("40P01", "40001", "55P03")
+_NO_GRANT = "42501"
+# 57014 is our own statement_timeout: slow, but an answer. 25P03 ended our idle transaction with its
+# connection.
+_CONNECTION_CLASSES = ("08", "53", "57", "58")
+_ANSWERS = ("57014",)
+_ENDED_FOR_IDLENESS = "25P03"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error in our words, and whether it says that the link itself is down."""
+
+    error: Exception
+    is_link_down: bool
+
+
+def fault_of(error: BaseException, doing: str) -> Fault:
+    cause = _driver_error(error)
+    if isinstance(cause, asyncpg.DataError) and cause.message is None:
+        # The client's own encoder: its text quotes the value, so it is not repeated.
+        return Fault(RowRejected("22000", "a value cannot be written in PostgreSQL's format"), False)
+    sqlstate = getattr(cause, "sqlstate", None)
+    if not isinstance(sqlstate, str):
+        # A pool that is empty for long says that we are slow, not that the database is away.
+        return Fault(Unavailable("database", f"{doing}: {_said(cause)}"), not isinstance(cause, PoolTimeout))
+    what = f"{doing}: {_said(cause)}"
+    if sqlstate in _CONTENDED:
+        return Fault(Contended(f"{what} ({sqlstate})"), False)
+    if sqlstate[:2] in _ROW_CLASSES:
+        return Fault(RowRejected(sqlstate, _message(cause)), False)
+    if sqlstate == _NO_GRANT:
+        return Fault(GrantsMissing(what), False)
+    is_link_down = sqlstate == _ENDED_FOR_IDLENESS or (
+        sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
+    )
+    return Fault(Unavailable("database", f"{what} ({sqlstate})"), is_link_down)
+
+
+def commit_fault_of(error: BaseException) -> Fault:
+    """At COMMIT nothing is any letter's fault: whether the transaction is through is not even known."""
+    fault = fault_of(error, "commit")
+    if isinstance(fault.error, Unavailable):
+        return fault
+    return Fault(Unavailable("database", f"commit: {fault.error}"), fault.is_link_down)
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    """SQLAlchemy wraps the adapter's error, which wraps asyncpg's."""
+    while isinstance(error, DBAPIError) or type(error).__module__.startswith("sqlalchemy.dialects"):
+        inner = getattr(error, "orig", None) or error.__cause__
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+
+
+def _message(error: BaseException) -> str:
+    # str() of a server's error appends DETAIL, and DETAIL quotes the row.
+    text = getattr(error, "message", None) or str(error).partition("\n")[0]
+    return storable(str(text))[:300]

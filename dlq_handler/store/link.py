@@ -1,0 +1,32 @@
+"""How long the database has been answering without a break, by the process clock.
+
+After an outage every heartbeat looks old, because nobody could write one. So a verdict that rests on
+heartbeats asks how long we have been watching, and any doubt makes the answer zero.
+"""
+
+from dlq_handler.clock import monotonic_seconds
+
+# Longer than the health loop's pause, shorter than any limit on heartbeats: nobody looked, so nobody knows.
+SILENCE_SECONDS = 15.0
+
+
+class Link:
+    def __init__(self) -> None:
+        self._up_since: float | None = None
+        self._last_answer = 0.0
+
+    def answered(self) -> None:
+        now = monotonic_seconds()
+        if self._up_since is None or now - self._last_answer > SILENCE_SECONDS:
+            self._up_since = now
+        self._last_answer = now
+
+    def broke(self) -> None:
+        self._up_since = None
+
+    @property
+    def age_seconds(self) -> float:
+        now = monotonic_seconds()
+        if self._up_since is None or now - self._last_answer > SILENCE_SECONDS:
+            return 0.0
+        return now - self._up_since

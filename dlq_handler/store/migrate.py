@@ -1,0 +1,101 @@
+"""Bring our own tables up to date.
+
+Safe from any number of replicas at once; asks for no right to create when there is nothing to create. Never
+touches the host's schema.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from dlq_handler.errors import SchemaOutdated, Unavailable
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction, quoted
+
+MIGRATION_TIMEOUT_MS = 60_000
+
+# Any constant will do as long as it stays the same: replicas of all versions must meet at it.
+_LOCK_CLASS = 1_145_852_232
+
+
+async def upgrade(database: Database) -> None:
+    """Create our schema if it is missing and apply what is missing in it."""
+    if await is_current(database):
+        return
+    async with database.transaction(
+        statement_timeout_ms=MIGRATION_TIMEOUT_MS,
+        lock_timeout_ms=MIGRATION_TIMEOUT_MS,
+        search_path=quoted(database.own_schema),
+    ) as tx:
+        # Of the transaction, not of the session: behind a pooler a session's lock would stay with a stranger.
+        await tx.run(
+            "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
+            lock_class=_LOCK_CLASS,
+            schema=tx.own_schema,
+        )
+        # IF NOT EXISTS alone asks for the right to create even when there is nothing to create.
+        found = await tx.row("SELECT 1 FROM pg_namespace WHERE nspname = :schema", schema=tx.own_schema)
+        if found is None:
+            await tx.run(f"CREATE SCHEMA {quoted(tx.own_schema)}")
+        try:
+            await tx.connection.run_sync(_apply, database.own_schema)
+        except CommandError as error:
+            raise Unavailable(
+                "database",
+                f"our schema {tx.own_schema!r} was made by a newer dlq-handler ({error}); run that version",
+            ) from error
+
+
+async def is_current(database: Database) -> bool:
+    return await _version(database) == head()
+
+
+async def check_current(database: Database) -> None:
+    version = await _version(database)
+    if version != head():
+        raise SchemaOutdated(
+            f"our schema {database.own_schema!r} is at version {version or 'none'},"
+            f" this program wants {head()}"
+        )
+
+
+def head() -> str:
+    """The version that this program was written for."""
+    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+
+
+async def _version(database: Database) -> str | None:
+    async with database.transaction() as tx:
+        if not await _has_version_table(tx):
+            return None
+        row = await tx.row("SELECT version_num FROM own.alembic_version")
+        return str(row.version_num) if row else None
+
+
+async def _has_version_table(tx: Transaction) -> bool:
+    row = await tx.row(
+        "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = :schema AND c.relname = 'alembic_version'",
+        schema=tx.own_schema,
+    )
+    return row is not None
+
+
+def _apply(connection: Connection, own_schema: str) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    config.attributes["own_schema"] = own_schema
+    command.upgrade(config, "head")
+
+
+def _config() -> Config:
+    config = Config()
+    # A percent sign in the path would be read as an interpolation.
+    folder = str(Path(__file__).with_name("migrations")).replace("%", "%%")
+    config.set_main_option("script_location", folder)
+    config.set_main_option("path_separator", "os")
+    return config

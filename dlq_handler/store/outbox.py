@@ -1,0 +1,236 @@
+"""The outbox: notices written with the change they announce, and kept until the broker has confirmed them.
+
+Promises: of one execution only the oldest open notice can be taken up, and by one holder at a time; a holder
+that died loses its lease, and whoever looks next adopts the entry.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from dlq_handler.domain.outgoing import Notice
+from dlq_handler.domain.text import storable
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+SWEEP_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxEntry:
+    """A notice that we hold the lease of: nobody else publishes it until the lease ends."""
+
+    id: int
+    message_id: UUID
+    correlation_id: UUID
+    execution_id: int
+    is_workflow_task: bool
+    exchange: str
+    routing_key: str
+    body: bytes
+    created_at: datetime
+    attempts: int
+    """How often it was taken up for publishing, this time included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    count: int
+    oldest_age_seconds: float
+    """0 when nothing is pending."""
+
+
+async def add_to_outbox(
+    tx: Transaction,
+    notices: Sequence[Notice],
+    *,
+    exchange: str,
+    routing_key: str,
+    lease_holder: str | None,
+    lease_seconds: float,
+) -> list[OutboxEntry]:
+    """Write notices; with a holder, those that may go out at once are leased to it and returned.
+
+    A notice behind an older open one of its execution waits for it. A message id that is there already was
+    announced by us, so it is left as it is.
+    """
+    if not notices:
+        return []
+    ordered = sorted(notices, key=lambda notice: notice.execution_id)
+    rows = await tx.rows(
+        """
+        INSERT INTO own.outbox (
+            message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key,
+            created_at, next_try_at, attempts, lease_holder, lease_until)
+        SELECT given.*, :exchange, :routing_key, now(), now(),
+               CASE WHEN may_go THEN 1 ELSE 0 END, CASE WHEN may_go THEN CAST(:holder AS text) END,
+               CASE WHEN may_go THEN clock_timestamp() + make_interval(secs => :lease_seconds) END
+          FROM unnest(CAST(:message_id AS uuid[]), CAST(:correlation_id AS uuid[]),
+                      CAST(:execution_id AS bigint[]), CAST(:is_workflow_task AS boolean[]),
+                      CAST(:body AS bytea[]))
+               AS given(message_id, correlation_id, execution_id, is_workflow_task, body),
+               LATERAL (SELECT CAST(:holder AS text) IS NOT NULL AND NOT EXISTS (
+                            SELECT FROM own.outbox older
+                             WHERE older.execution_id = given.execution_id
+                               AND older.confirmed_at IS NULL) AS may_go) AS turn
+        ON CONFLICT (message_id) DO NOTHING
+        RETURNING id, message_id, created_at, attempts
+        """,
+        exchange=exchange,
+        routing_key=routing_key,
+        holder=lease_holder,
+        lease_seconds=lease_seconds,
+        message_id=[notice.message_id for notice in ordered],
+        correlation_id=[notice.correlation_id for notice in ordered],
+        execution_id=[notice.execution_id for notice in ordered],
+        is_workflow_task=[notice.is_workflow_task for notice in ordered],
+        body=[notice.body for notice in ordered],
+    )
+    # The bodies need not come back over the wire: they are here.
+    by_id = {notice.message_id: notice for notice in ordered}
+    return [
+        OutboxEntry(
+            id=row.id,
+            message_id=row.message_id,
+            correlation_id=by_id[row.message_id].correlation_id,
+            execution_id=by_id[row.message_id].execution_id,
+            is_workflow_task=by_id[row.message_id].is_workflow_task,
+            exchange=exchange,
+            routing_key=routing_key,
+            body=by_id[row.message_id].body,
+            created_at=row.created_at,
+            attempts=row.attempts,
+        )
+        for row in rows
+        if row.attempts > 0
+    ]
+
+
+async def claim_due(
+    database: Database, *, holder: str, limit: int, lease_seconds: float
+) -> list[OutboxEntry]:
+    """Take up to `limit` entries that are due and held by nobody, oldest first."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            WITH due AS MATERIALIZED (
+                SELECT id FROM own.outbox waiting
+                 WHERE confirmed_at IS NULL AND next_try_at <= clock_timestamp()
+                   AND (lease_until IS NULL OR lease_until < clock_timestamp())
+                   AND NOT EXISTS (
+                       SELECT FROM own.outbox older
+                        WHERE older.execution_id = waiting.execution_id AND older.confirmed_at IS NULL
+                          AND older.id < waiting.id)
+                 ORDER BY id LIMIT :limit FOR NO KEY UPDATE OF waiting SKIP LOCKED)
+            UPDATE own.outbox o
+               SET lease_holder = :holder, attempts = o.attempts + 1,
+                   lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
+              FROM due WHERE o.id = due.id
+            RETURNING o.id, o.message_id, o.correlation_id, o.execution_id, o.is_workflow_task, o.exchange,
+                      o.routing_key, o.body, o.created_at, o.attempts
+            """,
+            holder=holder,
+            limit=limit,
+            lease_seconds=lease_seconds,
+        )
+    return sorted((OutboxEntry(**row._asdict()) for row in rows), key=lambda entry: entry.id)
+
+
+async def mark_confirmed(database: Database, ids: Sequence[int]) -> None:
+    """Whoever holds the lease by now: the broker has the message, and that is what the mark says."""
+    async with database.transaction() as tx:
+        await tx.run(
+            """
+            UPDATE own.outbox SET confirmed_at = clock_timestamp(), lease_holder = NULL, lease_until = NULL
+             WHERE id = ANY (CAST(:ids AS bigint[])) AND confirmed_at IS NULL
+            """,
+            ids=sorted(ids),
+        )
+
+
+async def put_back(database: Database, errors: Mapping[int, str], *, max_backoff_seconds: float) -> None:
+    """Give up the lease of entries that were not confirmed; each waits twice as long as the time before."""
+    async with database.transaction() as tx:
+        await tx.run(
+            """
+            UPDATE own.outbox o
+               SET lease_holder = NULL, lease_until = NULL, last_error = failed.error,
+                   next_try_at = clock_timestamp() + make_interval(
+                       secs => least(:most, 2.0 ^ least(greatest(o.attempts, 1) - 1, 30)))
+              FROM unnest(CAST(:ids AS bigint[]), CAST(:errors AS text[])) AS failed(id, error)
+             WHERE o.id = failed.id AND o.confirmed_at IS NULL
+            """,
+            most=float(max_backoff_seconds),
+            ids=list(errors),
+            errors=[storable(error)[:500] for error in errors.values()],
+        )
+
+
+async def release(database: Database, *, holder: str) -> None:
+    """Let go of every lease of ours, so that nobody has to wait for its end."""
+    async with database.transaction() as tx:
+        await tx.run(
+            """
+            UPDATE own.outbox SET lease_holder = NULL, lease_until = NULL
+             WHERE confirmed_at IS NULL AND lease_holder = :holder
+            """,
+            holder=holder,
+        )
+
+
+async def pending(database: Database) -> Pending:
+    async with database.transaction() as tx:
+        row = await tx.row(
+            """
+            SELECT count(*) AS entries,
+                   CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)
+                        AS double precision) AS age
+              FROM own.outbox WHERE confirmed_at IS NULL
+            """
+        )
+    assert row is not None  # noqa: S101  # an aggregate without GROUP BY has exactly one row
+    return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0))
+
+
+async def retry_exists(database: Database, execution_id: int) -> bool:
+    """Whether a first copy of the notice has already made the host retry this workflow task."""
+    async with database.transaction() as tx:
+        row = await tx.row(
+            """
+            SELECT 1 FROM execution done
+             WHERE done.id = :id AND EXISTS (
+                SELECT FROM execution again
+                 WHERE again.id <> done.id AND (
+                    again.original_execution = done.id
+                    OR (again.parent = done.parent
+                        AND (again.config ->> 'retry_of' = CAST(done.id AS text)
+                             OR (again.workflow_task ->> 'task_name' = done.workflow_task ->> 'task_name'
+                                 AND again.workflow_task ->> 'task_index'
+                                     IS NOT DISTINCT FROM done.workflow_task ->> 'task_index'
+                                 AND CAST(again.workflow_task ->> 'retry_count' AS integer)
+                                     > coalesce(CAST(done.workflow_task ->> 'retry_count' AS integer), 0))))))
+            """,
+            id=execution_id,
+        )
+    return row is not None
+
+
+async def sweep_confirmed(database: Database, *, older_than_seconds: float) -> int:
+    """Delete what was confirmed and is old, some at a time; the answer is how many."""
+    swept = 0
+    while True:
+        async with database.transaction() as tx:
+            result = await tx.run(
+                """
+                DELETE FROM own.outbox WHERE id IN (
+                    SELECT id FROM own.outbox
+                     WHERE created_at < now() - make_interval(secs => :age) AND confirmed_at IS NOT NULL
+                     LIMIT :batch FOR UPDATE SKIP LOCKED)
+                """,
+                age=float(older_than_seconds),
+                batch=SWEEP_BATCH,
+            )
+        swept += result.rowcount
+        if result.rowcount < SWEEP_BATCH:
+            return swept
