@@ -1,4 +1,5 @@
-"""Everything that is checked without running the product (`./run check`): lint, formatting, types, direction of imports.
+"""Everything that is checked without running the product (`./run check`): lint, formatting, types, direction
+of imports.
 
 All are run even when one fails, so that one round shows everything; the exit code is 1 when any failed.
 """
@@ -22,7 +23,10 @@ def main() -> int:
     for what, (module, *arguments) in CHECKS.items():
         began = time.monotonic()
         code = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=False).returncode
-        print(f"./run check: {what}: {'ok' if code == 0 else 'FAILED'} ({time.monotonic() - began:.1f} s)", flush=True)
+        print(
+            f"./run check: {what}: {'ok' if code == 0 else 'FAILED'} ({time.monotonic() - began:.1f} s)",
+            flush=True,
+        )
         if code != 0:
             failed.append(what)
     if failed:

@@ -1,7 +1,9 @@
-"""Write requirements.lock (runtime + dev) and requirements.runtime.lock (the container's) anew (`./run lock [ARGS]`).
+"""Write requirements.lock (runtime + dev) and requirements.runtime.lock (the container's) anew (`./run lock
+[ARGS]`).
 
-One resolution for Linux and macOS, x86-64 and arm64, Python 3.11 and newer. Hashes pin every file; no URL, index, host name or path
-of this machine is written, so the locks hold wherever pip finds its packages. ARGS go to the resolver (e.g. --upgrade).
+One resolution for Linux and macOS, x86-64 and arm64, Python 3.11 and newer. Hashes pin every file; no URL,
+index, host name or path of this machine is written, so the locks hold wherever pip finds its packages. ARGS
+go to the resolver (e.g. --upgrade).
 """
 
 import subprocess

@@ -1,8 +1,9 @@
-"""Make .venv from requirements.lock (`./run setup`). Standard library only: it runs before anything is installed.
+"""Make .venv from requirements.lock (`./run setup`). Standard library only: it runs before anything is
+installed.
 
-Promises: nothing outside .venv is written but pip's own cache; every package is checked against its hash; the mark that
-says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never names a package index:
-pip's own configuration (PIP_INDEX_URL and the rest) decides where packages come from.
+Promises: nothing outside .venv is written but pip's own cache; every package is checked against its hash; the
+mark that says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never
+names a package index: pip's own configuration (PIP_INDEX_URL and the rest) decides where packages come from.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DEBIAN_WHEELS = Path("/usr/share/python-wheels")
 NO_PIP = """\
 ./run: pip could not be brought into .venv. Tried, in this order:
 {tried}
-One of these helps: apt-get install python3-venv, or python3-pip (Debian, Ubuntu); a Python of python.org, Homebrew
+One of these helps: apt-get install python3-venv, or python3-pip (Debian, Ubuntu); a Python of Homebrew
 or pyenv, named by PYTHON=/path/to/python3 ./run setup (these bring pip along)."""
 
 

@@ -1,0 +1,134 @@
+"""A server process of ours, held by a guardian so that it cannot outlive us. Bound to no event loop."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self, cast
+
+from dlq_handler.sandbox.servers.errors import NoServer, StartFailed
+
+GUARDIAN = Path(__file__).with_name("guardian.py")
+LOG_TAIL_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The user a server runs as when it refuses root."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def unprivileged(cls) -> Self | None:
+        """None where we are a plain user already."""
+        if os.geteuid() != 0:
+            return None
+        for name in ("postgres", "nobody"):
+            try:
+                entry = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            return cls(uid=entry.pw_uid, gid=entry.pw_gid)
+        raise StartFailed(
+            "PostgreSQL refuses to run as root, and there is neither a user 'postgres' nor 'nobody'"
+        )
+
+
+class OwnedProcess:
+    """One run of one program. Killed, with all its descendants, as soon as this process ends in any way."""
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        environment: dict[str, str],
+        log: Path,
+        folder: Path,
+        account: Account | None = None,
+    ) -> None:
+        self.log = log
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", str(GUARDIAN)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches us, and we end the server in our own order
+        )
+        start = {
+            "command": command,
+            "environment": environment,
+            "log": str(log),
+            "folder": str(folder),
+            "uid": account.uid if account else None,
+            "gid": account.gid if account else None,
+        }
+        self._leash = cast("IO[bytes]", self._guardian.stdin)
+        self._leash.write(json.dumps(start).encode() + b"\n")
+        self._leash.flush()
+        with cast("IO[bytes]", self._guardian.stdout) as answer:
+            line = answer.readline()
+        if not line:
+            raise StartFailed(f"{command[0]} could not be started")
+        self.pid = int(line)
+
+    @property
+    def is_running(self) -> bool:
+        return self._guardian.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        if not self.is_running:
+            return
+        # It may end by itself just now, which is what every signal of ours asks for.
+        with contextlib.suppress(BrokenPipeError):
+            self._leash.write(b"%d\n" % number)
+            self._leash.flush()
+
+    async def answers(self, ready: Coroutine[None, None, None]) -> None:
+        """Wait for `ready`, but not beyond the server's own end. StartFailed with the end of its log."""
+        waiting = asyncio.ensure_future(ready)
+        try:
+            while not waiting.done():
+                if not self.is_running:
+                    raise StartFailed(f"it ended while starting; the end of its log:\n{self.log_tail()}")
+                await asyncio.wait([waiting], timeout=0.05)
+            await waiting
+        except NoServer as silent:
+            raise StartFailed(f"{silent}; the end of its log:\n{self.log_tail()}") from silent
+        finally:
+            waiting.cancel()
+
+    async def ended(self, timeout: float) -> None:
+        """Wait until it and all its descendants are gone; TimeoutError when they are not."""
+        end = time.monotonic() + timeout
+        while self.is_running:
+            if time.monotonic() > end:
+                raise TimeoutError
+            await asyncio.sleep(0.02)
+        with contextlib.suppress(BrokenPipeError):
+            self._leash.close()
+
+    async def stop(self, number: signal.Signals, timeout: float = 30) -> None:
+        """Ask politely; what has not ended within `timeout` is killed."""
+        self.send(number)
+        try:
+            await self.ended(timeout)
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        await self.ended(30)
+
+    def log_tail(self) -> str:
+        try:
+            return self.log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
+        except OSError:
+            return ""

@@ -1,0 +1,45 @@
+"""Ports and folders for private servers."""
+
+import os
+import random
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from dlq_handler.sandbox.servers.owned_process import Account
+
+# Below the range from which kernels take the ports of outgoing connections: there, a port that was free a
+# moment ago, or belongs to a server that is down just now and will be started again, may be somebody's by
+# then.
+PORTS = range(20_000, 32_000)
+
+
+def free_port() -> int:
+    for port in random.sample(PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no free port of 127.0.0.1 found between {PORTS.start} and {PORTS.stop}")
+
+
+def private_folder(prefix: str, account: Account | None = None) -> Path:
+    """A new folder that only `account` (we, where None) may enter."""
+    parent = Path(tempfile.gettempdir()).resolve()
+    if account and not is_reachable_by_all(parent):
+        parent = Path("/tmp")  # noqa: S108 (mkdtemp makes the folder itself, private)
+    folder = Path(tempfile.mkdtemp(prefix=f"dlq-handler-{prefix}-", dir=parent))
+    if account:
+        os.chown(folder, account.uid, account.gid)
+    return folder
+
+
+def is_reachable_by_all(path: Path) -> bool:
+    return all(step.stat().st_mode & 0o001 for step in (path, *path.parents))
+
+
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""A PostgreSQL of our own: own folder, own port on 127.0.0.1, no Unix socket; never the system's service.
+
+Ends, with its folder, when this process ends in any way. As root it runs as another user, since it refuses
+root.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from dlq_handler.sandbox.servers.errors import WayClosed
+from dlq_handler.sandbox.servers.owned_process import Account, OwnedProcess
+from dlq_handler.sandbox.servers.ports import free_port, is_reachable_by_all, private_folder, remove_folder
+from dlq_handler.sandbox.servers.postgresql import PostgreSQL
+from dlq_handler.sandbox.servers.postgresql_programs import PostgreSQLPrograms
+from dlq_handler.sandbox.servers.ways import first_open, started
+
+USER = "postgres"
+START_SECONDS = 60
+LASTING = {
+    "jit": "off",  # costs more than it saves on statements of ours, and unpacked packages leave it out
+    "max_connections": "200",
+    "unix_socket_directories": "",  # their paths are limited to 107 characters
+    "listen_addresses": "127.0.0.1",
+    "log_timezone": "GMT",
+}
+FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class PrivatePostgreSQL(PostgreSQL):
+    def __init__(self, programs: PostgreSQLPrograms, origin: str, *, durable: bool = True) -> None:
+        password = secrets.token_hex(8)
+        super().__init__(
+            url=f"postgresql://{USER}:{password}@127.0.0.1:{free_port()}/postgres", origin=origin
+        )
+        self._account = Account.unprivileged()
+        self.folder = private_folder("postgresql", self._account)
+        self._programs = self._within_reach(programs)
+        self._settings = LASTING if durable else LASTING | FORGETFUL
+        self._password = password
+        self._server: OwnedProcess | None = None
+
+    @classmethod
+    async def launch(cls, *, durable: bool = True) -> Self:
+        """A private one, whatever else there is: for tests that kill it. NoServer when neither way is open.
+
+        Not durable is quicker, for tests that never kill it.
+        """
+        ways = {
+            "this machine": partial(cls.of_this_machine, durable=durable),
+            "packages": partial(cls.of_packages, durable=durable),
+        }
+        return await first_open("PostgreSQL", ways)
+
+    @classmethod
+    async def of_this_machine(cls, *, durable: bool = True) -> Self:
+        programs = PostgreSQLPrograms.on_this_machine()
+        return await started(lambda: cls(programs, f"private, from {programs.folder}", durable=durable))
+
+    @classmethod
+    async def of_packages(cls, *, durable: bool = True) -> Self:
+        programs = await PostgreSQLPrograms.of_packages()
+        origin = f"private, from packages unpacked in {programs.root}"
+        return await started(lambda: cls(programs, origin, durable=durable))
+
+    async def start(self) -> None:
+        if self._server and self._server.is_running:
+            return
+        if not self._cluster.exists():
+            await self._make_cluster()
+        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        self._server = OwnedProcess(
+            [str(self._programs.server), "-D", str(self._cluster), "-p", str(self.port), *settings],
+            environment=self._environment(),
+            log=self.folder / "postgresql.log",
+            folder=self.folder,
+            account=self._account,
+        )
+        await self._server.answers(self.await_ready(START_SECONDS))
+
+    async def stop(self) -> None:
+        """The fast shutdown: sessions are ended, everything is written."""
+        if self._server:
+            await self._server.stop(signal.SIGINT)
+
+    async def kill(self) -> None:
+        if self._server:
+            await self._server.kill()
+
+    async def close(self) -> None:
+        await self.kill()
+        remove_folder(self.folder)
+
+    @property
+    def _cluster(self) -> Path:
+        return self.folder / "cluster"
+
+    async def _make_cluster(self) -> None:
+        password_file = self.folder / "password"
+        password_file.write_text(self._password)
+        # Made beside its place, so that an initdb that was cut off is not started from.
+        unfinished = self.folder / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if self._account:
+            os.chown(password_file, self._account.uid, self._account.gid)
+        process = await asyncio.create_subprocess_exec(
+            str(self._programs.initdb),
+            *("-D", str(unfinished), "-U", USER, "-A", "scram-sha-256", f"--pwfile={password_file}"),
+            *("--no-sync", "-E", "UTF8", "--locale=C"),
+            env=self._environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            user=self._account.uid if self._account else None,
+            group=self._account.gid if self._account else None,
+            extra_groups=[] if self._account else None,
+        )
+        output, _ = await process.communicate()
+        if process.returncode != 0:
+            raise WayClosed(f"initdb failed: {output.decode(errors='replace')[-1500:]}")
+        unfinished.rename(self._cluster)
+
+    def _environment(self) -> dict[str, str]:
+        """The caller's, but for what would lead to another PostgreSQL or into a home that the server may not
+        enter.
+        """
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))
+        }
+        libraries = {"LD_LIBRARY_PATH": self._programs.library_path} if self._programs.library_path else {}
+        return {**inherited, **libraries, "HOME": str(self.folder), "TZ": "GMT", "LC_ALL": "C"}
+
+    def _within_reach(self, programs: PostgreSQLPrograms) -> PostgreSQLPrograms:
+        """Root's cache folder is closed to the user the server runs as: then it gets a copy of its own (0.2
+        s).
+        """
+        if programs.root is None or self._account is None or is_reachable_by_all(programs.root):
+            return programs
+        copy = self.folder / "programs"
+        shutil.copytree(programs.root, copy, symlinks=True)
+        return PostgreSQLPrograms.under(copy)

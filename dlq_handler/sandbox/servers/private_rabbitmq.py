@@ -1,0 +1,163 @@
+"""A RabbitMQ of our own: own folder, own ports on 127.0.0.1, own epmd; never the system's service.
+
+Ends, with its folder, when this process ends in any way. Vhosts, users and durable messages outlive `kill`
+and `start`.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from dlq_handler.sandbox.servers.owned_process import OwnedProcess
+from dlq_handler.sandbox.servers.ports import free_port, private_folder, remove_folder
+from dlq_handler.sandbox.servers.rabbitmq import RabbitMQ
+from dlq_handler.sandbox.servers.rabbitmq_programs import RabbitMQPrograms
+from dlq_handler.sandbox.servers.ways import first_open, started
+
+USER = "sandbox"
+START_SECONDS = 120
+NORMAL_MEMORY_LIMIT = "0.6"
+
+
+class PrivateRabbitMQ(RabbitMQ):
+    def __init__(self, programs: RabbitMQPrograms, origin: str) -> None:
+        port, management_port = free_port(), free_port()
+        password = secrets.token_hex(8)
+        super().__init__(
+            amqp_url=f"amqp://{USER}:{password}@127.0.0.1:{port}/%2F",
+            management_url=f"http://127.0.0.1:{management_port}",
+            origin=origin,
+        )
+        self.folder = private_folder("rabbitmq")
+        self._programs = programs
+        self._epmd_port, self._distribution_port = free_port(), free_port()
+        self._epmd: OwnedProcess | None = None
+        self._server: OwnedProcess | None = None
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (self.folder / "advanced.config").write_text("[].\n")
+        (self.folder / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{port}\n"
+            f"management.tcp.ip = 127.0.0.1\n"
+            f"management.tcp.port = {management_port}\n"
+            f"default_user = {USER}\n"
+            f"default_pass = {password}\n"
+            f"disk_free_limit.absolute = 50MB\n"
+            f"vm_memory_high_watermark.relative = {NORMAL_MEMORY_LIMIT}\n"
+        )
+
+    @classmethod
+    async def launch(cls) -> Self:
+        """A private one, whatever else there is: for tests that kill it. NoServer when no way is open."""
+        ways = {"this machine": cls.of_this_machine, "packages": cls.of_packages}
+        return await first_open("RabbitMQ", ways)
+
+    @classmethod
+    async def of_this_machine(cls) -> Self:
+        programs = RabbitMQPrograms.on_this_machine()
+        return await started(lambda: cls(programs, f"private, from {programs.scripts}"))
+
+    @classmethod
+    async def of_packages(cls) -> Self:
+        programs = await RabbitMQPrograms.of_packages()
+        return await started(lambda: cls(programs, f"private, from packages unpacked in {programs.root}"))
+
+    async def start(self) -> None:
+        if self._server and self._server.is_running:
+            return
+        if not (self._epmd and self._epmd.is_running):
+            self._epmd = self._own(
+                [str(self._programs.epmd), "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+            )
+        self._server = self._own([str(self._programs.server)])
+        await self._server.answers(self.await_ready(START_SECONDS))
+
+    async def stop(self) -> None:
+        if self._server:
+            await self._server.stop(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        if self._server:
+            await self._server.kill()
+
+    async def close(self) -> None:
+        for process in (self._server, self._epmd):
+            if process:
+                await process.kill()
+        remove_folder(self.folder)
+
+    async def set_memory_alarm(self, on: bool) -> None:
+        await self.control("set_vm_memory_high_watermark", "0" if on else NORMAL_MEMORY_LIMIT)
+        while on != await self._is_alarmed():  # noqa: ASYNC110 (another process: there is no event to await)
+            await asyncio.sleep(0.1)
+
+    async def control(self, *arguments: str) -> str:
+        """rabbitmqctl. Costs a second of CPU: for what the management API cannot do."""
+        process = await asyncio.create_subprocess_exec(
+            str(self._programs.control),
+            *arguments,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed: {output.decode(errors='replace')}")
+        return output.decode(errors="replace")
+
+    async def _is_alarmed(self) -> bool:
+        """By the health check, which asks the broker itself; the figures of /nodes are seconds old."""
+        try:
+            await self.ask("GET", "health/checks/alarms")
+        except httpx.HTTPStatusError as unwell:
+            if unwell.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                raise
+            return True
+        return False
+
+    def _own(self, command: list[str]) -> OwnedProcess:
+        log = self.folder / f"{Path(command[0]).name}.log"
+        return OwnedProcess(command, environment=self._environment(), log=log, folder=self.folder)
+
+    def _environment(self) -> dict[str, str]:
+        """The caller's, but for what would lead to another RabbitMQ or Erlang."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RABBITMQ_", "ERL", "NOTIFY_SOCKET"))
+        }
+        files = {
+            "CONF_ENV_FILE": "none",
+            "CONFIG_FILE": "rabbitmq.conf",
+            "ADVANCED_CONFIG_FILE": "advanced.config",
+            "ENABLED_PLUGINS_FILE": "enabled_plugins",
+            "MNESIA_BASE": "mnesia",
+            "LOG_BASE": "log",
+            "GENERATED_CONFIG_DIR": "config",
+            "SCHEMA_DIR": "schema",
+            "PID_FILE": "pid",
+        }
+        libraries = {"LD_LIBRARY_PATH": self._programs.library_path} if self._programs.library_path else {}
+        return {
+            **inherited,
+            **libraries,
+            **{f"RABBITMQ_{name}": str(self.folder / file) for name, file in files.items()},
+            "PATH": os.pathsep.join([str(self._programs.erlang), inherited.get("PATH", os.defpath)]),
+            "HOME": str(self.folder),  # the Erlang cookie is kept there
+            "RABBITMQ_NODENAME": f"sandbox{self.port}@localhost",
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            # The script then becomes the Erlang machine instead of waiting for it, so that a signal reaches
+            # the server itself; -noinput keeps that machine from ending at the end of its empty input.
+            # Without the interface the distribution port would listen on every address.
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+        }

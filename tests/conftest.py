@@ -1,0 +1,83 @@
+"""The world of every test: real servers for the session, a vhost and a database of its own for each test.
+
+Lazy: a test that asks for no server starts none. Nothing is skipped: where no server can be had, the test
+that needs it fails and says which ways there are.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from dlq_handler.sandbox.attune import schema
+from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print a line that is seen although pytest captures what tests print."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+
+    def say_aloud(line: str) -> None:
+        if capture is None or terminal is None:
+            print(line)
+            return
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.write_line(line)
+
+    return say_aloud
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def rabbitmq(say: Callable[[str], None]) -> AsyncIterator[RabbitMQ]:
+    async with await find_rabbitmq(say=say) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def postgres(say: Callable[[str], None]) -> AsyncIterator[PostgreSQL]:
+    """Not durable: tests that kill a PostgreSQL launch their own."""
+    async with await find_postgresql(durable=False, say=say) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def attune_template(postgres: PostgreSQL) -> AsyncIterator[str]:
+    """A database with stock Attune's schema, copied for each test: that is ten times quicker than installing
+    it.
+    """
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    await schema.install(await postgres.create_database(name))
+    yield name
+    await postgres.drop_database(name)
+
+
+@pytest.fixture
+async def vhost(rabbitmq: RabbitMQ) -> AsyncIterator[str]:
+    """The AMQP URL of a vhost that only this test uses."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield await rabbitmq.create_vhost(name)
+    async with asyncio.timeout(30):
+        await rabbitmq.delete_vhost(name)
+
+
+@pytest.fixture
+async def database(postgres: PostgreSQL, attune_template: str) -> AsyncIterator[str]:
+    """The URL of a database with stock Attune's schema that only this test uses."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield await postgres.create_database(name, attune_template)
+    async with asyncio.timeout(30):
+        await postgres.drop_database(name)
+
+
+@pytest.fixture
+async def empty_database(postgres: PostgreSQL) -> AsyncIterator[str]:
+    """The URL of a database with nothing in it that only this test uses."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield await postgres.create_database(name)
+    async with asyncio.timeout(30):
+        await postgres.drop_database(name)

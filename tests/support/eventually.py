@@ -1,0 +1,40 @@
+"""Wait for a fact instead of sleeping: quick when it is true soon, and a clear failure when it never is."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+Fact = TypeVar("Fact")
+
+
+async def eventually(
+    check: Callable[[], Fact | Awaitable[Fact]], *, timeout: float = 30, every: float = 0.02
+) -> Fact:
+    """Ask until `check` answers something true, and return that. None, 0, False and empty mean "not yet".
+
+    So does an AssertionError inside `check`; when time is up it is the failure, and tells what was seen and
+    what was wanted. Any other exception is a bug and passes through.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        answer: object = None
+        failure: AssertionError | None = None
+        try:
+            asked = check()
+            answer = await asked if inspect.isawaitable(asked) else asked
+        except AssertionError as not_yet:
+            failure = not_yet
+        if answer:
+            return cast("Fact", answer)
+        if time.monotonic() > end:
+            raise failure or AssertionError(f"still {answer!r} after {timeout} s: {source_of(check)}")
+        await asyncio.sleep(every)
+
+
+def source_of(check: Callable[[], object]) -> str:
+    try:
+        return inspect.getsource(check).strip()
+    except (OSError, TypeError):
+        return repr(check)
