@@ -26,7 +26,7 @@ class Backoff:
     failures: int = 0
 
     def next_seconds(self) -> float:
-        pause = min(self.first_seconds * 2 ** min(self.failures, 20), self.most_seconds)
+        pause = min(self.first_seconds * 2.0 ** min(self.failures, 20), self.most_seconds)
         self.failures += 1
         return pause * random.uniform(0.5, 1.0)
 
@@ -34,20 +34,36 @@ class Backoff:
         self.failures = 0
 
 
-async def pause(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait, but not beyond `stop`. True when it is time to stop."""
+async def pause(stop: asyncio.Event, seconds: float, wake: asyncio.Event | None = None) -> bool:
+    """Wait, but not beyond `stop` nor, where given, `wake` (which is cleared). True when it is time to stop."""
     try:
         async with asyncio.timeout(seconds):
-            await stop.wait()
+            await (stop.wait() if wake is None else _either(stop, wake))
     except TimeoutError:
-        return False
-    return True
+        pass
+    if wake is not None:
+        wake.clear()
+    return stop.is_set()
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 async def every(
-    seconds: float, tick: Callable[[], Awaitable[None]], stop: asyncio.Event, *, name: str
+    seconds: float,
+    tick: Callable[[], Awaitable[None]],
+    stop: asyncio.Event,
+    *,
+    name: str,
+    wake: asyncio.Event | None = None,
 ) -> None:
-    """Tick at once, then `seconds` after the end of each tick, until `stop` is set."""
+    """Tick at once, then `seconds` after the end of each tick (sooner when woken), until `stop` is set."""
     backoff = Backoff()
     while not stop.is_set():
         try:
@@ -64,5 +80,6 @@ async def every(
                 log.info("loop.resumed", loop=name)
             backoff.reset()
             wait = seconds
-        if await pause(stop, wait):
+        # While a server is away nobody may wake the loop early: that would be the hot loop backoff prevents.
+        if await pause(stop, wait, wake if backoff.failures == 0 else None):
             return

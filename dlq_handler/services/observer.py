@@ -22,3 +22,9 @@ class Observer:
 
     def intake_reopened(self) -> None:
         """The consumer was registered anew."""
+
+    def intake_seen(self, ready: int | None, consumers: int | None) -> None:
+        """What the broker says of the intake queue; None when it cannot be asked."""
+
+    def outbox_seen(self, pending: int | None, oldest_age_seconds: float | None) -> None:
+        """What waits in the outbox; None when the database cannot be asked."""

@@ -1,0 +1,146 @@
+"""The running sidecar. Knows every part; no part knows it.
+
+Order of the end: intake first (it finishes its batch), the outbox relay last (it flushes what intake wrote), then the
+listener, so that probes get an answer for as long as anything still works.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from dlq_handler import __version__, compose
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import StartTimedOut, Unavailable
+from dlq_handler.services.database_watch import DatabaseWatch
+from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
+from dlq_handler.services.every import Backoff, pause
+from dlq_handler.services.intake_watch import IntakeWatch
+from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.services.outbox_relay import OutboxRelay
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.services.retention import RetentionSweeper
+from dlq_handler.services.service import Service
+from dlq_handler.settings import Settings
+from dlq_handler.store import migrate
+from dlq_handler.surface.metrics import Metrics
+from dlq_handler.surface.ops_http import OpsListener
+
+log = structlog.get_logger()
+
+
+class Sidecar:
+    """One replica. `run(stop)` returns when everything has ended in good order."""
+
+    def __init__(self, settings: Settings) -> None:
+        own = settings.dlq_handler
+        self._settings = settings
+        self.readiness, self.metrics = Readiness(), Metrics()
+        self._listener = OpsListener(
+            host=own.http.host, port=own.http.port, readiness=self.readiness, metrics=self.metrics
+        )
+        self._database = compose.database(settings)
+        self._address = compose.broker_address(settings)
+        self._publisher = compose.publisher(settings, self._address)
+        self._relay = OutboxRelay(
+            self._database,
+            self._publisher,
+            compose.relay_policy(settings),
+            holder=compose.instance_name(settings),
+            observer=self.metrics,
+        )
+        self._judge = LetterJudge(
+            self._database,
+            compose.judge_policy(settings),
+            observer=self.metrics,
+            may_lease=self._relay.has_room_for,
+        )
+
+    @property
+    def http_port(self) -> int:
+        return self._listener.port
+
+    async def run(self, stop: asyncio.Event) -> None:
+        log.info("sidecar.started", version=__version__, http_port=self.http_port)
+        listener_done = asyncio.Event()
+        async with asyncio.TaskGroup() as surface:
+            surface.create_task(self._listener.run(listener_done), name="ops-listener")
+            try:
+                await self._prepare(stop)
+                await self._serve(stop)
+            finally:
+                listener_done.set()
+                await self._publisher.close()
+                await self._database.dispose()
+        log.info("sidecar.stopped")
+
+    async def _prepare(self, stop: asyncio.Event) -> None:
+        """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
+        wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
+        await _wait_for(lambda: migrate.upgrade(self._database), wait_until, stop)
+        await _wait_for(self._check_broker, wait_until, stop)
+
+    async def _check_broker(self) -> None:
+        connection = await self._address.connect("start")
+        await connection.close()
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
+        async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as downstream:
+            intake_done = asyncio.Event()
+            for service in self._downstream():
+                downstream.create_task(service.run(intake_done), name=type(service).__name__)
+            try:
+                async with asyncio.TaskGroup() as intake:
+                    for service in self._intake():
+                        intake.create_task(service.run(stop), name=type(service).__name__)
+                    await stop.wait()
+                    log.info("sidecar.stopping", grace_seconds=grace_seconds)
+                    deadline.reschedule(asyncio.get_running_loop().time() + grace_seconds)
+            finally:
+                intake_done.set()
+
+    def _intake(self) -> Sequence[Service]:
+        """Those that take work up: they end first."""
+        rejudger = Rejudger(self._database, self._judge, self._relay)
+        if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
+            log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
+            self.readiness.report("consumer", ok=True, detail="disabled by message_queue.rabbitmq.dead_letter.enabled")
+            self.readiness.report("broker", ok=True, detail="not consumed from")
+            return [rejudger]
+        source = compose.source(self._settings, self._address)
+        keeper = compose.topology_keeper(self._settings, self._address, self._database)
+        handler = DeadLetterHandler(
+            source,
+            self._judge,
+            self._relay,
+            keeper,
+            IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
+            readiness=self.readiness,
+            observer=self.metrics,
+        )
+        watch = IntakeWatch(source, readiness=self.readiness, observer=self.metrics)
+        return [keeper, handler, watch, rejudger]
+
+    def _downstream(self) -> Sequence[Service]:
+        """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
+        return [
+            self._relay,
+            DatabaseWatch(self._database, readiness=self.readiness, observer=self.metrics),
+            RetentionSweeper(self._database, compose.retention_policy(self._settings)),
+        ]
+
+
+async def _wait_for(attempt: Callable[[], Awaitable[None]], wait_until: float, stop: asyncio.Event) -> None:
+    backoff = Backoff(first_seconds=0.25, most_seconds=2.0)
+    while not stop.is_set():
+        try:
+            await attempt()
+        except Unavailable as error:
+            if monotonic_seconds() >= wait_until:
+                raise StartTimedOut(str(error)) from error
+            log.info("start.waiting", part=error.part, error=error.what)
+            await pause(stop, backoff.next_seconds())
+        else:
+            return

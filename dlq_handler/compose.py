@@ -1,0 +1,140 @@
+"""Turn settings into parts: the one place that knows which setting goes into which policy."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.domain.topology import Blueprint
+from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.services.judge_letters import JudgePolicy
+from dlq_handler.services.outbox_relay import RelayPolicy
+from dlq_handler.services.retention import RetentionPolicy
+from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
+from dlq_handler.settings import Settings
+from dlq_handler.store.engine import Database
+from dlq_handler.store.workers import worker_ids
+
+CONSUMER_TAG_PREFIX = "dlq-handler"
+
+
+def instance_name(settings: Settings) -> str:
+    return settings.dlq_handler.instance_name or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def names(settings: Settings) -> WorkerQueueNames:
+    worker = settings.dlq_handler.worker
+    return WorkerQueueNames(queue_pattern=worker.queue_pattern, routing_key_pattern=worker.routing_key_pattern)
+
+
+def database(settings: Settings) -> Database:
+    use = settings.dlq_handler.database
+    return Database(
+        settings.database.url.get_secret_value(),
+        host_schema=settings.database.schema_name,
+        own_schema=settings.dlq_handler.schema_name,
+        pool_size=use.pool_size,
+        connect_timeout_seconds=use.connect_timeout_seconds,
+        statement_timeout_ms=use.statement_timeout_ms,
+        lock_timeout_ms=use.lock_timeout_ms,
+        application_name=f"dlq-handler {instance_name(settings)}",
+    )
+
+
+def broker_address(settings: Settings) -> BrokerAddress:
+    broker = settings.dlq_handler.broker
+    return BrokerAddress(
+        urls=[url.get_secret_value() for url in settings.broker_urls],
+        heartbeat_seconds=broker.heartbeat_seconds,
+        connect_timeout_seconds=broker.connect_timeout_seconds,
+        instance=f"dlq-handler {instance_name(settings)}",
+    )
+
+
+def blueprint(settings: Settings) -> Blueprint:
+    dead_letter = settings.message_queue.rabbitmq.dead_letter
+    return Blueprint(
+        dead_letter_exchange=dead_letter.exchange,
+        intake_queue=settings.dlq_handler.intake.queue,
+        has_intake=dead_letter.enabled,
+        executions_exchange=settings.dlq_handler.outbox.exchange,
+        workers=names(settings),
+    )
+
+
+def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
+    own = settings.dlq_handler
+    return DeadLetterSource(
+        address,
+        queue=own.intake.queue,
+        prefetch=settings.prefetch,
+        batch_size=own.batch.size,
+        batch_wait_seconds=own.batch.wait_ms / 1000,
+        max_bytes=own.intake.max_bytes,
+        body_limit_bytes=own.intake.body_limit_bytes,
+        consumer_priority=own.intake.consumer_priority,
+        consumer_tag=f"{CONSUMER_TAG_PREFIX}.{instance_name(settings)}",
+    )
+
+
+def publisher(settings: Settings, address: BrokerAddress) -> Publisher:
+    return Publisher(address, publish_timeout_seconds=settings.dlq_handler.broker.publish_timeout_seconds)
+
+
+def topology_keeper(settings: Settings, address: BrokerAddress, store: Database) -> TopologyKeeper:
+    own = settings.dlq_handler
+    return TopologyKeeper(
+        link=AdminLink(address),
+        blueprint=blueprint(settings),
+        worker_ids=lambda: worker_ids(store),
+        policy=KeeperPolicy(
+            watch_interval_seconds=own.worker.watch_interval_seconds,
+            reapply_interval_seconds=own.topology.reapply_interval_seconds,
+        ),
+    )
+
+
+def judge_policy(settings: Settings) -> JudgePolicy:
+    own = settings.dlq_handler
+    return JudgePolicy(
+        instance=instance_name(settings),
+        exchange=own.outbox.exchange,
+        routing_key=own.outbox.routing_key,
+        lease_seconds=own.outbox.lease_seconds,
+        availability=AvailabilityPolicy(unavailable_after_seconds=settings.worker_unavailable_after_seconds),
+        names=names(settings),
+    )
+
+
+def relay_policy(settings: Settings) -> RelayPolicy:
+    own = settings.dlq_handler
+    return RelayPolicy(
+        batch_size=own.outbox.batch_size,
+        lease_seconds=own.outbox.lease_seconds,
+        publish_timeout_seconds=own.broker.publish_timeout_seconds,
+        poll_interval_seconds=own.outbox.poll_interval_seconds,
+        max_backoff_seconds=own.outbox.max_backoff_seconds,
+    )
+
+
+def retention_policy(settings: Settings) -> RetentionPolicy:
+    own = settings.dlq_handler
+    return RetentionPolicy(
+        resolved_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
+        unresolved_seconds=own.retention.unresolved_days * 86_400,
+        interval_seconds=own.retention.sweep_interval_seconds,
+    )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """For one command: the database, closed at the end."""
+    opened = database(settings)
+    try:
+        yield opened
+    finally:
+        await opened.dispose()

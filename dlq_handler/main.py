@@ -1,0 +1,103 @@
+"""The command `dlq-handler`: nouns, then verbs. Exit codes: 0 fine, 1 failed, 2 usage, 69 a server is away, 78 settings."""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Annotated
+
+import structlog
+import typer
+
+from dlq_handler import __version__, compose
+from dlq_handler.app import Sidecar
+from dlq_handler.errors import StartTimedOut, Unavailable
+from dlq_handler.logs import configure_logging
+from dlq_handler.settings import Settings
+from dlq_handler.surface.cli import config, letters, topology
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.database import grants, migrate
+from dlq_handler.surface.cli.options import ConfigOption
+from dlq_handler.surface.cli.printing import print_error
+
+EXIT_FAILED = 1
+EXIT_UNAVAILABLE = 69
+EXIT_CONFIG = 78
+
+log = structlog.get_logger()
+
+app = typer.Typer(
+    name="dlq-handler",
+    help="Ends executions whose worker is gone, and announces it, beside an unmodified Attune.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(topology.app, name="topology")
+app.add_typer(letters.app, name="letters")
+app.add_typer(config.app, name="config")
+app.command()(migrate)
+app.command()(grants)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(config: ConfigOption = None) -> None:
+    """Run the sidecar until SIGTERM or SIGINT. A second signal ends it at once; nothing is lost either way."""
+    loaded = load_or_exit(config)
+    own = loaded.settings.dlq_handler
+    configure_logging(level=own.log.level, format=own.log.format)
+    structlog.contextvars.bind_contextvars(instance=compose.instance_name(loaded.settings))
+    for warning in loaded.warnings:
+        log.warning("settings.doubted", warning=warning)
+    raise typer.Exit(asyncio.run(_run(loaded.settings)))
+
+
+async def _run(settings: Settings) -> int:
+    stop = asyncio.Event()
+    _listen_for_signals(stop)
+    http = settings.dlq_handler.http
+    try:
+        sidecar = Sidecar(settings)
+    except OSError as error:
+        log.error("listener.refused", host=http.host, port=http.port, error=str(error), setting="dlq_handler.http")
+        return EXIT_CONFIG
+    try:
+        await sidecar.run(stop)
+    except* StartTimedOut as group:
+        for error in group.exceptions:
+            log.error("start.given_up", error=str(error), setting="dlq_handler.startup.wait_seconds")
+        return_code = EXIT_UNAVAILABLE
+    except* TimeoutError:
+        log.error("sidecar.cut_short", setting="dlq_handler.grace.shutdown_seconds")
+        return_code = EXIT_FAILED
+    else:
+        return_code = 0
+    return return_code
+
+
+def _listen_for_signals(stop: asyncio.Event) -> None:
+    def heard(number: int) -> None:
+        if stop.is_set():
+            # Whoever sends a second signal does not want to wait. Unsettled letters are redelivered.
+            os._exit(128 + number)
+        log.info("signal.received", signal=signal.Signals(number).name)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heard, number)
+
+
+def main() -> None:
+    """Expected trouble ends in one line on stderr and an exit code, never in a trace."""
+    try:
+        app()
+    except Unavailable as error:
+        print_error(str(error))
+        sys.exit(EXIT_UNAVAILABLE)

@@ -1,0 +1,38 @@
+"""Look at the database every few seconds: does it answer, are our tables there, what waits in the outbox?
+
+The looks also date the link: only a link that was up without a break says anything about old heartbeats.
+"""
+
+import asyncio
+
+from dlq_handler.errors import SchemaOutdated, Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.store import migrate, outbox
+from dlq_handler.store.engine import Database
+
+
+class DatabaseWatch:
+    def __init__(
+        self, database: Database, *, readiness: Readiness, observer: Observer, interval_seconds: float = 5.0
+    ) -> None:
+        self._database, self._readiness, self._observer = database, readiness, observer
+        self._interval_seconds = interval_seconds
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="database-watch")
+
+    async def tick(self) -> None:
+        try:
+            await self._database.ping()
+            self._readiness.report("database", ok=True, detail="answers")
+            await migrate.check_current(self._database)
+            self._readiness.report("schema", ok=True, detail="current")
+            waiting = await outbox.pending(self._database)
+        except Unavailable as error:
+            part = "schema" if isinstance(error, SchemaOutdated) else "database"
+            self._readiness.report(part, ok=False, detail=error.what)
+            self._observer.outbox_seen(None, None)
+            raise
+        self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds)

@@ -1,0 +1,109 @@
+"""Take dead letters from the intake queue, have them judged, settle them after the commit.
+
+Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
+right missing) never settles a letter, it only makes us wait; letters are not held for longer than
+`database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.broker.dead_letter_source import DeadLetterSource, QueueMissing
+from dlq_handler.broker.delivery import Delivery
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services.every import Backoff, every, pause
+from dlq_handler.services.judge_letters import Committed, LetterJudge
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.outbox_relay import OutboxRelay
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.services.topology_keeper import TopologyKeeper
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakePolicy:
+    database_away_seconds: float
+    hold_over_seconds: float = 1.0
+
+
+class DeadLetterHandler:
+    def __init__(
+        self,
+        source: DeadLetterSource,
+        judge: LetterJudge,
+        relay: OutboxRelay,
+        topology: TopologyKeeper,
+        policy: IntakePolicy,
+        *,
+        readiness: Readiness,
+        observer: Observer,
+    ) -> None:
+        self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
+        self._policy, self._readiness, self._observer = policy, readiness, observer
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Each round consumes until something is lost; `every` spaces the rounds."""
+        try:
+            await every(0.1, lambda: self._consume(stop), stop, name="dead-letter-handler")
+        finally:
+            await self._close("stopped")
+
+    async def _consume(self, stop: asyncio.Event) -> None:
+        try:
+            # Never probe by consuming: letters taken while the database is away only wear out their delivery count.
+            await self._judge.check_database()
+            await self._open()
+            while not stop.is_set():
+                batch = await self._source.next_batch(stop)
+                if batch:
+                    await self._end(batch, stop)
+        except Unavailable as error:
+            await self._close(str(error))
+            raise
+
+    async def _open(self) -> None:
+        try:
+            await self._source.open()
+        except QueueMissing:
+            # Deleted under us, or a wiped broker: have the topology put back at once, not at the next look.
+            self._topology.reapply_now()
+            raise
+        self._readiness.report("broker", ok=True, detail="connected")
+        self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
+        self._observer.intake_reopened()
+        log.info("intake.opened", queue=self._source.queue)
+
+    async def _close(self, why: str) -> None:
+        if self._source.is_open:
+            log.info("intake.closed", queue=self._source.queue, why=why)
+        self._readiness.report("consumer", ok=False, detail=why)
+        await self._source.close()
+
+    async def _end(self, batch: Sequence[Delivery], stop: asyncio.Event) -> None:
+        """Judge, commit, settle; keep trying through short trouble, give the letters back in long trouble."""
+        committed = await self._commit(batch, stop)
+        self._relay.offer(committed.outbox)
+        held_over = [delivery for delivery in batch if delivery.letter.key in committed.held_over]
+        settled = [delivery for delivery in batch if delivery.letter.key not in committed.held_over]
+        self._source.hold_over(held_over, self._policy.hold_over_seconds)
+        # After the commit, and only now: a crash in between redelivers, and the letter's key absorbs the repeat.
+        await self._source.settle(settled)
+
+    async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
+        letters = [delivery.letter for delivery in batch]
+        backoff, give_back_at = Backoff(first_seconds=0.1, most_seconds=5.0), None
+        while True:
+            try:
+                return await self._judge.commit(letters)
+            except (Unavailable, Contended) as error:
+                if backoff.failures == 0:
+                    log.warning("batch.put_off", letters=len(letters), error=str(error))
+                now = monotonic_seconds()
+                give_back_at = give_back_at or now + self._policy.database_away_seconds
+                if now >= give_back_at or await pause(stop, backoff.next_seconds()):
+                    raise Unavailable("database", f"letters go back to the queue: {error}") from error

@@ -1,0 +1,186 @@
+"""Judge letters and write what follows: one transaction = status changes + letter records + outbox entries.
+
+Promises: after `commit` returns, every letter it was given is on record or named in `held_over`. A letter the database
+refuses to write is isolated by halving the batch and recorded as `update_failed`; it never takes others with it.
+Never: acknowledges anything, or decides anything itself.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_batch import Ruling, judge_batch
+from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
+from dlq_handler.domain.letter_record import Entry, entries_of, update_failed
+from dlq_handler.domain.verdict import LeaveAlone, Outcome
+from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
+from dlq_handler.errors import RowRejected
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import dead_letters
+from dlq_handler.store.dead_letters import LockedView
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
+from dlq_handler.store.transaction import Transaction
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgePolicy:
+    instance: str
+    exchange: str
+    routing_key: str
+    lease_seconds: float
+    availability: AvailabilityPolicy
+    names: WorkerQueueNames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What one call put into the database."""
+
+    outbox: tuple[OutboxEntry, ...] = ()
+    """Notices leased to us: to be published now."""
+    held_over: frozenset[str] = frozenset()
+    """Keys of letters whose execution is locked by somebody: to be judged later."""
+
+    def __add__(self, other: "Committed") -> "Committed":
+        return Committed(outbox=self.outbox + other.outbox, held_over=self.held_over | other.held_over)
+
+
+class LetterJudge:
+    def __init__(
+        self,
+        database: Database,
+        policy: JudgePolicy,
+        *,
+        observer: Observer,
+        may_lease: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`may_lease(count)`: will somebody publish that many entries at once? Else they are written without a lease."""
+        self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
+
+    async def check_database(self) -> None:
+        await self._database.ping()
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        """Raises `Unavailable` or `Contended`, and then nobody knows whether it is written: calling again is safe."""
+        try:
+            return await self._commit_together(letters)
+        except RowRejected as error:
+            if len(letters) == 1:
+                return await self._record_refused(letters[0], error)
+        middle = len(letters) // 2
+        # In order: two letters of one execution must be judged as they were delivered.
+        return await self.commit(letters[:middle]) + await self.commit(letters[middle:])
+
+    async def _commit_together(self, letters: Sequence[DeadLetter]) -> Committed:
+        started = monotonic_seconds()
+        async with self._database.transaction() as tx:
+            repeated = await dead_letters.known_keys(tx, {letter.key for letter in letters})
+            fresh = _first_of_each(letters, repeated)
+            view = await self.look(tx, fresh)
+            open_letters = [letter for letter in fresh if letter.execution_id not in view.locked_elsewhere]
+            rulings = await self.rule(tx, open_letters, view)
+            entries, notices = await self.write(tx, rulings, view.now)
+            await dead_letters.record_letters(tx, entries, instance=self._policy.instance)
+        held_over = frozenset(letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
+        self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
+        self._observer.letter_repeated(len(letters) - len(fresh))
+        self.tell(entries, view.now)
+        return Committed(outbox=tuple(notices), held_over=held_over)
+
+    async def look(self, tx: Transaction, letters: Sequence[DeadLetter]) -> LockedView:
+        ids = (letter.execution_id for letter in letters if letter.flaw is None)
+        return await dead_letters.lock_executions(tx, (number for number in ids if number is not None))
+
+    async def rule(self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView) -> list[Ruling]:
+        """The pure judgement, with the rows it needs; only running executions need their workers looked up."""
+        rulings = judge_batch(
+            letters,
+            executions=view.executions,
+            workers=await self._workers_in_question(tx, letters, view),
+            circumstances=Circumstances(
+                link_age_seconds=self._database.link_age_seconds,
+                availability=self._policy.availability,
+                names=self._policy.names,
+            ),
+            now=view.now,
+        )
+        return [_never_written_over(ruling, view.unfamiliar) for ruling in rulings]
+
+    async def write(
+        self, tx: Transaction, rulings: Sequence[Ruling], now: datetime, *, tries_before: int = 0
+    ) -> tuple[list[Entry], list[OutboxEntry]]:
+        failures = [ruling.failure for ruling in rulings if ruling.failure is not None]
+        changed = await dead_letters.fail_executions(tx, failures)
+        notices = [failure.notice for failure in failures if failure.execution.id in changed]
+        entries = await add_to_outbox(
+            tx,
+            notices,
+            exchange=self._policy.exchange,
+            routing_key=self._policy.routing_key,
+            lease_holder=self._policy.instance if self._may_lease(len(notices)) else None,
+            lease_seconds=self._policy.lease_seconds,
+        )
+        return entries_of(rulings, changed=changed, now=now, tries_before=tries_before), entries
+
+    def tell(self, entries: Collection[Entry], now: datetime) -> None:
+        for entry in entries:
+            letter, died_at = entry.letter, entry.letter.died_at
+            latency = (now - died_at).total_seconds() if died_at else None
+            self._observer.letter_judged(letter.reason, entry.outcome, latency)
+            log.info(
+                "dead_letter.judged",
+                outcome=entry.outcome.value,
+                reason=letter.reason,
+                execution_id=letter.execution_id,
+                message_id=letter.message_id,
+                queue=letter.queue,
+                why=entry.why,
+            )
+
+    async def _workers_in_question(
+        self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView
+    ) -> Mapping[int, Worker]:
+        wanted = set()
+        for letter in letters:
+            execution = view.executions.get(letter.execution_id) if letter.execution_id is not None else None
+            if execution is not None and execution.status is ExecutionStatus.RUNNING:
+                worker_id = worker_in_question(letter, execution, self._policy.names)
+                wanted |= set() if worker_id is None else {worker_id}
+        return await dead_letters.read_workers(tx, wanted) if wanted else {}
+
+    async def _record_refused(self, letter: DeadLetter, error: RowRejected) -> Committed:
+        log.error(
+            "dead_letter.refused", execution_id=letter.execution_id, message_id=letter.message_id, error=str(error)
+        )
+        async with self._database.transaction() as tx:
+            view = await dead_letters.lock_executions(tx, ())
+            entry = update_failed(letter, str(error), tries=1, now=view.now)
+            await dead_letters.record_letters(tx, [entry], instance=self._policy.instance)
+        self.tell([entry], view.now)
+        return Committed()
+
+
+def _first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:
+    """Each letter once, in delivery order, without those on record."""
+    fresh: dict[str, DeadLetter] = {}
+    for letter in letters:
+        if letter.key not in known:
+            fresh.setdefault(letter.key, letter)
+    return list(fresh.values())
+
+
+def _never_written_over(ruling: Ruling, unfamiliar: Mapping[int, str]) -> Ruling:
+    """A status that a newer host brought in says nothing to us, least of all that the row is missing."""
+    status = unfamiliar.get(ruling.letter.execution_id) if ruling.letter.execution_id is not None else None
+    if status is None or ruling.verdict.outcome is not Outcome.UNKNOWN_EXECUTION:
+        return ruling
+    why = f"in status {status!r}, which this version does not know"
+    return Ruling(letter=ruling.letter, verdict=LeaveAlone(Outcome.LEFT_TO_MONITOR, why))

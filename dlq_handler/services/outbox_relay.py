@@ -1,0 +1,204 @@
+"""Publish what the transactions wrote: each notice until it is confirmed, in order per execution.
+
+A fresh entry comes from the handler's memory, leased to us when it was written; everything else (left by a crash, put
+back after a refusal, written while we were behind) is claimed from the table. A notice repeats only if we die, or lose
+the broker or the database, between its confirm and its mark, and then with the same id.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import outbox
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import OutboxEntry
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPolicy:
+    batch_size: int
+    lease_seconds: float
+    publish_timeout_seconds: float
+    poll_interval_seconds: float
+    max_backoff_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An entry whose lease is ours until `good_until` by the process clock."""
+
+    entry: OutboxEntry
+    good_until: float
+    since: float
+
+
+class OutboxRelay:
+    def __init__(
+        self, database: Database, publisher: Publisher, policy: RelayPolicy, *, holder: str, observer: Observer
+    ) -> None:
+        self._database, self._publisher, self._policy = database, publisher, policy
+        self._holder, self._observer = holder, observer
+        self._held: deque[_Held] = deque()
+        self._unmarked: list[int] = []
+        self._next_claim = 0.0
+        self._wake = asyncio.Event()
+
+    @property
+    def holder(self) -> str:
+        return self._holder
+
+    def has_room_for(self, count: int) -> bool:
+        """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
+        return len(self._held) + count <= 4 * self._policy.batch_size
+
+    def offer(self, entries: Sequence[OutboxEntry]) -> None:
+        """Take over entries that were just committed with a lease in our name."""
+        self._hold(entries)
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
+        await every(self._policy.poll_interval_seconds, self.tick, stop, name="outbox-relay", wake=self._wake)
+        await self._flush()
+
+    async def tick(self) -> None:
+        await self._mark()
+        if self._publisher.is_blocked:
+            # A publish started now would hang until the alarm clears and be delivered after we gave it up.
+            raise Unavailable("broker", "publishing is blocked by a resource alarm")
+        entries = self._take_held() or await self._claim()
+        if entries:
+            await self._publish(entries)
+            self._wake.set()
+
+    async def _claim(self) -> list[_Held]:
+        due = await outbox.claim_due(
+            self._database,
+            holder=self._holder,
+            limit=self._policy.batch_size,
+            lease_seconds=self._policy.lease_seconds,
+        )
+        self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
+        adopted = [entry for entry in due if entry.attempts > 1]
+        if adopted:
+            log.info("outbox_entry.adopted", count=len(adopted))
+        self._hold(await self._without_acted_upon(due))
+        return self._take_held()
+
+    def _take_held(self) -> list[_Held]:
+        """The next batch from memory; none when it is time to look at the table, lest others' entries starve."""
+        now = monotonic_seconds()
+        if now >= self._next_claim and not self._held_is_full():
+            return []
+        taken: list[_Held] = []
+        while self._held and len(taken) < self._policy.batch_size:
+            held = self._held.popleft()
+            # A lease that could end while we publish is given up: somebody else may claim the entry then.
+            if held.good_until - now > self._policy.publish_timeout_seconds:
+                taken.append(held)
+        return taken
+
+    def _held_is_full(self) -> bool:
+        return len(self._held) >= self._policy.batch_size
+
+    def _hold(self, entries: Sequence[OutboxEntry]) -> None:
+        now = monotonic_seconds()
+        self._held.extend(_Held(entry, now + self._policy.lease_seconds, now) for entry in entries)
+
+    async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
+        fresh, seen = [], []
+        for entry in entries:
+            repeat = entry.attempts > 1 and entry.is_workflow_task
+            if repeat and await outbox.retry_exists(self._database, entry.execution_id):
+                seen.append(entry)
+            else:
+                fresh.append(entry)
+        if seen:
+            log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
+            self._observer.notices_settled("withheld", [0.0] * len(seen))
+            self._unmarked.extend(entry.id for entry in seen)
+            await self._mark()
+        return fresh
+
+    async def _publish(self, held: Sequence[_Held]) -> None:
+        try:
+            outcomes = await self._publisher.publish([_message(item.entry) for item in held])
+        except Unavailable:
+            self._held.extendleft(reversed(held))
+            raise
+        self._unmarked.extend(
+            item.entry.id for item, outcome in zip(held, outcomes, strict=True) if isinstance(outcome, Confirmed)
+        )
+        self._observe(held, outcomes)
+        await self._mark()
+        failed = [
+            (item.entry, outcome)
+            for item, outcome in zip(held, outcomes, strict=True)
+            if not isinstance(outcome, Confirmed)
+        ]
+        if failed:
+            await self._put_back(failed)
+
+    async def _mark(self) -> None:
+        if self._unmarked:
+            # Kept until the mark is through: forgetting them here would publish them again when the lease ends.
+            await outbox.mark_confirmed(self._database, self._unmarked)
+            self._unmarked = []
+
+    async def _put_back(self, failed: Sequence[tuple[OutboxEntry, PublishOutcome]]) -> None:
+        first, outcome = failed[0]
+        log.error(
+            "notice.not_confirmed",
+            count=len(failed),
+            outcome=type(outcome).__name__.lower(),
+            error=outcome.text,
+            exchange=first.exchange,
+            routing_key=first.routing_key,
+            execution_id=first.execution_id,
+        )
+        await outbox.put_back(
+            self._database,
+            {entry.id: outcome.text for entry, outcome in failed},
+            max_backoff_seconds=self._policy.max_backoff_seconds,
+        )
+
+    def _observe(self, held: Sequence[_Held], outcomes: Sequence[PublishOutcome]) -> None:
+        now = monotonic_seconds()
+        by_name: dict[str, list[float]] = {}
+        for item, outcome in zip(held, outcomes, strict=True):
+            by_name.setdefault(type(outcome).__name__.lower(), []).append(now - item.since)
+        for name, seconds in by_name.items():
+            self._observer.notices_settled(name, seconds)
+
+    async def _flush(self) -> None:
+        """Before the end: publish what is ours, then let go of every lease, so that nobody has to wait for it."""
+        self._next_claim = float("inf")
+        try:
+            while self._held and not self._publisher.is_blocked:
+                if held := self._take_held():
+                    await self._publish(held)
+            await self._mark()
+            await outbox.release(self._database, holder=self._holder)
+        except Unavailable as error:
+            log.warning("outbox.left_behind", part=error.part, error=error.what)
+
+
+def _message(entry: OutboxEntry) -> OutgoingMessage:
+    return OutgoingMessage(
+        message_id=str(entry.message_id),
+        correlation_id=str(entry.correlation_id),
+        exchange=entry.exchange,
+        routing_key=entry.routing_key,
+        body=entry.body,
+    )

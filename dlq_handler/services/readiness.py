@@ -1,0 +1,38 @@
+"""Is the sidecar doing its job right now? One answer per part, kept up to date by those who know, read by /readyz.
+
+A part that has not reported yet is not ready: never green by default.
+"""
+
+from dataclasses import dataclass, field
+
+PARTS = ("broker", "consumer", "database", "schema")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    ok: bool
+    detail: str
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Written by the services, read by the HTTP surface; both live in one event loop, so no lock is needed."""
+
+    checks: dict[str, Check] = field(
+        default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
+    )
+    notes: dict[str, str] = field(default_factory=dict)
+    """Facts an operator should see that do not make us unready, such as a foreign consumer."""
+
+    def report(self, part: str, *, ok: bool, detail: str) -> None:
+        self.checks[part] = Check(ok=ok, detail=detail)
+
+    def note(self, topic: str, text: str | None) -> None:
+        if text is None:
+            self.notes.pop(topic, None)
+        else:
+            self.notes[topic] = text
+
+    @property
+    def is_ready(self) -> bool:
+        return all(check.ok for check in self.checks.values())

@@ -1,0 +1,39 @@
+"""Sweep records that have served their time: resolved letters after `dead_letter.ttl_ms`, unresolved ones after days.
+
+Never sweeps a letter that somebody still has to look at before its longer time is over, nor an unconfirmed notice.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.services.every import every
+from dlq_handler.store import letters, outbox
+from dlq_handler.store.engine import Database
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    resolved_seconds: float
+    unresolved_seconds: float
+    interval_seconds: float
+
+
+class RetentionSweeper:
+    def __init__(self, database: Database, policy: RetentionPolicy) -> None:
+        self._database, self._policy = database, policy
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._policy.interval_seconds, self.tick, stop, name="retention-sweeper")
+
+    async def tick(self) -> None:
+        resolved = await letters.sweep_resolved(self._database, older_than_seconds=self._policy.resolved_seconds)
+        unresolved = await letters.sweep_unresolved(
+            self._database, older_than_seconds=self._policy.unresolved_seconds
+        )
+        notices = await outbox.sweep_confirmed(self._database, older_than_seconds=self._policy.resolved_seconds)
+        if resolved or unresolved or notices:
+            log.info("records.swept", resolved=resolved, unresolved=unresolved, notices=notices)

@@ -1,0 +1,46 @@
+"""`dlq-handler migrate` and `dlq-handler grants`: our own tables, and the rights the sidecar needs on the host's."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.settings import Settings
+from dlq_handler.store import grants as store_grants
+from dlq_handler.store import migrate as store_migrate
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.printing import print_json
+
+
+def migrate(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Create or update our own tables. `run` does the same at its start; safe to repeat, and from many at once."""
+    settings = load_or_exit(config).settings
+    asyncio.run(_migrate(settings))
+    done = {"schema": settings.dlq_handler.schema_name, "version": store_migrate.head()}
+    if output is Output.JSON:
+        print_json(done)
+    else:
+        print(f"schema {done['schema']!r} is at version {done['version']}")
+
+
+def grants(
+    role: Annotated[str, typer.Option(help="Role that the sidecar connects as.")] = "dlq_handler",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Print the least rights the sidecar needs: SQL for PostgreSQL, and the permissions for RabbitMQ. Changes nothing."""
+    settings = load_or_exit(config).settings
+    statements = store_grants.grant_statements(
+        role, host_schema=settings.database.schema_name, own_schema=settings.dlq_handler.schema_name
+    )
+    if output is Output.JSON:
+        print_json({"postgresql": statements})
+    else:
+        print("\n".join(statements))
+
+
+async def _migrate(settings: Settings) -> None:
+    async with compose.open_database(settings) as database:
+        await store_migrate.upgrade(database)

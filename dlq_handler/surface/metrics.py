@@ -1,0 +1,114 @@
+"""Every metric of the sidecar: name, help, labels. Names are public API.
+
+Promises: all label combinations exist at 0 from the first scrape, because a counter born at 7 is invisible to
+`increase()`; no label holds an id. Never: asks a server anything while it is being scraped.
+"""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from dlq_handler import __version__
+from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.services.observer import Observer
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# Any sender can forge a reason; the label must not grow with what senders invent.
+OTHER_REASON = "other"
+REASONS = (*DEATH_REASONS, UNKNOWN_REASON, OTHER_REASON)
+NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+
+_LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
+
+
+class Metrics(Observer):
+    """One registry per process part, so that tests and replicas in one process do not share counters."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._letters = self._counter("dead_letters", "Dead letters put on record.", ("reason", "outcome"))
+        for reason in REASONS:
+            for outcome in Outcome:
+                self._letters.labels(reason, outcome.value)
+        self._repeats = self._counter("dead_letter_repeats", "Deliveries of letters that were on record already.")
+        self._verdict_latency = self._histogram(
+            "verdict_latency_seconds", "From a letter's death to the commit of its verdict.", _LATENCY_BUCKETS
+        )
+        self._batch_letters = self._histogram("batch_letters", "Letters per transaction.", _BATCH_BUCKETS)
+        self._batch_seconds = self._histogram(
+            "batch_seconds", "Duration of a batch, from judging to commit.", _LATENCY_BUCKETS
+        )
+        self._held_over = self._counter("dead_letters_held_over", "Letters put off because their row was locked.")
+        self._notices = self._counter("notices", "Answers of the broker to published notices.", ("outcome",))
+        for answer in NOTICE_OUTCOMES:
+            self._notices.labels(answer)
+        self._announce_latency = self._histogram(
+            "announce_latency_seconds", "From the commit of a verdict to the broker's answer.", _LATENCY_BUCKETS
+        )
+        self._reopened = self._counter("intake_opened", "Times the consumer of the intake queue was registered.")
+        self._dlq_messages = self._gauge("dlq_messages", "Messages ready in the intake queue (NaN: cannot tell).")
+        self._dlq_consumers = self._gauge("dlq_consumers", "Consumers on the intake queue (NaN: cannot tell).")
+        self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: cannot tell).")
+        self._outbox_oldest = self._gauge(
+            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: cannot tell)."
+        )
+        self.bound_workers = self._gauge("bound_workers", "Workers whose routing key is bound to the intake queue.")
+        self.ready = self._gauge("ready", "1 while /readyz answers 200.")
+        for gauge in (self._dlq_messages, self._dlq_consumers, self._outbox_pending, self._outbox_oldest):
+            gauge.set(float("nan"))
+        build = self._gauge("build_info", "Always 1; the label tells the version.", ("version",))
+        build.labels(__version__).set(1)
+
+    def letter_judged(self, reason: str, outcome: Outcome, latency_seconds: float | None) -> None:
+        self._letters.labels(reason if reason in REASONS else OTHER_REASON, outcome.value).inc()
+        if latency_seconds is not None:
+            self._verdict_latency.observe(max(0.0, latency_seconds))
+
+    def batch_committed(self, letters: int, held_over: int, seconds: float) -> None:
+        self._batch_letters.observe(letters)
+        self._batch_seconds.observe(seconds)
+        self._held_over.inc(held_over)
+
+    def letter_repeated(self, count: int) -> None:
+        self._repeats.inc(count)
+
+    def notices_settled(self, outcome: str, announce_seconds: Sequence[float]) -> None:
+        self._notices.labels(outcome).inc(len(announce_seconds))
+        if outcome == "confirmed":
+            for seconds in announce_seconds:
+                self._announce_latency.observe(max(0.0, seconds))
+
+    def intake_reopened(self) -> None:
+        self._reopened.inc()
+
+    def intake_seen(self, ready: int | None, consumers: int | None) -> None:
+        self._dlq_messages.set(_or_nan(ready))
+        self._dlq_consumers.set(_or_nan(consumers))
+
+    def outbox_seen(self, pending: int | None, oldest_age_seconds: float | None) -> None:
+        self._outbox_pending.set(_or_nan(pending))
+        self._outbox_oldest.set(_or_nan(oldest_age_seconds))
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, text, labels, namespace="dlq_handler", registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(name, text, labels, namespace="dlq_handler", registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, namespace="dlq_handler", registry=self.registry, buckets=buckets)
+
+
+def _or_nan(value: float | None) -> float:
+    """NaN says "cannot tell"; the last known value would say "all is well" all through an outage."""
+    return float("nan") if value is None else value
