@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
-import asyncpg  # type: ignore[import-untyped]  # ships no type information
+import asyncpg
 
 Row = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 from aio_pika.abc import AbstractChannel
 
 from dlq_handler.sandbox.attune import admission, messages, topology
-from dlq_handler.sandbox.attune.database import Session
+from dlq_handler.sandbox.attune.database import Row, Session
 from dlq_handler.sandbox.attune.service import AttuneService
 
 # Small enough to give the rows of a load several stamps, large enough to be quick.
@@ -29,6 +29,11 @@ _SCHEDULE = """
 UPDATE execution SET status = 'scheduled', worker = $2
  WHERE id = ANY($1::bigint[]) AND status = 'scheduling'
 RETURNING id, action_ref, config, updated
+"""
+
+_SCHEDULED = """
+SELECT id, worker, action_ref, config, updated
+  FROM execution WHERE id = $1 AND status = 'scheduled' AND worker IS NOT NULL
 """
 
 _CREATE = """
@@ -123,6 +128,15 @@ class StockExecutor(AttuneService):
                 return scheduled[0]
         raise NotSchedulable(f"execution {execution_id} is not 'requested'")
 
+    async def dispatch(self, execution_id: int) -> Dispatch:
+        """Dispatch a row that is `scheduled` already, stamped with its present `updated`."""
+        row = await self.database.session.fetchrow(_SCHEDULED, execution_id)
+        if row is None:
+            raise NotSchedulable(f"execution {execution_id} is not 'scheduled' on a worker")
+        dispatch = _dispatch_of(row, row["worker"])
+        await self.publisher.publish(dispatch.message)
+        return dispatch
+
     async def schedule_many(
         self,
         count: int,
@@ -152,21 +166,22 @@ async def claim(session: Session, execution_id: int) -> bool:
 
 async def mark_scheduled(session: Session, ids: Sequence[int], worker_id: int) -> list[Dispatch]:
     """scheduling → scheduled. The messages are made, not published: the hand-over comes after the commit."""
-    return [
-        Dispatch(
+    return [_dispatch_of(row, worker_id) for row in await session.fetch(_SCHEDULE, ids, worker_id)]
+
+
+def _dispatch_of(row: Row, worker_id: int) -> Dispatch:
+    return Dispatch(
+        execution_id=row["id"],
+        worker_id=worker_id,
+        scheduled_at=row["updated"],
+        message=messages.dispatch(
             execution_id=row["id"],
             worker_id=worker_id,
+            action_ref=row["action_ref"],
             scheduled_at=row["updated"],
-            message=messages.dispatch(
-                execution_id=row["id"],
-                worker_id=worker_id,
-                action_ref=row["action_ref"],
-                scheduled_at=row["updated"],
-                config=row["config"],
-            ),
-        )
-        for row in await session.fetch(_SCHEDULE, ids, worker_id)
-    ]
+            config=row["config"],
+        ),
+    )
 
 
 async def admit_by_policy(session: Session, execution_id: int) -> bool:

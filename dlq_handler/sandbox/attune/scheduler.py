@@ -1,6 +1,6 @@
 """The executor's consumer of execution.requested: it claims, admits, selects a worker and dispatches.
 
-Selection looks at role, status, cordon and heartbeat only and goes round the fitting workers in order of name:
+Selection looks at role, status, cordon and heartbeat only and goes round the fitting workers by name:
 no load, no queue depth, no health. So it keeps dispatching to a worker that died less than 90 s ago.
 """
 

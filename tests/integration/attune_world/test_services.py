@@ -1,0 +1,315 @@
+"""The consumers of the reference Attune (listener, scheduler, worker, dead-letter handler) and the auditor."""
+
+import asyncio
+
+from dlq_handler.sandbox.attune import messages, topology
+from dlq_handler.sandbox.attune.amqp import open_connection
+from dlq_handler.sandbox.attune.auditor import Auditor
+from dlq_handler.sandbox.attune.completion_listener import CompletionListener
+from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
+from dlq_handler.sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
+from dlq_handler.sandbox.attune.worker import StockWorker
+from tests.support.eventually import eventually
+
+
+async def test_a_notice_frees_the_slot_and_calls_up_the_next(
+    executor: StockExecutor, listener: CompletionListener, auditor: Auditor, vhost: str
+) -> None:
+    await executor.ensure_action("core.slow", concurrency_limit=1)
+    first, second = [await executor.create_execution("core.slow") for _ in range(2)]
+    for one in (first, second):
+        await executor.admit(one)
+    await _set_status(executor, first, "failed")
+    notice = messages.execution_completed(execution_id=first, action_ref="core.slow", status="failed")
+    await executor.publisher.publish(notice)
+
+    await eventually(lambda: listener.promoted == [second])
+    assert await auditor.line("core.slow") == [(second, "active")]
+    await eventually(lambda: _ready(vhost, topology.REQUESTS_QUEUE, 1))
+    assert [seen.message_id for seen in listener.notices] == [notice.message_id]
+
+
+async def test_a_second_notice_frees_nothing_more(
+    executor: StockExecutor, listener: CompletionListener, auditor: Auditor
+) -> None:
+    await executor.ensure_action("core.slow", concurrency_limit=1)
+    ids = [await executor.create_execution("core.slow") for _ in range(3)]
+    for one in ids:
+        await executor.admit(one)
+    for _ in range(2):
+        await executor.publisher.publish(
+            messages.execution_completed(execution_id=ids[0], action_ref="core.slow", status="failed")
+        )
+    await eventually(lambda: len(listener.notices) == 2)
+    await eventually(lambda: listener.promoted == [ids[1]])
+    assert await auditor.line("core.slow") == [(ids[1], "active"), (ids[2], "queued")]
+
+
+async def test_a_repeated_notice_of_a_workflow_task_makes_a_second_retry(
+    executor: StockExecutor, listener: CompletionListener
+) -> None:
+    task = {"workflow_execution": 1, "task_name": "build", "retry_count": 0, "max_retries": 1}
+    execution_id = await executor.create_execution(workflow_task=task)
+    await _set_status(executor, execution_id, "failed")
+    for _ in range(2):
+        await executor.publisher.publish(
+            messages.execution_completed(execution_id=execution_id, action_ref="core.echo", status="failed")
+        )
+    count = "SELECT count(*) FROM execution WHERE original_execution = $1"
+
+    async def retried_twice() -> bool:
+        return bool(await executor.database.session.fetchval(count, execution_id) == 2)
+
+    await eventually(retried_twice)
+
+
+async def test_a_notice_advances_the_workflow_once(
+    executor: StockExecutor, listener: CompletionListener
+) -> None:
+    session = executor.database.session
+    parent = await executor.create_execution("core.flow")
+    workflow = await session.fetchval(
+        "INSERT INTO workflow_execution (execution, current_tasks) VALUES ($1, '{build}') RETURNING id",
+        parent,
+    )
+    task = {"workflow_execution": workflow, "task_name": "build"}
+    child = await executor.create_execution(parent=parent, workflow_task=task)
+    await _set_status(executor, child, "failed")
+    for _ in range(2):
+        await executor.publisher.publish(
+            messages.execution_completed(execution_id=child, action_ref="core.echo", status="failed")
+        )
+    await eventually(lambda: len(listener.notices) == 2)
+
+    async def failed_tasks() -> bool:
+        return bool(await session.fetchval("SELECT failed_tasks FROM workflow_execution") == ["build"])
+
+    await eventually(failed_tasks)
+
+
+async def test_a_live_worker_runs_a_request_to_its_end(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    await worker.consume()
+    async with Scheduler(vhost, database):
+        execution_id = await executor.create_execution(config={"message": "hi"})
+        await executor.request(execution_id)
+        await eventually(lambda: worker.ran == [execution_id])
+    assert await auditor.status(execution_id) == "completed"
+    [notice] = await auditor.notices()
+    assert (notice.execution_id, notice.payload["status"]) == (execution_id, "Completed")
+    statuses = [row.new_values["status"] for row in await auditor.history(execution_id) if row.new_values]
+    assert statuses == ["requested", "scheduling", "scheduled", "running", "completed"]
+
+
+async def test_a_finished_execution_lets_the_next_of_the_line_run(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, listener: CompletionListener
+) -> None:
+    await executor.ensure_action("core.slow", concurrency_limit=1)
+    ids = [await executor.create_execution("core.slow") for _ in range(5)]
+    await worker.consume()
+    async with Scheduler(vhost, database):
+        for one in ids:
+            await executor.request(one)
+        await eventually(lambda: len(worker.ran) == 5)
+    assert worker.ran == ids
+
+
+async def test_an_action_that_raises_ends_as_failed(
+    vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    async def break_down(payload: dict[str, object]) -> object:
+        raise RuntimeError("no such file")
+
+    async with StockWorker(vhost, database, run_action=break_down) as worker:
+        await worker.consume()
+        dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+        await eventually(lambda: worker.ran == [dispatch.execution_id])
+    assert await auditor.status(dispatch.execution_id) == "failed"
+    assert await auditor.result(dispatch.execution_id) == {"error": "no such file"}
+
+
+async def test_without_a_fresh_worker_the_request_is_lost_and_the_row_waits_for_ever(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    await worker.heartbeat(age_seconds=91)
+    async with Scheduler(vhost, database) as scheduler:
+        execution_id = await executor.create_execution()
+        await executor.request(execution_id)
+        assert scheduler.consumer is not None
+        failures = scheduler.consumer.failures
+        await eventually(lambda: failures)
+    assert isinstance(failures[0], NoWorkerAvailable)
+    assert await auditor.status(execution_id) == "requested"
+    assert await topology.ready_count(vhost, topology.REQUESTS_QUEUE) == 0
+
+
+async def test_a_worker_keeps_its_id_when_it_registers_again(
+    vhost: str, database: str, worker: StockWorker
+) -> None:
+    await worker.stop()
+    async with StockWorker(vhost, database, name=worker.name) as returned:
+        assert returned.id == worker.id
+        status = await returned.database.session.fetchval("SELECT status FROM worker")
+        assert status == "active"
+
+
+async def test_a_graceful_stop_writes_inactive_and_a_loss_does_not(
+    executor: StockExecutor, vhost: str, database: str
+) -> None:
+    stopped = StockWorker(vhost, database, name="worker-stopped")
+    lost = StockWorker(vhost, database, name="worker-lost")
+    for one in (stopped, lost):
+        await one.start()
+    await stopped.stop()
+    await lost.vanish()
+    rows = await executor.database.session.fetch("SELECT name, status FROM worker ORDER BY name")
+    assert [tuple(row.values()) for row in rows] == [
+        ("worker-lost", "active"),
+        ("worker-stopped", "inactive"),
+    ]
+    for one in (stopped, lost):
+        assert await topology.ready_count(vhost, topology.worker_queue(one.id)) == 0
+
+
+async def test_a_heartbeat_never_reactivates_an_inactive_worker(worker: StockWorker) -> None:
+    await worker.database.session.execute("UPDATE worker SET status = 'inactive'")
+    await worker.heartbeat()
+    assert await worker.database.session.fetchval("SELECT status FROM worker") == "inactive"
+
+
+async def test_a_beating_worker_stays_fresh_by_itself(vhost: str, database: str) -> None:
+    async with StockWorker(vhost, database, heartbeat_seconds=0.01) as worker:
+        await worker.heartbeat(age_seconds=100)
+        fresh = "SELECT last_heartbeat > now() - interval '50 s' FROM worker"
+        await eventually(lambda: worker.database.session.fetchval(fresh))
+
+
+async def test_what_a_hanging_worker_holds_does_not_expire_until_it_dies(
+    vhost: str, database: str, executor: StockExecutor
+) -> None:
+    async with (
+        StockWorker(vhost, database, ttl_ms=50, name="worker-absent") as absent,
+        StockWorker(vhost, database, ttl_ms=50, name="worker-hung") as hung,
+    ):
+        witness = await _witness_of_deaths(vhost, absent.id, hung.id)
+        await hung.hang()
+        await executor.schedule(await executor.create_execution(), hung.id)
+        await eventually(lambda: hung.held)
+        # Published later under the same TTL: when this one has died, the held one is past its time too.
+        await executor.schedule(await executor.create_execution(), absent.id)
+        await eventually(lambda: _ready(vhost, witness, 1))
+        await hung.vanish()
+        await eventually(lambda: _ready(vhost, witness, 2))
+
+
+async def test_a_late_worker_resurrects_a_failed_execution(
+    executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+    await _set_status(executor, dispatch.execution_id, "failed")
+    before = await auditor.terminal_rows()
+    await worker.consume()
+    await eventually(lambda: worker.ran)
+    assert await auditor.status(dispatch.execution_id) == "completed"
+    assert await auditor.changed_terminal_rows(before) == [dispatch.execution_id]
+
+
+async def test_a_worker_skips_a_cancelled_execution(
+    executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    cancelled = await executor.schedule(await executor.create_execution(), worker.id)
+    await _set_status(executor, cancelled.execution_id, "cancelled")
+    other = await executor.schedule(await executor.create_execution(), worker.id)
+    await worker.consume()
+    await eventually(lambda: worker.ran)
+    assert worker.ran == [other.execution_id]
+    assert await auditor.status(cancelled.execution_id) == "cancelled"
+
+
+async def test_the_stock_handler_fails_the_execution_and_announces_nothing(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+    async with StockDeadLetterHandler(vhost, database) as handler:
+        await _deliver_to_dlq(vhost, dispatch)
+        await eventually(lambda: handler.failed == [dispatch.execution_id])
+    assert await auditor.status(dispatch.execution_id) == "failed"
+    assert (await auditor.result(dispatch.execution_id))["error"] == "Worker queue TTL expired"
+    assert await auditor.notices() == []
+
+
+async def test_the_stock_handler_leaves_a_newer_attempt_alone(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+    await executor.database.session.execute("UPDATE execution SET env_vars = '{}'")
+    async with StockDeadLetterHandler(vhost, database) as handler:
+        await _deliver_to_dlq(vhost, dispatch)
+        await eventually(lambda: handler.seen)
+    assert handler.failed == []
+    assert await auditor.status(dispatch.execution_id) == "scheduled"
+
+
+async def test_a_database_error_makes_the_stock_handler_drop_the_letter(
+    vhost: str, database: str, executor: StockExecutor, worker: StockWorker
+) -> None:
+    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+    async with StockDeadLetterHandler(vhost, database) as handler:
+        await executor.database.session.execute("ALTER TABLE execution RENAME TO hidden")
+        await _deliver_to_dlq(vhost, dispatch)
+        assert handler.consumer is not None
+        failures = handler.consumer.failures
+        await eventually(lambda: failures)
+    # Its connection is closed: were the letter still unacked, it would be back in the queue by now.
+    assert await topology.ready_count(vhost, topology.DLX_QUEUE) == 0
+
+
+async def test_the_auditor_hears_every_notice_once_however_often_it_is_asked(
+    executor: StockExecutor, auditor: Auditor
+) -> None:
+    sent = [
+        messages.execution_completed(execution_id=n, action_ref="core.echo", status="failed")
+        for n in (1, 2, 2)
+    ]
+    await executor.publisher.publish_many(sent[:2])
+    assert await auditor.waiting() == 2
+    assert len(await auditor.notices()) == 2
+    await executor.publisher.publish_many(sent[2:])
+    assert [seen.message_id for seen in await auditor.notices()] == [one.message_id for one in sent]
+    assert await auditor.notice_counts() == {1: 1, 2: 2}
+    assert await auditor.waiting() == 0
+
+
+async def _deliver_to_dlq(vhost: str, dispatch: Dispatch) -> None:
+    """As if it had expired and the binding were right: straight into the stock queue."""
+    connection = await open_connection(vhost)
+    async with connection, asyncio.timeout(10):
+        channel = await connection.channel()
+        underlay = await channel.get_underlay_channel()
+        await underlay.basic_publish(
+            dispatch.message.body,
+            exchange="",
+            routing_key=topology.DLX_QUEUE,
+            properties=dispatch.message.properties(),
+        )
+
+
+async def _witness_of_deaths(vhost: str, *worker_ids: int) -> str:
+    connection = await open_connection(vhost)
+    async with connection:
+        queue = await (await connection.channel()).declare_queue("witness", durable=True)
+        for worker_id in worker_ids:
+            await queue.bind(topology.DLX, topology.dispatch_key(worker_id))
+    return "witness"
+
+
+async def _set_status(executor: StockExecutor, execution_id: int, status: str) -> None:
+    await executor.database.session.execute(
+        "UPDATE execution SET status = $2 WHERE id = $1", execution_id, status
+    )
+
+
+async def _ready(vhost: str, queue: str, wanted: int) -> bool:
+    return await topology.ready_count(vhost, queue) == wanted
