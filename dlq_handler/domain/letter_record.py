@@ -55,7 +55,8 @@ class LetterRecord:
     judged_at: datetime
     instance: str
     body_size: int
-    body: bytes
+    body: bytes | None
+    """None in a list, which is made without bodies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class ClaimedLetter:
     """A record taken up to be judged again; its row is locked until the transaction ends."""
 
     record_id: int
+    outcome: Outcome
     tries: int
     letter: DeadLetter
 

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.judge_batch import Failure
-from dlq_handler.domain.letter_record import Entry, update_failed
+from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.worker import Worker
 from dlq_handler.store.transaction import Transaction
@@ -179,15 +178,6 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         next_try_at=[entry.next_try_at for entry in entries],
         instance=instance,
     )
-
-
-async def record_update_failed(
-    tx: Transaction, letter: DeadLetter, error: str, *, tries: int, instance: str
-) -> None:
-    """Record a letter that the database refused; `tries` counts this refusal too."""
-    row = await tx.row("SELECT clock_timestamp() AS now")
-    assert row is not None  # noqa: S101  # a SELECT without FROM has exactly one row
-    await record_letters(tx, [update_failed(letter, error, tries=tries, now=row.now)], instance=instance)
 
 
 def _text(text: str | None) -> str | None:

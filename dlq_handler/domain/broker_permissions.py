@@ -1,0 +1,30 @@
+"""What our RabbitMQ user must be allowed, as the three patterns of `rabbitmqctl set_permissions`."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dlq_handler.domain.topology import Blueprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPermissions:
+    configure: str
+    write: str
+    read: str
+
+
+def broker_permissions(blueprint: Blueprint) -> BrokerPermissions:
+    """The least that will do. The broker asks for configure on a worker queue when we look at its TTL."""
+    exchanges = [exchange.name for exchange in blueprint.exchanges]
+    worker_queue = re.escape(blueprint.workers.queue_pattern).replace(r"\{id\}", "[0-9]+")
+    return BrokerPermissions(
+        configure=_any_of(map(re.escape, (*exchanges, *blueprint.queues)), worker_queue),
+        # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
+        write=_any_of(map(re.escape, (*blueprint.queues, blueprint.executions_exchange))),
+        read=_any_of(map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange))),
+    )
+
+
+def _any_of(names: Iterable[str], *patterns: str) -> str:
+    return f"^({'|'.join([*names, *patterns])})$"

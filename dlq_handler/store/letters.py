@@ -1,0 +1,183 @@
+"""Letters on record: shown, counted, taken up again, and in the end swept."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.domain.dead_letter import DeadLetter, Death
+from dlq_handler.domain.letter_record import ClaimedLetter, Entry, LetterRecord
+from dlq_handler.domain.text import storable
+from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+SWEEP_BATCH = 1000
+
+_FIELDS = frozenset(field.name for field in fields(LetterRecord))
+
+
+async def list_letters(
+    database: Database,
+    *,
+    outcome: Outcome | None = None,
+    reason: str | None = None,
+    since: datetime | None = None,
+    before_id: int | None = None,
+    limit: int = 100,
+) -> list[LetterRecord]:
+    """Newest first, without bodies. `before_id` continues after the last record of the page before."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref,
+                   queue, reason, died_at, first_death_queue, exchange, routing_key, stamp, outcome, why,
+                   error, tries, next_try_at, repeats, received_at, judged_at, instance, body_size,
+                   NULL AS body
+              FROM own.letter
+             WHERE (CAST(:outcome AS text) IS NULL OR outcome = :outcome)
+               AND (CAST(:reason AS text) IS NULL OR reason = :reason)
+               AND (CAST(:since AS timestamptz) IS NULL OR received_at >= :since)
+               AND (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
+             ORDER BY id DESC LIMIT :limit
+            """,
+            outcome=outcome.value if outcome else None,
+            reason=storable(reason) if reason is not None else None,
+            since=since,
+            before_id=before_id,
+            limit=limit,
+        )
+    return [_record(row) for row in rows]
+
+
+async def show(database: Database, record_id: int) -> LetterRecord | None:
+    async with database.transaction() as tx:
+        row = await tx.row("SELECT * FROM own.letter WHERE id = :id", id=record_id)
+    return _record(row) if row else None
+
+
+async def count_by_outcome(database: Database) -> dict[Outcome, int]:
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT outcome, count(*) AS letters FROM own.letter GROUP BY outcome")
+    return {Outcome(row.outcome): row.letters for row in rows}
+
+
+async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
+    """Records that the database refused and whose pause is over, the longest waiting first."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id FROM own.letter
+             WHERE outcome = 'update_failed' AND next_try_at <= clock_timestamp()
+             ORDER BY next_try_at, id LIMIT :limit
+            """,
+            limit=limit,
+        )
+    return [row.id for row in rows]
+
+
+async def rejudgeable(database: Database, outcomes: Collection[Outcome] = REJUDGEABLE) -> list[int]:
+    """Every record with one of these outcomes that may be judged again, oldest first."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            "SELECT id FROM own.letter WHERE outcome = ANY (CAST(:outcomes AS text[])) ORDER BY id",
+            outcomes=[outcome.value for outcome in outcomes if outcome in REJUDGEABLE],
+        )
+    return [row.id for row in rows]
+
+
+async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
+    """Lock one record to judge it again. None: it is gone, settled meanwhile, or somebody else is at it."""
+    row = await tx.row(
+        """
+        SELECT * FROM own.letter
+         WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) FOR NO KEY UPDATE SKIP LOCKED
+        """,
+        id=record_id,
+        outcomes=[outcome.value for outcome in REJUDGEABLE],
+    )
+    if row is None:
+        return None
+    return ClaimedLetter(record_id=row.id, outcome=Outcome(row.outcome), tries=row.tries, letter=_letter(row))
+
+
+async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:
+    """Write the new judgement over the old one."""
+    await tx.run(
+        """
+        UPDATE own.letter
+           SET outcome = :outcome, why = :why, error = :error, tries = :tries, next_try_at = :next_try_at,
+               judged_at = clock_timestamp()
+         WHERE id = :id
+        """,
+        id=record_id,
+        outcome=entry.outcome.value,
+        why=storable(entry.why),
+        error=None if entry.error is None else storable(entry.error),
+        tries=entry.tries,
+        next_try_at=entry.next_try_at,
+    )
+
+
+async def sweep_resolved(database: Database, *, older_than_seconds: float) -> int:
+    """Delete old letters that nobody has to look at any more; the answer is how many."""
+    resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
+    return await _sweep(database, resolved, older_than_seconds)
+
+
+async def sweep_unresolved(database: Database, *, older_than_seconds: float) -> int:
+    """Delete letters that nobody resolved in all that time; the answer is how many."""
+    return await _sweep(database, [outcome.value for outcome in UNRESOLVED], older_than_seconds)
+
+
+async def _sweep(database: Database, outcomes: Sequence[str], older_than_seconds: float) -> int:
+    swept = 0
+    while True:
+        # Some at a time: one large DELETE would hold its locks, and its transaction, against its deadline.
+        async with database.transaction() as tx:
+            result = await tx.run(
+                """
+                DELETE FROM own.letter WHERE id IN (
+                    SELECT id FROM own.letter
+                     WHERE received_at < now() - make_interval(secs => :age)
+                       AND outcome = ANY (CAST(:outcomes AS text[]))
+                     LIMIT :batch FOR UPDATE SKIP LOCKED)
+                """,
+                age=float(older_than_seconds),
+                outcomes=list(outcomes),
+                batch=SWEEP_BATCH,
+            )
+        swept += result.rowcount
+        if result.rowcount < SWEEP_BATCH:
+            return swept
+
+
+def _record(row: Row[Any]) -> LetterRecord:
+    shown = {name: value for name, value in row._asdict().items() if name in _FIELDS}
+    return LetterRecord(**shown | {"outcome": Outcome(row.outcome)})
+
+
+def _letter(row: Row[Any]) -> DeadLetter:
+    death = None
+    if row.death_count is not None:
+        death = Death(queue=row.queue, reason=row.reason, time=row.died_at, count=row.death_count)
+    return DeadLetter(
+        key=row.key,
+        message_id=row.message_id,
+        correlation_id=row.correlation_id,
+        message_type=row.message_type,
+        execution_id=row.execution_id,
+        worker_id=row.worker_id,
+        stamp=row.stamp,
+        death=death,
+        first_death_queue=row.first_death_queue,
+        exchange=row.exchange,
+        routing_key=row.routing_key,
+        redelivered=False,
+        body=row.body,
+        body_size=row.body_size,
+        action_ref=row.action_ref,
+        flaw=row.flaw,
+    )
