@@ -22,9 +22,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
+PROJECT = ROOT / "pyproject.toml"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-MARK = VENV / "set-up"
+# Each holds what it stands for (which folder, which lock, which project) and is written when that is done.
+PACKAGES = VENV / "packages-installed"
+WHOLE = VENV / "set-up"
 
 DEBIAN_WHEELS = Path("/usr/share/python-wheels")
 
@@ -36,24 +39,33 @@ or pyenv, named by PYTHON=/path/to/python3 ./run setup (these bring pip along)."
 
 
 def set_up() -> None:
-    wanted = f"{ROOT}\n{LOCK.read_text()}"
+    packages = f"{ROOT}\n{LOCK.read_text()}"
+    everything = packages + PROJECT.read_text()
     # Two commands started at once in a fresh clone: the second waits here and then finds everything done.
     with LOCK.open() as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if MARK.exists() and MARK.read_text() == wanted and os.access(PYTHON, os.X_OK):
+        if is_marked(WHOLE, everything):
             return
         began = time.monotonic()
-        print(f"./run: making .venv with Python {sys.version.split()[0]}", flush=True)
-        if VENV.is_symlink():
-            VENV.unlink()
-        venv.create(VENV, clear=True, symlinks=True, with_pip=False)
         with tempfile.TemporaryDirectory(prefix="dlq-handler-pip-") as scratch:
-            pip = find_pip(Path(scratch))
-            run(*pip, "install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", str(LOCK))
+            if not is_marked(PACKAGES, packages):
+                print(f"./run: making .venv with Python {sys.version.split()[0]}", flush=True)
+                if VENV.is_symlink():
+                    VENV.unlink()
+                venv.create(VENV, clear=True, symlinks=True, with_pip=False)
+                pip = find_pip(Path(scratch))
+                run(*pip, "install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", str(LOCK))
+                PACKAGES.write_text(packages)
+            else:
+                pip = find_pip(Path(scratch))
             # setuptools is in the lock: nothing is fetched to build the project itself.
             run(*pip, "install", "-qq", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
-        MARK.write_text(wanted)
+        WHOLE.write_text(everything)
         print(f"./run: .venv is ready after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def is_marked(mark: Path, wanted: str) -> bool:
+    return os.access(PYTHON, os.X_OK) and mark.exists() and mark.read_text() == wanted
 
 
 def find_pip(scratch: Path) -> list[str]:
@@ -67,7 +79,7 @@ def find_pip(scratch: Path) -> list[str]:
 
 
 def ways_to_pip(scratch: Path) -> Iterator[tuple[str, list[str]]]:
-    if importlib.util.find_spec("ensurepip"):
+    if not PACKAGES.exists() and importlib.util.find_spec("ensurepip"):
         subprocess.run([PYTHON, "-m", "ensurepip", "--default-pip"], capture_output=True, check=False)
     yield "ensurepip of this Python", [str(PYTHON), "-m", "pip"]
     # --python came with pip 22.3; an older one fails here and the next way is tried.
