@@ -56,8 +56,9 @@ class YamlFile(YamlConfigSettingsSource):
     def _read_file(self, file_path: Any) -> dict[str, Any]:
         try:
             text = file_path.read_text(encoding="utf-8")
-            root = yaml.compose(text, yaml.SafeLoader)
-            values = yaml.safe_load(text)
+            loader = yaml.SafeLoader(text)
+            root = loader.get_single_node()
+            values = loader.construct_document(root) if root else None
         except OSError as error:
             self._refuse_file(
                 str(self.file), f"cannot be read ({error.strerror})", "a readable file", "check its rights"
@@ -74,8 +75,10 @@ class YamlFile(YamlConfigSettingsSource):
                 str(self.file), f"is not YAML ({type(error).__name__})", "YAML", "correct the syntax"
             )
         else:
-            if root is None or isinstance(root, yaml.MappingNode):
-                return self._known_part(root, values or {}, ())
+            if isinstance(values, dict):
+                return self._known_part(root, values, ())
+            if values is None:  # empty, or nothing but comments
+                return {}
             self._refuse_file(
                 str(self.file), "holds a single value or a list", "sections such as database:", "correct it"
             )
@@ -86,7 +89,7 @@ class YamlFile(YamlConfigSettingsSource):
         self._note_places(node, section)
         known: dict[str, Any] = {}
         for name, value in values.items():
-            path = (*section, name)
+            path = (*section, str(name))  # YAML has keys that are no text: `7:` or `yes:`
             if path not in known_sections():
                 if path[0] != OWN_SECTION and path not in known_keys():
                     self.strangers[path] = self.places.get(path, str(self.file))

@@ -57,7 +57,7 @@ class Log(OwnSection):
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged.",
+        description="Least level that is logged; debug adds a line per batch.",
     )
     format: Literal["auto", "json", "console"] = Field(
         default="auto",

@@ -9,11 +9,10 @@ import re
 MASK = "***"
 
 # The password of `scheme://user:password@host`. It may hold an unescaped `@`, `/`, `:` or blank, so it ends
-# at the LAST `@` that comes before the next `://`: stopping at the first one would print the rest of the
-# password as a host.
-_USERINFO_IN_URL = re.compile(r"(?<=://)([^:@\s]*):((?:(?!://).)*)@", re.DOTALL)
-# The same inside running text, where a blank or a quote ends the URL and belongs to the sentence.
-_USERINFO_IN_TEXT = re.compile(r"(?<=://)([^:@\s'\"]*):((?:(?!://)[^\s'\"<>])*)@")
+# at the LAST `@`: stopping at the first one would print the rest of the password as a host.
+_USERINFO_IN_URL = re.compile(r"(?<=://)([^:@]*):.*@", re.DOTALL)
+# The same inside running text, which may go on with another URL; a blank or a quote ends the first one.
+_USERINFO_IN_TEXT = re.compile(r"(?<=://)([^:@\s'\"]*):(?:(?!://)[^\s'\"<>])*@")
 # `?password=...` in a URL and `password=... host=...` in a libpq keyword string, quoted or not.
 _KEYWORD = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&'\"]+)")
 

@@ -20,17 +20,18 @@ HEAD = """\
 
 ## Where settings come from
 
-1. A file named with `--config PATH` or in `$ATTUNE_CONFIG`: that one and no other. Otherwise `config.yaml`, if
-   it is there, with `config.{environment}.yaml` merged over it key by key; the environment is
-   `$ATTUNE__ENVIRONMENT`, or `development`. These may be Attune's own files: what is not listed here is ignored
-   outside `dlq_handler:` and refused inside it.
+1. A file named with `--config PATH` or in `$ATTUNE_CONFIG`: that one and no other. Otherwise `config.yaml`,
+   if it is there, with `config.{environment}.yaml` merged over it key by key; the environment is
+   `$ATTUNE__ENVIRONMENT`, or `development`. These may be Attune's own files: what is not listed here is
+   ignored outside `dlq_handler:` and refused inside it.
 2. Variables over the files: `ATTUNE__` and the key's parts with `__` between them, in any case. An empty
    variable counts as not set, `null` empties a key. Lists are JSON arrays or have commas between the items.
 3. For secrets, a variable with `_FILE` at its end names a file that holds the value, as container secrets do.
    Giving both is an error.
 
-`dlq-handler config check` says what is wrong, all of it at once, with file and line or variable, and ends with
-exit code 78. `dlq-handler config show` prints every setting in force, where it came from, and no password.
+`dlq-handler config check` says what is wrong, all of it at once, with file and line or variable, and ends
+with exit code 78. `dlq-handler config show` prints every setting in force, where it came from, and no
+password.
 """
 
 

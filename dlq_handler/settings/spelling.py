@@ -11,7 +11,10 @@ ALIKE = 0.75
 
 def meant_own(path: Path) -> Path | None:
     """The key of `dlq_handler:` that comes closest to `path`, also when it stands in a wrong section."""
-    candidates = [known for known in _known() if known[0] == OWN_SECTION and len(known) > 1]
+    if path[1:] in known_keys():
+        return path[1:]  # one of Attune's keys, put into our section
+    above = [path[:end] for end in range(len(path)) if path[:end] in known_sections()]
+    candidates = [known for known in _known() if known[0] == OWN_SECTION and known not in above]
     best = max(candidates, key=lambda known: _likeness_of_own(path, known))
     return best if _likeness_of_own(path, best) >= ALIKE else None
 
@@ -56,9 +59,10 @@ def _known() -> list[Path]:
 def _likeness_of_own(path: Path, known: Path) -> float:
     # `batch_size` for `batch.size` and `port` for `http.port` are the usual slips, besides letters swapped.
     whole = _likeness(".".join(path[1:]).replace("_", "."), ".".join(known[1:]).replace("_", "."))
-    same_place = _likeness(path[-1], known[-1]) if path[:-1] == known[:-1] else 0.0
-    same_name = 0.8 if path[-1] == known[-1] else 0.0
-    return max(whole, same_place, same_name)
+    same_place = path[:-1] == known[:-1]
+    in_place = _likeness(path[-1], known[-1]) if same_place else 0.0
+    same_name = path[-1] == known[-1] or (same_place and path[-1].endswith(f"_{known[-1]}"))
+    return max(whole, in_place, 0.8 if same_name else 0.0)
 
 
 def _likeness(one: str, other: str) -> float:
