@@ -70,8 +70,8 @@ async def _run(settings: Settings) -> int:
     try:
         await sidecar.run(stop)
     except* StartTimedOut as group:
-        for error in group.exceptions:
-            log.error("start.given_up", error=str(error), setting="dlq_handler.startup.wait_seconds")
+        waited_for = "; ".join(str(one) for one in group.exceptions)
+        log.error("start.given_up", error=waited_for, setting="dlq_handler.startup.wait_seconds")
         return_code = EXIT_UNAVAILABLE
     except* TimeoutError:
         log.error("sidecar.cut_short", setting="dlq_handler.grace.shutdown_seconds")
