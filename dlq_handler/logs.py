@@ -39,27 +39,28 @@ def configure_logging(*, level: Level, format: Format, stream: TextIO | None = N
     """Replaces whatever was configured before. `stream` is stdout unless given."""
     out = sys.stdout if stream is None else stream
     as_console = format == "console" or (format == "auto" and out.isatty())
-    shared: list[Processor] = [
+    stamp: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
+        structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    render: list[Processor] = [
+        structlog.processors.format_exc_info,
+        redact_event,  # after the traceback has become text
+        _console(out) if as_console else structlog.processors.JSONRenderer(),
+    ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*stamp, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        # Straight to the stream: by way of stdlib logging a line costs twice as much, and letters are many.
+        logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=False,  # else a second call would not reach loggers used before
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _name_library],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                redact_event,  # after the traceback has become text
-                _console(out) if as_console else structlog.processors.JSONRenderer(),
-            ],
+            foreign_pre_chain=[*stamp, structlog.stdlib.ExtraAdder(), _name_library],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -106,7 +107,9 @@ def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def _redacted(name: str, value: Any, depth: int) -> Any:
-    if is_secret_name(name) and value is not None:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if is_secret_name(name):
         return MASK
     if isinstance(value, str):
         return redact_text(value)
@@ -114,6 +117,4 @@ def _redacted(name: str, value: Any, depth: int) -> Any:
         return {key: _redacted(str(key), item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth < _DEEPEST:
         return [_redacted(name, item, depth + 1) for item in value]
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
     return redact_text(str(value))  # exceptions, paths, anything the renderer would turn into text itself

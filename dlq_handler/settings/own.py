@@ -57,7 +57,7 @@ class Log(OwnSection):
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged; debug adds a line per batch.",
+        description="Least level that is logged; above info, verdicts are no longer logged one by one.",
     )
     format: Literal["auto", "json", "console"] = Field(
         default="auto",

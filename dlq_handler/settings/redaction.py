@@ -5,6 +5,7 @@ Never raises and never needs the text to be a well-formed URL.
 """
 
 import re
+from functools import lru_cache
 
 MASK = "***"
 
@@ -31,6 +32,7 @@ def redact_text(text: str) -> str:
     return _KEYWORD.sub(rf"\1\2{MASK}", _USERINFO_IN_TEXT.sub(rf"\1:{MASK}@", text))
 
 
+@lru_cache(maxsize=1024)  # asked for every value of every log line; the names are few
 def is_secret_name(name: str) -> bool:
     """Whether a value under this name is a secret whatever it looks like."""
     return _SECRET_NAME.search(name) is not None
