@@ -37,6 +37,7 @@ class Sidecar:
         own = settings.dlq_handler
         self._settings = settings
         self.readiness, self.metrics = Readiness(), Metrics()
+        self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         self._listener = OpsListener(
             host=own.http.host, port=own.http.port, readiness=self.readiness, metrics=self.metrics
         )
@@ -106,11 +107,12 @@ class Sidecar:
         rejudger = Rejudger(self._database, self._judge, self._relay)
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
-            self.readiness.report("consumer", ok=True, detail="disabled by message_queue.rabbitmq.dead_letter.enabled")
+            self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             self.readiness.report("broker", ok=True, detail="not consumed from")
             return [rejudger]
         source = compose.source(self._settings, self._address)
         keeper = compose.topology_keeper(self._settings, self._address, self._database)
+        self.metrics.bound_workers.set_function(lambda: float(keeper.bound_worker_count))
         handler = DeadLetterHandler(
             source,
             self._judge,

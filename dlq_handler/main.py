@@ -40,7 +40,9 @@ app.command()(grants)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
@@ -65,7 +67,9 @@ async def _run(settings: Settings) -> int:
     try:
         sidecar = Sidecar(settings)
     except OSError as error:
-        log.error("listener.refused", host=http.host, port=http.port, error=str(error), setting="dlq_handler.http")
+        log.error(
+            "listener.refused", host=http.host, port=http.port, error=str(error), setting="dlq_handler.http"
+        )
         return EXIT_CONFIG
     try:
         await sidecar.run(stop)

@@ -21,7 +21,12 @@ FOREIGN = "foreign_consumer"
 
 class IntakeWatch:
     def __init__(
-        self, source: DeadLetterSource, *, readiness: Readiness, observer: Observer, interval_seconds: float = 5.0
+        self,
+        source: DeadLetterSource,
+        *,
+        readiness: Readiness,
+        observer: Observer,
+        interval_seconds: float = 5.0,
     ) -> None:
         self._source, self._readiness, self._observer = source, readiness, observer
         self._interval_seconds = interval_seconds

@@ -158,7 +158,10 @@ class LetterJudge:
 
     async def _record_refused(self, letter: DeadLetter, error: RowRejected) -> Committed:
         log.error(
-            "dead_letter.refused", execution_id=letter.execution_id, message_id=letter.message_id, error=str(error)
+            "dead_letter.refused",
+            execution_id=letter.execution_id,
+            message_id=letter.message_id,
+            error=str(error),
         )
         async with self._database.transaction() as tx:
             view = await dead_letters.lock_executions(tx, ())

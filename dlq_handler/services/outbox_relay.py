@@ -44,7 +44,13 @@ class _Held:
 
 class OutboxRelay:
     def __init__(
-        self, database: Database, publisher: Publisher, policy: RelayPolicy, *, holder: str, observer: Observer
+        self,
+        database: Database,
+        publisher: Publisher,
+        policy: RelayPolicy,
+        *,
+        holder: str,
+        observer: Observer,
     ) -> None:
         self._database, self._publisher, self._policy = database, publisher, policy
         self._holder, self._observer = holder, observer
@@ -138,7 +144,9 @@ class OutboxRelay:
             self._held.extendleft(reversed(held))
             raise
         self._unmarked.extend(
-            item.entry.id for item, outcome in zip(held, outcomes, strict=True) if isinstance(outcome, Confirmed)
+            item.entry.id
+            for item, outcome in zip(held, outcomes, strict=True)
+            if isinstance(outcome, Confirmed)
         )
         self._observe(held, outcomes)
         await self._mark()

@@ -34,7 +34,12 @@ class Rejudged:
 
 class Rejudger:
     def __init__(
-        self, database: Database, judge: LetterJudge, relay: OutboxRelay | None, *, interval_seconds: float = 5.0
+        self,
+        database: Database,
+        judge: LetterJudge,
+        relay: OutboxRelay | None,
+        *,
+        interval_seconds: float = 5.0,
     ) -> None:
         """Without a relay (the command line) notices are written unleased, and a running sidecar publishes them."""
         self._database, self._judge, self._relay = database, judge, relay

@@ -30,10 +30,14 @@ class RetentionSweeper:
         await every(self._policy.interval_seconds, self.tick, stop, name="retention-sweeper")
 
     async def tick(self) -> None:
-        resolved = await letters.sweep_resolved(self._database, older_than_seconds=self._policy.resolved_seconds)
+        resolved = await letters.sweep_resolved(
+            self._database, older_than_seconds=self._policy.resolved_seconds
+        )
         unresolved = await letters.sweep_unresolved(
             self._database, older_than_seconds=self._policy.unresolved_seconds
         )
-        notices = await outbox.sweep_confirmed(self._database, older_than_seconds=self._policy.resolved_seconds)
+        notices = await outbox.sweep_confirmed(
+            self._database, older_than_seconds=self._policy.resolved_seconds
+        )
         if resolved or unresolved or notices:
             log.info("records.swept", resolved=resolved, unresolved=unresolved, notices=notices)

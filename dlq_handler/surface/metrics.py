@@ -37,7 +37,9 @@ class Metrics(Observer):
         for reason in REASONS:
             for outcome in Outcome:
                 self._letters.labels(reason, outcome.value)
-        self._repeats = self._counter("dead_letter_repeats", "Deliveries of letters that were on record already.")
+        self._repeats = self._counter(
+            "dead_letter_repeats", "Deliveries of letters that were on record already."
+        )
         self._verdict_latency = self._histogram(
             "verdict_latency_seconds", "From a letter's death to the commit of its verdict.", _LATENCY_BUCKETS
         )
@@ -45,21 +47,33 @@ class Metrics(Observer):
         self._batch_seconds = self._histogram(
             "batch_seconds", "Duration of a batch, from judging to commit.", _LATENCY_BUCKETS
         )
-        self._held_over = self._counter("dead_letters_held_over", "Letters put off because their row was locked.")
+        self._held_over = self._counter(
+            "dead_letters_held_over", "Letters put off because their row was locked."
+        )
         self._notices = self._counter("notices", "Answers of the broker to published notices.", ("outcome",))
         for answer in NOTICE_OUTCOMES:
             self._notices.labels(answer)
         self._announce_latency = self._histogram(
-            "announce_latency_seconds", "From the commit of a verdict to the broker's answer.", _LATENCY_BUCKETS
+            "announce_latency_seconds",
+            "From the commit of a verdict to the broker's answer.",
+            _LATENCY_BUCKETS,
         )
-        self._reopened = self._counter("intake_opened", "Times the consumer of the intake queue was registered.")
-        self._dlq_messages = self._gauge("dlq_messages", "Messages ready in the intake queue (NaN: cannot tell).")
-        self._dlq_consumers = self._gauge("dlq_consumers", "Consumers on the intake queue (NaN: cannot tell).")
+        self._reopened = self._counter(
+            "intake_opened", "Times the consumer of the intake queue was registered."
+        )
+        self._dlq_messages = self._gauge(
+            "dlq_messages", "Messages ready in the intake queue (NaN: cannot tell)."
+        )
+        self._dlq_consumers = self._gauge(
+            "dlq_consumers", "Consumers on the intake queue (NaN: cannot tell)."
+        )
         self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: cannot tell).")
         self._outbox_oldest = self._gauge(
             "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: cannot tell)."
         )
-        self.bound_workers = self._gauge("bound_workers", "Workers whose routing key is bound to the intake queue.")
+        self.bound_workers = self._gauge(
+            "bound_workers", "Workers whose routing key is bound to the intake queue."
+        )
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         for gauge in (self._dlq_messages, self._dlq_consumers, self._outbox_pending, self._outbox_oldest):
             gauge.set(float("nan"))

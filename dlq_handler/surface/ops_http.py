@@ -28,7 +28,6 @@ def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
         return JSONResponse(content, status_code=200 if readiness.is_ready else 503)
 
     async def exposition(_: Request) -> Response:
-        metrics.ready.set(1 if readiness.is_ready else 0)
         return Response(metrics.exposition(), media_type=CONTENT_TYPE)
 
     return Starlette(

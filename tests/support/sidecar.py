@@ -28,7 +28,9 @@ QUICK = {
 class SidecarProcess:
     """One replica. Its log is a file of JSON lines under `folder`."""
 
-    def __init__(self, folder: Path, *, amqp_url: str, database_url: str, name: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, *, amqp_url: str, database_url: str, name: str, environment: Mapping[str, str]
+    ) -> None:
         self.name, self.port = name, free_port()
         self.log_path = folder / f"{name}.log"
         self._folder = folder
@@ -48,7 +50,13 @@ class SidecarProcess:
         """`program` may be a script that sabotages the sidecar before it runs it."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *program, "run", stdout=log, stderr=log, cwd=self._folder, env=self._environment
+                sys.executable,
+                *program,
+                "run",
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env=self._environment,
             )
         if ready:
             await self.wait_ready()
@@ -136,7 +144,13 @@ class SidecarProcess:
 
 @asynccontextmanager
 async def sidecar_process(
-    folder: Path, amqp_url: str, database_url: str, *, name: str = "sidecar-1", start: bool = True, **environment: str
+    folder: Path,
+    amqp_url: str,
+    database_url: str,
+    *,
+    name: str = "sidecar-1",
+    start: bool = True,
+    **environment: str,
 ) -> AsyncIterator[SidecarProcess]:
     """A sidecar that is gone at the end, however the test ends. Keywords are settings: `batch__size="10"`."""
     process = SidecarProcess(

@@ -32,7 +32,9 @@ def read_since(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time; wanted 30m, 24h, 7d or 2026-11-16T12:00:00Z") from error
+        raise typer.BadParameter(
+            f"{text!r} is no time; wanted 30m, 24h, 7d or 2026-11-16T12:00:00Z"
+        ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -94,7 +96,8 @@ def show(
 def rejudge(
     letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...")] = None,
     outcome: Annotated[
-        Outcome | None, typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign.")
+        Outcome | None,
+        typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign."),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,

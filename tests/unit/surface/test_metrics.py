@@ -1,0 +1,42 @@
+"""Metrics are public API: on the page, complete from the first scrape, and deaf to what senders invent."""
+
+import math
+
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.surface.metrics import NOTICE_OUTCOMES, REASONS, Metrics
+from dlq_handler.surface.metrics_reference import PAGE, metrics_page
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"dlq_handler_{name}", labels)
+
+
+def test_every_label_combination_exists_at_zero_from_the_first_scrape() -> None:
+    metrics = Metrics()
+    for reason in REASONS:
+        for outcome in Outcome:
+            assert sample(metrics, "dead_letters_total", reason=reason, outcome=outcome.value) == 0
+    for answer in NOTICE_OUTCOMES:
+        assert sample(metrics, "notices_total", outcome=answer) == 0
+
+
+def test_forged_reasons_do_not_make_new_series() -> None:
+    metrics = Metrics()
+    series = metrics.exposition().count(b"\n")
+    for number in range(50):
+        metrics.letter_judged(f"made up {number}", Outcome.FAILED, None)
+    assert metrics.exposition().count(b"\n") == series
+    assert sample(metrics, "dead_letters_total", reason="other", outcome="failed") == 50
+
+
+def test_what_cannot_be_asked_is_not_a_number() -> None:
+    metrics = Metrics()
+    metrics.intake_seen(7, 1)
+    metrics.intake_seen(None, None)
+    assert math.isnan(sample(metrics, "dlq_messages") or 0)
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == metrics_page(), (
+        f"{PAGE} is out of date: python -m dlq_handler.surface.metrics_reference"
+    )
