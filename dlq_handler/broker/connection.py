@@ -1,17 +1,18 @@
-"""Open AMQP connections and translate what the client raises.
+"""Open AMQP connections, end them for certain, and translate what the client raises.
 
-Connections are plain, not robust: a robust one re-declares deleted queues by itself, shows "connected" with no
-consumer, and hangs in calls made while it is away. Here a lost connection is simply over; whoever used it opens
-the next one, from the next URL, at a moment of its own choosing.
+Connections are plain, not robust: a robust one re-declares deleted queues by itself, shows "connected" with
+no consumer, and hangs in calls made while it is away. Here a lost connection is simply over; whoever used it
+opens the next one, from the next URL, at a moment of its own choosing.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import aio_pika
-from aio_pika.abc import AbstractConnection
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from aiormq.exceptions import AMQPError
 from yarl import URL
 
@@ -33,14 +34,51 @@ async def broker_errors(doing: str) -> AsyncIterator[None]:
             raise
         raise Unavailable("broker", f"{doing}: the connection was lost") from error
     except (AMQPError, OSError, TimeoutError, RuntimeError, EOFError, StopAsyncIteration) as error:
-        # RuntimeError is what aiormq raises for "connection closed" and "channel closed"; the last two are what
-        # escapes from it when the peer hangs up in the middle of the handshake.
+        # RuntimeError is what aiormq raises for "connection closed" and "channel closed"; the last two escape
+        # from it when the peer hangs up in the middle of the handshake.
         raise Unavailable("broker", f"{doing}: {_said(error)}") from error
 
 
 def _said(error: BaseException) -> str:
-    text = str(error)
+    text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class _Socket(TransportFactory):
+    """Opens the socket as aiormq does, and keeps hold of it: aiormq itself never gives it away."""
+
+    def __init__(self) -> None:
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: URL, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        factory = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
+        reader, self._writer = await factory.create(url, **options)
+        return reader, self._writer
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+class Connection(aio_pika.Connection):
+    """A plain connection that can be ended without the peer's help."""
+
+    def __init__(self, url: URL, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._socket = _Socket()
+        self.kwargs["transport_factory"] = self._socket
+
+    async def end(self) -> None:
+        """Close politely, but not for long: a half-open peer never answers. Never fails."""
+        with suppress(Unavailable):
+            async with broker_errors("close the connection"), asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
+                await self.close()
+        self._socket.abort()
+
+    async def drop(self) -> None:
+        """End it at once. What we wrote and the network has not taken yet is thrown away, not flushed."""
+        self._socket.abort()
+        await self.end()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +91,7 @@ class BrokerAddress:
     instance: str = "dlq-handler"
     _turn: int = 0
 
-    async def connect(self, purpose: str) -> AbstractConnection:
+    async def connect(self, purpose: str) -> Connection:
         """Open one connection; the next call after a failure goes to the next node."""
         tolerant_headers.install()
         url = URL(self.urls[self._turn % len(self.urls)])
@@ -64,14 +102,8 @@ class BrokerAddress:
                     return await aio_pika.connect(
                         url.update_query(heartbeat=str(self.heartbeat_seconds)),
                         client_properties={"connection_name": f"{self.instance} {purpose}"},
+                        connection_class=Connection,
                     )
         except Unavailable:
             self._turn += 1
             raise
-
-
-async def close_connection(connection: AbstractConnection) -> None:
-    """Close politely, but not for long: a half-open peer never answers. Failing to close is nobody's trouble."""
-    with suppress(Unavailable):
-        async with broker_errors("close the connection"), asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-            await connection.close()

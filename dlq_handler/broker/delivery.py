@@ -25,7 +25,7 @@ class AckPlan:
 
 
 def plan_acks(open_tags: Iterable[int], settled: Collection[int]) -> AckPlan:
-    """`open_tags` are the delivered and not yet acknowledged ones, ascending. Never covers a tag that is not settled."""
+    """`open_tags`: delivered, not acknowledged, ascending. The plan covers those of them that are settled."""
     settled = frozenset(settled)
     tags = list(open_tags)
     together = list(takewhile(settled.__contains__, tags))

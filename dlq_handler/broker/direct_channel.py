@@ -1,9 +1,11 @@
-"""A channel that hands deliveries, returns and confirms over while the socket is read: no task and no queue between.
+"""A channel that hands over deliveries, returns and confirms while the socket is read.
 
-aiormq puts every frame of a channel into `channel.frames` for a task that assembles messages and starts one more task
-for each. Here `frames` is a queue that assembles by itself, inside `put`; what it does not know (replies to calls, a
-cancel, a close) goes the usual way. Waiting inside `put` stops the reading of the socket, which is how memory is
-bounded: the broker then keeps the rest. Nothing here works on a message; callbacks must be quick and must not raise.
+aiormq puts the frames of a channel into `channel.frames`, where a task assembles messages and starts another
+task for each. Here `frames` is a queue that assembles by itself, inside `put`; what it does not know (replies
+to calls, a cancel, a close) goes the usual way. To wait inside `put` is to stop reading the socket: that is
+how memory is bounded, for the broker then keeps the rest.
+
+Nothing is worked on here: the callbacks must be quick, and must not raise, or the connection is over.
 """
 
 import asyncio
@@ -11,22 +13,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pamqp.frame
-from aio_pika.abc import AbstractConnection
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
 from pamqp.body import ContentBody
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
+from dlq_handler.broker.connection import Connection
 from dlq_handler.errors import Unavailable
 
 ContentMethod = Basic.Deliver | Basic.Return
 OnContent = Callable[[ContentMethod, ContentHeader, bytes], None]
 OnConfirm = Callable[[Basic.Ack | Basic.Nack], None]
+OnLost = Callable[[str], None]
 
 
 class _Inlet(asyncio.Queue[tuple[int, Any]]):
-    """Where the connection's reader puts the frames of one channel, with their size."""
+    """Where the connection's reader puts the frames of one channel, each with its size."""
 
     def __init__(self, on_content: OnContent, on_confirm: OnConfirm | None) -> None:
         super().__init__(maxsize=10)
@@ -69,7 +72,7 @@ class DirectChannel(Channel):
         self, connection: Any, number: int, *, on_content: OnContent, on_confirm: OnConfirm | None
     ) -> None:
         super().__init__(connection, number, publisher_confirms=on_confirm is not None)
-        # The task that super() created has not run yet, and it looks `frames` up on every turn.
+        # The task that super() made has not run yet, and it looks `frames` up on every turn.
         self._inlet = self.frames = _Inlet(on_content, on_confirm)
 
     @property
@@ -77,15 +80,17 @@ class DirectChannel(Channel):
         return self._inlet.reading.is_set()
 
     def stop_reading(self) -> None:
-        """Leave everything from the next letter on, heartbeats included, in the socket. aiormq gives the connection
-        up after three missed heartbeats: pausing for longer means giving the letters back anyway."""
+        """Leave everything from the next message on in the socket, heartbeats included.
+
+        aiormq takes three missed heartbeats for a lost connection, so this must not last longer.
+        """
         self._inlet.reading.clear()
 
     def go_on_reading(self) -> None:
         self._inlet.reading.set()
 
     async def send(self, payload: bytes) -> None:
-        """Queue frames that were marshalled already, as one write."""
+        """Queue frames that are marshalled already, as one write. Waits while the socket takes nothing."""
         await self.write_queue.put(ChannelFrame(payload=payload, should_close=False))
 
     def marshal(self, *frames: pamqp.frame.FrameTypes) -> bytes:
@@ -93,9 +98,9 @@ class DirectChannel(Channel):
 
 
 async def open_direct_channel(
-    connection: AbstractConnection, *, on_content: OnContent, on_confirm: OnConfirm | None = None
+    connection: Connection, *, on_content: OnContent, on_confirm: OnConfirm | None = None, on_lost: OnLost
 ) -> DirectChannel:
-    """As aiormq's `Connection.channel` does it, with our class. With `on_confirm` the channel is in confirm mode."""
+    """As aiormq's `Connection.channel` does it, with our class. `on_confirm` puts it into confirm mode."""
     if connection.transport is None:
         raise Unavailable("broker", "the connection was lost before a channel was opened")
     link = connection.transport.connection
@@ -103,4 +108,12 @@ async def open_direct_channel(
     channel = DirectChannel(link, number, on_content=on_content, on_confirm=on_confirm)
     link.channels[number] = channel
     await channel.open()
+    channel.closing.add_done_callback(lambda closing: on_lost(_why(closing)))
     return channel
+
+
+def _why(closing: asyncio.Future[None]) -> str:
+    error = None if closing.cancelled() else closing.exception()
+    if error is None or isinstance(error, asyncio.CancelledError):
+        return "the connection was lost"
+    return f"the broker closed the channel: {type(error).__name__}: {error}"

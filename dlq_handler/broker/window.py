@@ -1,6 +1,7 @@
-"""The letters that one channel has delivered and we have not settled: what waits, what is put off, how much it holds.
+"""The letters that one channel has delivered and we have not settled: what waits, what is put off.
 
-Bounded by count and by bytes, because a thousand letters may be a megabyte or a gigabyte. Pure: `now` is an argument.
+It knows when it is full, by count or by bytes: a thousand letters may be a megabyte or a gigabyte.
+Pure: `now` is an argument, nothing is sent.
 """
 
 from collections import deque
@@ -70,7 +71,7 @@ class Window:
                 heappush(self._put_off, (until, delivery.tag, delivery))
 
     def settle(self, deliveries: Iterable[Delivery]) -> AckPlan:
-        """Forget them, and say how to acknowledge them. Letters of another channel, or settled before, are left out."""
+        """Forget them, and say how to acknowledge them. What is of another channel, or settled, is left out."""
         settled = {delivery.tag for delivery in deliveries if self._is_ours(delivery)}
         plan = plan_acks(self._open, settled)
         for tag in settled:

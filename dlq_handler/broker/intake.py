@@ -1,0 +1,129 @@
+"""One incarnation of consuming: a connection, its channel, and the letters that came over it.
+
+A letter is read where it arrives, so that no more than its fields and the beginning of its body are kept.
+When the incarnation is lost, for whatever reason, it stays lost.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiormq.abc import DeliveredMessage
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
+
+from dlq_handler.broker.connection import Connection
+from dlq_handler.broker.delivery import Delivery
+from dlq_handler.broker.direct_channel import ContentMethod, DirectChannel, open_direct_channel
+from dlq_handler.broker.tolerant_headers import UndecodableProperties
+from dlq_handler.broker.window import Window
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
+from dlq_handler.errors import Unavailable
+
+
+class Intake:
+    def __init__(self, connection: Connection, window: Window, *, body_limit_bytes: int) -> None:
+        self.window = window
+        self.lost: str | None = None
+        self._connection = connection
+        self._body_limit_bytes = body_limit_bytes
+        self._channel: DirectChannel | None = None
+        self._wanted = 1
+        self._wake = asyncio.Event()
+
+    async def start(self, queue: str, *, prefetch: int, consumer_tag: str, priority: int) -> None:
+        self._channel = channel = await open_direct_channel(
+            self._connection, on_content=self._arrive, on_lost=self.lose
+        )
+        channel.on_consumer_cancel_callbacks.add(
+            lambda _: self.lose(f"the broker ended the consuming of {queue!r}: was the queue deleted?")
+        )
+        await channel.basic_qos(prefetch_count=prefetch)
+        await channel.basic_consume(
+            queue, _never_called, consumer_tag=consumer_tag, arguments={"x-priority": priority}
+        )
+
+    async def close(self) -> None:
+        """Give back what is not settled."""
+        self.lose("closed")
+        if self._channel is not None:
+            # While reading is stopped nobody would read the broker's answer to our close.
+            self._channel.go_on_reading()
+        await self._connection.end()
+
+    def lose(self, why: str) -> None:
+        self.lost = self.lost or why
+        self._wake.set()
+
+    async def wait_for(self, wanted: int, stop: asyncio.Event, give_up_at: float | None) -> None:
+        """Until so many letters are ready, no more can come, the time is over, or it is time to stop."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self.lost is not None:
+                raise Unavailable("broker", self.lost)
+            now = loop.time()
+            ready = self.window.ready(now)
+            if ready >= wanted or (ready and self.window.is_full) or stop.is_set():
+                return
+            if give_up_at is not None and now >= give_up_at:
+                return
+            self._wanted = wanted
+            self._wake.clear()
+            wake_at = min((at for at in (give_up_at, self.window.next_due()) if at is not None), default=None)
+            await _wait_for_either(self._wake, stop, None if wake_at is None else wake_at - now)
+
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
+        if self._channel is None or self.lost is not None:
+            return 0
+        before = self.window.outstanding
+        plan = self.window.settle(deliveries)
+        acks = [Basic.Ack(delivery_tag=tag) for tag in plan.singles]
+        if plan.multiple_up_to is not None:
+            acks.insert(0, Basic.Ack(delivery_tag=plan.multiple_up_to, multiple=True))
+        if acks:
+            await self._channel.send(self._channel.marshal(*acks))
+        if not self.window.is_over_bytes:
+            self._channel.go_on_reading()
+        return before - self.window.outstanding
+
+    def _arrive(self, method: ContentMethod, header: ContentHeader, body: bytes) -> None:
+        # What still comes while we close is the broker's again as soon as we are gone.
+        if self.lost is not None or not isinstance(method, Basic.Deliver) or method.delivery_tag is None:
+            return
+        self.window.arrive(method.delivery_tag, _read(method, header, body, self._body_limit_bytes))
+        if self.window.is_over_bytes and self._channel is not None:
+            self._channel.stop_reading()
+        if self.window.arrived >= self._wanted or self.window.is_full:
+            self._wake.set()
+
+
+def _read(deliver: Basic.Deliver, header: ContentHeader, body: bytes, body_limit_bytes: int) -> DeadLetter:
+    properties = header.properties
+    flaw = properties if isinstance(properties, UndecodableProperties) else None
+    return read_dead_letter(
+        RawLetter(
+            exchange=deliver.exchange,
+            routing_key=deliver.routing_key or "",
+            redelivered=deliver.redelivered,
+            message_id=properties.message_id,
+            correlation_id=properties.correlation_id,
+            headers=properties.headers or {},
+            body=body,
+            undecodable=flaw.reason if flaw else None,
+            raw_properties=flaw.raw if flaw else b"",
+        ),
+        body_limit_bytes=body_limit_bytes,
+    )
+
+
+async def _never_called(_: DeliveredMessage) -> None:
+    """aiormq wants a callback for each consumer; our channel takes the deliveries before it looks for one."""
+
+
+async def _wait_for_either(one: asyncio.Event, other: asyncio.Event, seconds: float | None) -> None:
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
