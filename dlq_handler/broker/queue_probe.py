@@ -6,7 +6,7 @@ never create a queue. One that exists answers with 406, naming the first argumen
 value; one that does not exist answers that the argument is invalid, whoever creates or deletes it meanwhile.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiormq.abc import FieldValue
@@ -76,10 +76,18 @@ async def existing_queues(link: AdminLink, queues: Collection[str]) -> frozenset
     return frozenset([queue for queue in queues if await count(link, queue) is not None])
 
 
-async def probe_queue(link: AdminLink, queue: str) -> ProbedQueue | None:
+async def probe_ttl_ms(link: AdminLink, queue: str) -> int | None:
+    """Its x-message-ttl; None when it has none, does not exist, or the broker does not let us ask."""
+    probed = await probe_queue(link, queue, asked=(TTL_ARGUMENT,))
+    return probed.ttl_ms if probed is not None else None
+
+
+async def probe_queue(
+    link: AdminLink, queue: str, *, asked: Sequence[str] = tuple(_POISON)
+) -> ProbedQueue | None:
     """Its arguments; None when it does not exist, or when the broker does not let us ask."""
     learned = _Learned()
-    for poisoned in _POISON:
+    for poisoned in asked:
         refusal = await _learn_until_refused(link, queue, poisoned, learned)
         if refusal is None:
             return None

@@ -21,6 +21,16 @@ OTHER_KEYS = (
     "enforcement.created",
     "inquiry.responded",
 )
+# Queues in which Attune's services reject messages to the dead-letter exchange.
+SERVICE_QUEUES = (
+    "attune.executor.events.queue",
+    "attune.enforcements.queue",
+    "attune.execution.requests.queue",
+    "attune.execution.status.queue",
+    "attune.execution.completed.queue",
+    "attune.inquiry.responses.queue",
+    "attune.events.queue",
+)
 CANCEL_KEY_PATTERN = "execution.cancel.worker.{id}"
 
 

@@ -1,31 +1,54 @@
 """`dlq-handler topology`: make what must exist, and tell whether dead letters would arrive."""
 
 import asyncio
+from typing import Annotated
+from urllib.parse import unquote
 
 import typer
 
 from dlq_handler import compose
 from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.topology import Applied, apply
+from dlq_handler.broker.worker_queue import WorkerQueueRefused, declare_worker_queue
+from dlq_handler.domain.topology_check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
+from dlq_handler.domain.topology_finding import Expectation
+from dlq_handler.domain.topology_walk import Answer
+from dlq_handler.errors import Unavailable
+from dlq_handler.services.topology_check import TopologyReport, check_topology
 from dlq_handler.settings import Settings
+from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.workers import worker_ids
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_json, print_table
+from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
+
+EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.CANNOT_TELL: 2}
+_MOST_ROWS = 100
 
 
 @app.command("apply")
 def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Declare what is missing and bind every worker's key to the intake queue. What exists is left as it is."""
+    """Declare what is missing and bind every worker's key to the intake queue. What exists stays as it is."""
     report = asyncio.run(_apply(load_or_exit(config).settings))
+    keys = sorted(binding.routing_key for binding in report.bound)
     if output is Output.JSON:
-        print_json(report)
+        print_json(
+            {
+                "found": report.found,
+                "made": report.made,
+                "bound": keys,
+                "dead_letter_exchange_type": report.dead_letter_exchange_type,
+            }
+        )
         return
-    rows = [(name, "was there") for name in report.found] + [(name, "made") for name in report.made]
-    print_table(("NAME", "STATE"), rows)
-    print(f"{len(report.bound)} keys bound")
+    print_table(
+        ("NAME", "STATE"),
+        [(name, "found") for name in report.found] + [(name, "made") for name in report.made],
+    )
+    print(f"{len(keys)} key(s) bound")
 
 
 async def _apply(settings: Settings) -> Applied:
@@ -33,3 +56,108 @@ async def _apply(settings: Settings) -> Applied:
         workers = await worker_ids(database)
     async with AdminLink(compose.broker_address(settings)) as link:
         return await apply(link, compose.blueprint(settings), workers)
+
+
+@app.command()
+def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Tell for each queue whether what dies there would arrive, and what differs from what is wanted.
+
+    Exit 1: an execution can hang (a hole). Exit 2: it cannot be told. Changes nothing.
+    """
+    report = asyncio.run(_check(load_or_exit(config).settings))
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        _print_report(report)
+    raise typer.Exit(EXIT_CODES[report.topology.conclusion])
+
+
+async def _check(settings: Settings) -> TopologyReport:
+    workers: frozenset[int] | None = None
+    try:
+        async with compose.open_database(settings) as database:
+            workers = await worker_ids(database)
+    except Unavailable as error:
+        # The broker can be judged without it, only less precisely; the report says so.
+        print_warning(str(error))
+    expected = Expectation(
+        blueprint=compose.blueprint(settings),
+        worker_ids=workers,
+        ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
+        own_consumer_tag_prefix=f"{compose.CONSUMER_TAG_PREFIX}.",
+    )
+    api = ManagementApi(
+        settings.management_url.get_secret_value(), vhost=unquote(vhost_of(settings.broker_urls[0]))
+    )
+    async with AdminLink(compose.broker_address(settings)) as link:
+        return await check_topology(link, api, expected)
+
+
+def _print_report(report: TopologyReport) -> None:
+    topology = report.topology
+    for limit in report.limits:
+        print_warning(limit)
+    print(f"intake queue: {topology.intake_queue or 'none (dead lettering is off)'}")
+    shown = _worth_showing(topology)
+    print_table(
+        ("QUEUE", "ROLE", "ARRIVES", "WHY"),
+        [(checked.queue, checked.role, checked.arrives, _why(checked)) for checked in shown],
+        empty="no queues to check",
+    )
+    if len(shown) < len(topology.queues):
+        print(f"… {len(topology.queues) - len(shown)} more (`--output json` has all)")
+    for finding in topology.findings:
+        print(f"\n{finding.severity}: {finding.subject}")
+        print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}\n  way out: {finding.way_out}")
+    print(f"\nconclusion: {topology.conclusion}")
+
+
+def _worth_showing(topology: CheckedTopology) -> list[CheckedQueue]:
+    """All, if they are few; otherwise the troubled ones first."""
+    queues = list(topology.queues)
+    if len(queues) > _MOST_ROWS:
+        queues.sort(key=lambda one: (one.arrives is Answer.ARRIVES, one.role is not QueueRole.WORKER))
+    return queues[:_MOST_ROWS]
+
+
+def _why(checked: CheckedQueue) -> str:
+    return " -> ".join(checked.path[1:]) if checked.arrives is Answer.ARRIVES else checked.sentence
+
+
+@app.command("declare-worker-queue")
+def declare(
+    worker_id: Annotated[int, typer.Argument(metavar="ID", min=1)],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Really declare it; without it nothing is done.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Declare a worker's queue with the configured TTL and the dead-letter exchange, and bind it.
+
+    Refuses when an existing worker queue has another TTL.
+    """
+    settings = load_or_exit(config).settings
+    queue = compose.names(settings).queue(worker_id)
+    ttl_ms = settings.message_queue.rabbitmq.worker_queue_ttl_ms
+    if not yes:
+        print_error(f"this would declare queue {queue!r} with x-message-ttl={ttl_ms}; add --yes to do it")
+        raise typer.Exit(1)
+    try:
+        made = asyncio.run(_declare(settings, worker_id, ttl_ms))
+    except WorkerQueueRefused as refused:
+        print_error(str(refused))
+        raise typer.Exit(1) from refused
+    if output is Output.JSON:
+        print_json({"queue": queue, "ttl_ms": ttl_ms, "made": made})
+    else:
+        print(f"queue {queue}: {'made' if made else 'was there already'}, x-message-ttl={ttl_ms}")
+
+
+async def _declare(settings: Settings, worker_id: int, ttl_ms: int) -> bool:
+    async with compose.open_database(settings) as database:
+        others = await worker_ids(database) - {worker_id}
+    async with AdminLink(compose.broker_address(settings)) as link:
+        return await declare_worker_queue(
+            link, compose.blueprint(settings), worker_id, ttl_ms=ttl_ms, compare_with=others
+        )

@@ -1,0 +1,152 @@
+"""Read a vhost from RabbitMQ's management API into a `Snapshot`. Reads only.
+
+Whatever goes wrong is `Unavailable`; the credentials of the URL are in no message. A user that may not read
+policies gets a snapshot that says where a policy is unknown.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import httpx
+
+from dlq_handler.domain.topology_snapshot import (
+    BindingFacts,
+    ConsumerFacts,
+    ExchangeFacts,
+    QueueFacts,
+    Snapshot,
+)
+from dlq_handler.errors import Unavailable
+
+_REFUSED = frozenset({401, 403})
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class ManagementApi:
+    def __init__(self, url: str, *, vhost: str, timeout_seconds: float = 10.0) -> None:
+        """`vhost` in plain text, not percent-encoded."""
+        parts = urlsplit(url)
+        self._auth = (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
+        netloc = parts.netloc.rpartition("@")[2]
+        self._base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+        self._vhost = quote(vhost, safe="")
+        self._timeout_seconds = timeout_seconds
+
+    async def snapshot(self) -> Snapshot:
+        """Everything of the vhost. Not one instant, but a few requests long."""
+        async with httpx.AsyncClient(
+            auth=self._auth,
+            timeout=self._timeout_seconds,
+            # AMQP goes through no proxy of the environment, so neither does the API beside it.
+            trust_env=False,
+            verify=ssl.create_default_context() if self._base.startswith("https:") else False,
+        ) as client:
+            overview = await self._get(client, "overview")
+            exchanges = await self._rows(client, f"exchanges/{self._vhost}")
+            # Without statistics: those are seconds old, the rest is as of now.
+            queues = await self._rows(client, f"queues/{self._vhost}?disable_stats=true")
+            bindings = await self._rows(client, f"bindings/{self._vhost}")
+            consumers = await self._rows(client, f"consumers/{self._vhost}")
+            policies = await self._policies(client)
+            limits = await self._operator_limits(client)
+        try:
+            return Snapshot(
+                exchanges=[_exchange(row, policies) for row in exchanges],
+                queues=[_queue(row, policies, limits) for row in queues],
+                bindings=[_binding(row) for row in bindings],
+                consumers=[_consumer(row) for row in consumers],
+                broker_version=str(overview.get("rabbitmq_version", "")),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+
+    @property
+    def _where(self) -> str:
+        return f"management API at {self._base}"
+
+    async def _policies(self, client: httpx.AsyncClient) -> Mapping[str, Mapping[str, Any]] | None:
+        """Definitions by name; None when this user may not read them."""
+        rows = await self._get(client, f"policies/{self._vhost}", may_be_refused=True)
+        return None if rows is None else {row["name"]: row["definition"] for row in rows}
+
+    async def _operator_limits(self, client: httpx.AsyncClient) -> Mapping[str, Mapping[str, Any]]:
+        """What operator policies make of each queue's policy. Only the statistics know, seconds late."""
+        if not await self._get(client, f"operator-policies/{self._vhost}", may_be_refused=True):
+            return {}
+        rows = await self._rows(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
+        return {row["name"]: _mapping(row.get("effective_policy_definition")) for row in rows}
+
+    async def _rows(self, client: httpx.AsyncClient, path: str) -> Rows:
+        rows: Rows = await self._get(client, path)
+        return rows
+
+    async def _get(self, client: httpx.AsyncClient, path: str, *, may_be_refused: bool = False) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await client.get(f"{self._base}/api/{path}")
+            if answer.status_code in _REFUSED:
+                if may_be_refused:
+                    return None
+                raise Unavailable(
+                    self._where, "it refuses this user; give it the tag 'monitoring' or 'management'"
+                )
+            return answer.raise_for_status().json()
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+            raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    # An empty table of Erlang's comes as an empty list.
+    return value if isinstance(value, Mapping) else {}
+
+
+def _exchange(row: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]] | None) -> ExchangeFacts:
+    policy = row.get("policy")
+    known = policies or {}
+    return ExchangeFacts(
+        name=row["name"],
+        type=row["type"],
+        arguments=_mapping(row.get("arguments")),
+        policy=known.get(policy, {}) if policy else {},
+        policy_is_known=not policy or policy in known,
+    )
+
+
+def _queue(
+    row: Mapping[str, Any],
+    policies: Mapping[str, Mapping[str, Any]] | None,
+    limits: Mapping[str, Mapping[str, Any]],
+) -> QueueFacts:
+    policy = row.get("policy")
+    known = policies or {}
+    return QueueFacts(
+        name=row["name"],
+        type=row.get("type", "classic"),
+        durable=row["durable"],
+        auto_delete=bool(row["auto_delete"]),
+        arguments=_mapping(row.get("arguments")),
+        policy={**(known.get(policy, {}) if policy else {}), **limits.get(row["name"], {})},
+        policy_is_known=not policy or policy in known,
+    )
+
+
+def _binding(row: Mapping[str, Any]) -> BindingFacts:
+    return BindingFacts(
+        source=row["source"],
+        destination=row["destination"],
+        to_exchange=row["destination_type"] == "exchange",
+        routing_key=row["routing_key"],
+        arguments=_mapping(row.get("arguments")),
+    )
+
+
+def _consumer(row: Mapping[str, Any]) -> ConsumerFacts:
+    return ConsumerFacts(
+        queue=_mapping(row.get("queue")).get("name", ""),
+        tag=row["consumer_tag"],
+        connection=_mapping(row.get("channel_details")).get("connection_name", ""),
+    )

@@ -1,0 +1,89 @@
+"""Look at a live broker and judge its topology. Reads only: by the management API, or by AMQP without it."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dlq_handler.broker import queue_probe
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.domain.topology import SERVICE_QUEUES
+from dlq_handler.domain.topology_check import CheckedTopology, check
+from dlq_handler.domain.topology_finding import Expectation
+from dlq_handler.domain.topology_snapshot import ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.domain.topology_walk import DEAD_LETTER_EXCHANGE
+from dlq_handler.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyReport:
+    """`limits` says in words what could not be read, and is empty when everything was."""
+
+    topology: CheckedTopology
+    limits: tuple[str, ...] = ()
+
+
+async def check_topology(link: AdminLink, api: ManagementApi, expected: Expectation) -> TopologyReport:
+    """Raises `Unavailable` when the broker itself does not answer."""
+    await link.open()
+    limits: list[str] = []
+    if expected.worker_ids is None:
+        limits.append(
+            "the database does not answer: every worker's queue counts as that of a registered worker"
+        )
+    try:
+        snapshot = await api.snapshot()
+    except Unavailable as error:
+        limits.append(
+            f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies"
+        )
+        snapshot = await probe_snapshot(link, expected)
+    # Thousands of queues are seconds of computing; heartbeats of the connection must go on meanwhile.
+    topology = await asyncio.to_thread(check, snapshot, expected)
+    return TopologyReport(topology=topology, limits=tuple(limits))
+
+
+async def probe_snapshot(link: AdminLink, expected: Expectation) -> Snapshot:
+    """What AMQP alone can tell: of the queues that we know by name, which exist and with what arguments."""
+    blueprint = expected.blueprint
+    names: Iterable[str] = (
+        *map(blueprint.workers.queue, sorted(expected.worker_ids or ())),
+        *blueprint.queues,
+        *SERVICE_QUEUES,
+    )
+    queues = [queue for name in names if (queue := await _probe_queue(link, name)) is not None]
+    exchanges = {blueprint.dead_letter_exchange}.union(
+        exchange for queue in queues if (exchange := queue.text(DEAD_LETTER_EXCHANGE))
+    )
+    return Snapshot(
+        exchanges=[
+            facts for name in sorted(exchanges) if (facts := await _probe_exchange(link, name)) is not None
+        ],
+        queues=queues,
+        is_complete=False,
+    )
+
+
+async def _probe_exchange(link: AdminLink, name: str) -> ExchangeFacts | None:
+    if not await queue_probe.exchange_exists(link, name):
+        return None
+    exchange_type = await queue_probe.probe_exchange_type(link, name, "direct")
+    return ExchangeFacts(name=name, type=exchange_type or "direct", policy_is_known=False)
+
+
+async def _probe_queue(link: AdminLink, name: str) -> QueueFacts | None:
+    counts = await queue_probe.count(link, name)
+    if counts is None:
+        return None
+    probed = await queue_probe.probe_queue(link, name)
+    if probed is None:
+        return QueueFacts(name=name, policy_is_known=False, consumer_count=counts.consumers)
+    return QueueFacts(
+        name=name,
+        type=str(probed.arguments.get("x-queue-type", "classic")),
+        durable=probed.durable,
+        auto_delete=probed.auto_delete,
+        arguments=probed.arguments,
+        policy_is_known=False,
+        consumer_count=counts.consumers,
+    )
