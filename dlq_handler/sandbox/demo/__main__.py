@@ -1,0 +1,49 @@
+"""Run the demo: exit 0 only if every promise it shows was kept; nothing is left running, also after Ctrl-C."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from dlq_handler.sandbox.demo.story import tell_story
+from dlq_handler.sandbox.demo.telling import Teller
+from dlq_handler.sandbox.servers import NoServer
+
+EXIT_NO_SERVER = 69
+EXIT_INTERRUPTED = 130
+
+
+def main() -> int:
+    teller = Teller()
+    folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
+    log = folder / "sidecar.log"
+    kept = False
+    try:
+        kept = asyncio.run(_until_told(teller, log))
+    except NoServer as error:
+        print(error, file=sys.stderr)
+        return EXIT_NO_SERVER
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        teller.line("interrupted; everything that was started is gone")
+        return EXIT_INTERRUPTED
+    finally:
+        if kept or not log.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            teller.line(f"the sidecar's log is kept in {log}")
+    return 0 if kept else 1
+
+
+async def _until_told(teller: Teller, log: Path) -> bool:
+    """SIGTERM ends the story as Ctrl-C does: with everything cleaned up."""
+    story = asyncio.create_task(tell_story(teller, log), name="story")
+    with contextlib.suppress(NotImplementedError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, story.cancel)
+    return await story
+
+
+if __name__ == "__main__":
+    sys.exit(main())
