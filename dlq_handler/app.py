@@ -44,16 +44,17 @@ class Sidecar:
         self._database = compose.database(settings)
         self._address = compose.broker_address(settings)
         self._publisher = compose.publisher(settings, self._address)
+        lease_holder = compose.lease_holder(settings)
         self._relay = OutboxRelay(
             self._database,
             self._publisher,
             compose.relay_policy(settings),
-            holder=compose.instance_name(settings),
+            holder=lease_holder,
             observer=self.metrics,
         )
         self._judge = LetterJudge(
             self._database,
-            compose.judge_policy(settings),
+            compose.judge_policy(settings, lease_holder),
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
         )

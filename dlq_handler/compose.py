@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import uuid4
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
@@ -26,9 +27,16 @@ def instance_name(settings: Settings) -> str:
     return settings.dlq_handler.instance_name or f"{socket.gethostname()}-{os.getpid()}"
 
 
+def lease_holder(settings: Settings) -> str:
+    """Never the same for two processes, even if the same instance name was given to both."""
+    return f"{instance_name(settings)} {uuid4()}"
+
+
 def names(settings: Settings) -> WorkerQueueNames:
     worker = settings.dlq_handler.worker
-    return WorkerQueueNames(queue_pattern=worker.queue_pattern, routing_key_pattern=worker.routing_key_pattern)
+    return WorkerQueueNames(
+        queue_pattern=worker.queue_pattern, routing_key_pattern=worker.routing_key_pattern
+    )
 
 
 def database(settings: Settings) -> Database:
@@ -98,10 +106,11 @@ def topology_keeper(settings: Settings, address: BrokerAddress, store: Database)
     )
 
 
-def judge_policy(settings: Settings) -> JudgePolicy:
+def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
     own = settings.dlq_handler
     return JudgePolicy(
         instance=instance_name(settings),
+        lease_holder=lease_holder,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         lease_seconds=own.outbox.lease_seconds,

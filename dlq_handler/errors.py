@@ -1,4 +1,4 @@
-"""The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, with their facts as fields."""
+"""The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, facts as fields."""
 
 
 class Unavailable(Exception):

@@ -1,4 +1,4 @@
-"""The command `dlq-handler`: nouns, then verbs. Exit codes: 0 fine, 1 failed, 2 usage, 69 a server is away, 78 settings."""
+"""The command `dlq-handler`: nouns, then verbs. Exits 0 fine, 1 failed, 2 usage, 69 a server is away, 78 settings."""
 
 import asyncio
 import os
@@ -46,6 +46,8 @@ def _root(
     if version:
         typer.echo(__version__)
         raise typer.Exit
+    # On stderr: what a command prints on stdout may be read by a program. `run` configures its own.
+    configure_logging(level="warning", format="auto", stream=sys.stderr)
 
 
 @app.command()

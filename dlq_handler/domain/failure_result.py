@@ -1,4 +1,4 @@
-"""The `result` of an execution that a dead letter failed: Attune's own fields for an expired one, true words for the rest."""
+"""The `result` of an execution that a dead letter failed: Attune's own fields for an expired one, else true words."""
 
 from dataclasses import dataclass
 from datetime import datetime

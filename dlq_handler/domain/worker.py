@@ -1,4 +1,7 @@
-"""A worker: what its queue is called, and whether it is known to be unavailable. Evidence is heartbeat age alone, and only while our own view can be trusted."""
+"""A worker: what its queue is called, and whether it is known to be unavailable.
+
+Evidence is the age of its heartbeat alone, and only while our own view can be trusted.
+"""
 
 from dataclasses import dataclass
 

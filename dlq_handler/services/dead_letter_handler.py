@@ -96,14 +96,13 @@ class DeadLetterHandler:
 
     async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
         letters = [delivery.letter for delivery in batch]
-        backoff, give_back_at = Backoff(first_seconds=0.1, most_seconds=5.0), None
+        backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
+        give_back_at = monotonic_seconds() + self._policy.database_away_seconds
         while True:
             try:
                 return await self._judge.commit(letters)
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
                     log.warning("batch.put_off", letters=len(letters), error=str(error))
-                now = monotonic_seconds()
-                give_back_at = give_back_at or now + self._policy.database_away_seconds
-                if now >= give_back_at or await pause(stop, backoff.next_seconds()):
+                if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error

@@ -33,6 +33,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePolicy:
     instance: str
+    lease_holder: str
     exchange: str
     routing_key: str
     lease_seconds: float
@@ -62,7 +63,7 @@ class LetterJudge:
         observer: Observer,
         may_lease: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """`may_lease(count)`: will somebody publish that many entries at once? Else they are written without a lease."""
+        """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
 
     async def check_database(self) -> None:
@@ -125,7 +126,7 @@ class LetterJudge:
             notices,
             exchange=self._policy.exchange,
             routing_key=self._policy.routing_key,
-            lease_holder=self._policy.instance if self._may_lease(len(notices)) else None,
+            lease_holder=self._policy.lease_holder if self._may_lease(len(notices)) else None,
             lease_seconds=self._policy.lease_seconds,
         )
         return entries_of(rulings, changed=changed, now=now, tries_before=tries_before), entries

@@ -59,10 +59,6 @@ class OutboxRelay:
         self._next_claim = 0.0
         self._wake = asyncio.Event()
 
-    @property
-    def holder(self) -> str:
-        return self._holder
-
     def has_room_for(self, count: int) -> bool:
         """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
         return len(self._held) + count <= 4 * self._policy.batch_size

@@ -41,7 +41,7 @@ async def tell_story(teller: Teller, log: Path) -> bool:
                 StockExecutor(amqp_url, database_url) as executor,
                 Auditor(amqp_url, database_url) as auditor,
             ):
-                return await _acts(teller, log, amqp_url, database_url, executor, auditor)
+                return await _acts(teller, log, amqp_url, database_url, executor=executor, auditor=auditor)
         finally:
             # The servers may be somebody's own: leave them as they were found.
             await servers.rabbitmq.delete_vhost(name)
@@ -49,7 +49,7 @@ async def tell_story(teller: Teller, log: Path) -> bool:
 
 
 async def _acts(
-    teller: Teller, log: Path, amqp_url: str, database_url: str, executor: StockExecutor, auditor: Auditor
+    teller: Teller, log: Path, amqp_url: str, database_url: str, *, executor: StockExecutor, auditor: Auditor
 ) -> bool:
     teller.act("Act 1: without us")
     worker = await _vanished_worker(teller, amqp_url, database_url, "worker-shell")

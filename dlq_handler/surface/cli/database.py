@@ -30,7 +30,7 @@ def grants(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Print the least rights the sidecar needs: SQL for PostgreSQL, and the permissions for RabbitMQ. Changes nothing."""
+    """Print the least rights the sidecar needs, in PostgreSQL and in RabbitMQ. Changes nothing."""
     settings = load_or_exit(config).settings
     statements = store_grants.grant_statements(
         role, host_schema=settings.database.schema_name, own_schema=settings.dlq_handler.schema_name

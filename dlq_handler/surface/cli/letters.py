@@ -40,6 +40,7 @@ def read_since(text: str) -> datetime:
 
 @app.command("list")
 def list_letters(
+    *,
     outcome: Annotated[Outcome | None, typer.Option(help="Only letters with this outcome.")] = None,
     reason: Annotated[
         str | None, typer.Option(help="Only letters that died of this: expired, rejected, maxlen, …")
@@ -135,7 +136,9 @@ async def _rejudge(
     settings: Settings, letter_ids: Sequence[int] | None, outcomes: frozenset[Outcome] | set[Outcome]
 ) -> list[Rejudged]:
     async with compose.open_database(settings) as database:
-        judge = LetterJudge(database, compose.judge_policy(settings), observer=Observer())
+        judge = LetterJudge(
+            database, compose.judge_policy(settings, compose.lease_holder(settings)), observer=Observer()
+        )
         rejudger = Rejudger(database, judge, relay=None)
         if not letter_ids:
             return await rejudger.rejudge_all(outcomes)

@@ -108,4 +108,5 @@ def test_running_execution_keeps_its_status_in_the_result() -> None:
         circumstances=circumstances(),
         now=LATER,
     )
-    assert ruling.failure and ruling.failure.result["original_status"] == "running"
+    assert ruling.failure
+    assert ruling.failure.result["original_status"] == "running"

@@ -45,7 +45,7 @@ def test_body_that_is_no_envelope_is_a_flaw(body: bytes) -> None:
 def test_odd_execution_id_is_a_flaw(odd: object) -> None:
     letter = read(a_raw_letter(a_body(execution_id=odd)))
     assert letter.execution_id is None
-    assert letter.flaw and "execution_id" in letter.flaw
+    assert "execution_id" in (letter.flaw or "")
 
 
 def test_missing_execution_id_is_a_flaw() -> None:
