@@ -1,0 +1,91 @@
+"""Builders of snapshots: stock Attune's topology, and changes to it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dlq_handler.domain.topology import SERVICE_QUEUES, STOCK_QUEUE, Blueprint
+from dlq_handler.domain.topology_finding import Expectation
+from dlq_handler.domain.topology_snapshot import (
+    BindingFacts,
+    ConsumerFacts,
+    ExchangeFacts,
+    QueueFacts,
+    Snapshot,
+)
+
+DLX = "attune.dlx"
+TTL_MS = 300_000
+SERVICE_KEYS = dict(
+    zip(
+        SERVICE_QUEUES,
+        (
+            "event.created",
+            "enforcement.#",
+            "execution.requested",
+            "execution.status.changed",
+            "execution.completed",
+            "inquiry.responded",
+            "#",
+        ),
+        strict=True,
+    )
+)
+
+
+def a_worker_queue(worker_id: int = 7, **changes: Any) -> QueueFacts:
+    fields: dict[str, Any] = {
+        "name": f"worker.{worker_id}.executions",
+        "arguments": {"x-dead-letter-exchange": DLX, "x-message-ttl": TTL_MS},
+    }
+    return QueueFacts(**(fields | changes))
+
+
+def bound(source: str, destination: str, key: str = "", **changes: Any) -> BindingFacts:
+    return BindingFacts(source=source, destination=destination, routing_key=key, **changes)
+
+
+def dispatch_key(worker_id: int = 7) -> str:
+    return f"execution.dispatch.worker.{worker_id}"
+
+
+def a_stock_world(
+    *,
+    workers: Iterable[int] = (7,),
+    queues: Iterable[QueueFacts] = (),
+    bindings: Iterable[BindingFacts] = (),
+    dlx: ExchangeFacts | None = None,
+    intake: QueueFacts | None = None,
+    consumers: Iterable[ConsumerFacts] = (),
+    **changes: Any,
+) -> Snapshot:
+    """Attune as it declares itself: '#' on a direct exchange. `queues` replace those of the same name."""
+    ids = list(workers)
+    by_name = {
+        queue.name: queue
+        for queue in (
+            intake or QueueFacts(name=STOCK_QUEUE),
+            *(QueueFacts(name=name, arguments={"x-dead-letter-exchange": DLX}) for name in SERVICE_KEYS),
+            *(a_worker_queue(worker) for worker in ids),
+            *queues,
+        )
+    }
+    return Snapshot(
+        exchanges=[
+            ExchangeFacts(name="attune.events", type="topic"),
+            ExchangeFacts(name="attune.executions", type="topic"),
+            dlx or ExchangeFacts(name=DLX),
+        ],
+        queues=by_name.values(),
+        bindings=[
+            bound(DLX, STOCK_QUEUE, "#"),
+            *(bound("attune.executions", name, key) for name, key in SERVICE_KEYS.items()),
+            *(bound("attune.executions", f"worker.{one}.executions", dispatch_key(one)) for one in ids),
+            *bindings,
+        ],
+        consumers=consumers,
+        **changes,
+    )
+
+
+def expectation(*workers: int, ttl_ms: int = TTL_MS, **blueprint: Any) -> Expectation:
+    return Expectation(blueprint=Blueprint(**blueprint), worker_ids=frozenset(workers or (7,)), ttl_ms=ttl_ms)

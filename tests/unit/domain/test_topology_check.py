@@ -1,0 +1,82 @@
+"""The conclusion: a hole only when an execution can hang because of it."""
+
+from dlq_handler.domain.topology import STOCK_QUEUE
+from dlq_handler.domain.topology_check import CheckedTopology, Conclusion, QueueRole, check
+from dlq_handler.domain.topology_finding import Expectation, Severity
+from dlq_handler.domain.topology_snapshot import QueueFacts
+from dlq_handler.domain.topology_walk import Answer
+from tests.support.topologies import (
+    DLX,
+    a_stock_world,
+    a_worker_queue,
+    bound,
+    dispatch_key,
+    expectation,
+)
+
+CURED = [bound(DLX, STOCK_QUEUE, dispatch_key())]
+
+
+def answers(checked: CheckedTopology) -> dict[str, tuple[QueueRole, Answer]]:
+    return {queue.queue: (queue.role, queue.arrives) for queue in checked.queues}
+
+
+def test_the_stock_world_is_a_hole() -> None:
+    checked = check(a_stock_world(), expectation())
+
+    assert checked.conclusion is Conclusion.HOLE
+    assert answers(checked)["worker.7.executions"] == (QueueRole.WORKER, Answer.HOLE)
+
+
+def test_bound_worker_keys_are_fine_though_rejected_requests_leave_no_record() -> None:
+    checked = check(a_stock_world(bindings=CURED), expectation())
+
+    assert checked.conclusion is Conclusion.FINE
+    assert answers(checked)["attune.execution.requests.queue"] == (QueueRole.OTHER, Answer.HOLE)
+    assert [finding.severity for finding in checked.findings] == [Severity.NOTE]
+    assert "attune.events.queue" in {queue.queue for queue in checked.queues}
+    assert STOCK_QUEUE not in answers(checked)
+
+
+def test_the_queue_of_a_worker_without_a_row_is_worth_a_note() -> None:
+    checked = check(a_stock_world(bindings=CURED, queues=[a_worker_queue(8)]), expectation(7))
+
+    assert checked.conclusion is Conclusion.FINE
+    assert answers(checked)["worker.8.executions"] == (QueueRole.RETIRED_WORKER, Answer.HOLE)
+
+
+def test_with_the_database_away_every_worker_queue_counts() -> None:
+    expected = expectation()
+    unknown = Expectation(blueprint=expected.blueprint, worker_ids=None, ttl_ms=expected.ttl_ms)
+
+    assert check(a_stock_world(), unknown).conclusion is Conclusion.HOLE
+    assert check(a_stock_world(bindings=CURED), unknown).conclusion is Conclusion.FINE
+
+
+def test_a_finding_that_is_a_hole_decides() -> None:
+    limited = QueueFacts(name=STOCK_QUEUE, policy={"max-length": 5})
+
+    assert check(a_stock_world(bindings=CURED, intake=limited), expectation()).conclusion is Conclusion.HOLE
+
+
+def test_what_cannot_be_told_is_neither_fine_nor_a_hole() -> None:
+    partial = check(a_stock_world(bindings=CURED, is_complete=False), expectation())
+
+    assert partial.conclusion is Conclusion.CANNOT_TELL
+
+
+def test_a_hole_outweighs_what_cannot_be_told() -> None:
+    world = a_stock_world(queues=[a_worker_queue(auto_delete=True)], is_complete=False)
+
+    assert check(world, expectation()).conclusion is Conclusion.HOLE
+
+
+def test_with_dead_lettering_off_queues_that_drop_are_warned_of() -> None:
+    off = check(a_stock_world(), expectation(has_intake=False))
+    kept = check(a_stock_world(bindings=CURED), expectation(has_intake=False))
+
+    assert off.conclusion is Conclusion.FINE
+    assert off.intake_queue is None
+    assert "'worker.7.executions'" in off.findings[-1].subject
+    assert off.findings[-1].severity is Severity.DRIFT
+    assert "worker.7.executions" not in kept.findings[-1].subject
