@@ -71,7 +71,7 @@ class Window:
                 heappush(self._put_off, (until, delivery.tag, delivery))
 
     def settle(self, deliveries: Iterable[Delivery]) -> AckPlan:
-        """Forget them, and say how to acknowledge them. What is of another channel, or settled, is left out."""
+        """Forget them, and say how to acknowledge them, but for those of other channels or settled before."""
         settled = {delivery.tag for delivery in deliveries if self._is_ours(delivery)}
         plan = plan_acks(self._open, settled)
         for tag in settled:

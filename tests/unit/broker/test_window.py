@@ -1,0 +1,134 @@
+"""What one channel has delivered: in which order it is given, when it is full, what settling forgets."""
+
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.strategies import DataObject, data, floats, integers, sets
+
+from dlq_handler.broker.delivery import Delivery
+from dlq_handler.broker.window import LETTER_OVERHEAD_BYTES, Window
+from tests.support.builders import a_dead_letter
+
+
+def a_window(*, prefetch: int = 100, max_bytes: int = 1_000_000, letters: int = 0) -> Window:
+    window = Window(incarnation=1, prefetch=prefetch, max_bytes=max_bytes)
+    for tag in range(1, letters + 1):
+        window.arrive(tag, a_dead_letter())
+    return window
+
+
+def tags(deliveries: list[Delivery]) -> list[int]:
+    return [delivery.tag for delivery in deliveries]
+
+
+def test_letters_are_given_once_and_in_order_of_arrival() -> None:
+    window = a_window(letters=5)
+
+    assert tags(window.take(3, now=0)) == [1, 2, 3]
+    assert tags(window.take(3, now=0)) == [4, 5]
+
+
+def test_a_letter_put_off_comes_again_before_later_ones_when_it_is_due() -> None:
+    window = a_window(letters=4)
+    first, second = window.take(2, now=0)
+    window.put_off([second, first], until=10)
+
+    assert tags(window.take(1, now=9)) == [3]
+    assert window.next_due() == 10
+    assert tags(window.take(10, now=10)) == [1, 2, 4]
+
+
+def test_the_window_is_full_when_no_more_can_be_delivered() -> None:
+    window = a_window(prefetch=3, letters=2)
+    was_full_with_two = window.is_full
+
+    window.arrive(3, a_dead_letter())
+    taken = window.take(10, now=0)
+    was_full_with_three = window.is_full
+
+    window.settle(taken[:1])
+    assert (was_full_with_two, was_full_with_three, window.is_full) == (False, True, False)
+
+
+def test_large_bodies_fill_the_window_before_their_number_does() -> None:
+    window = a_window(prefetch=100, max_bytes=3 * LETTER_OVERHEAD_BYTES)
+    window.arrive(1, a_dead_letter(body=b"x" * LETTER_OVERHEAD_BYTES))
+    was_full_with_one = window.is_full
+
+    window.arrive(2, a_dead_letter(body=b""))
+    assert not was_full_with_one
+    assert window.is_over_bytes
+    assert window.is_full
+
+    window.settle(window.take(10, now=0))
+    assert window.held_bytes == 0
+
+
+def test_what_another_channel_delivered_is_neither_settled_nor_put_off() -> None:
+    old = a_window(letters=1).take(1, now=0)
+    window = Window(incarnation=2, prefetch=10, max_bytes=10_000)
+    window.arrive(1, a_dead_letter())
+
+    window.put_off(old, until=0)
+    plan = window.settle(old)
+
+    assert (plan.multiple_up_to, plan.singles) == (None, ())
+    assert window.outstanding == 1
+    assert window.ready(now=1) == 1
+
+
+class AnyUse(RuleBasedStateMachine):
+    """Arrive, take, put off and settle in any order: nothing is lost, nothing is given twice at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = Window(incarnation=1, prefetch=10**6, max_bytes=10**9)
+        self.now = 0.0
+        self.last_tag = 0
+        self.taken: dict[int, Delivery] = {}
+        self.settled: set[int] = set()
+
+    @rule(count=integers(1, 5))
+    def arrive(self, count: int) -> None:
+        for _ in range(count):
+            self.last_tag += 1
+            self.window.arrive(self.last_tag, a_dead_letter(body=b"x" * self.last_tag))
+
+    @rule(limit=integers(1, 5))
+    def take(self, limit: int) -> None:
+        for delivery in self.window.take(limit, self.now):
+            assert delivery.tag not in self.taken
+            assert delivery.tag not in self.settled
+            self.taken[delivery.tag] = delivery
+
+    @rule(choice=data(), delay=floats(0, 5))
+    def put_off(self, choice: DataObject, delay: float) -> None:
+        chosen = self._choose(choice)
+        self.window.put_off([self.taken.pop(tag) for tag in chosen], self.now + delay)
+
+    @rule(choice=data())
+    def settle(self, choice: DataObject) -> None:
+        chosen = self._choose(choice)
+        open_before = set(range(1, self.last_tag + 1)) - self.settled
+        plan = self.window.settle([self.taken.pop(tag) for tag in chosen])
+        together = {tag for tag in open_before if plan.multiple_up_to and tag <= plan.multiple_up_to}
+        assert together | set(plan.singles) == chosen
+        self.settled |= chosen
+
+    @rule(seconds=floats(0, 5))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def everything_unsettled_is_counted(self) -> None:
+        unsettled = set(range(1, self.last_tag + 1)) - self.settled
+        assert self.window.outstanding == len(unsettled)
+        assert self.window.held_bytes == sum(tag + LETTER_OVERHEAD_BYTES for tag in unsettled)
+        waiting = self.window.ready(now=float("inf"))
+        assert waiting == len(unsettled) - len(self.taken)
+
+    def _choose(self, choice: DataObject) -> set[int]:
+        taken = sorted(self.taken)
+        places = choice.draw(sets(integers(0, len(taken) - 1))) if taken else ()
+        return {taken[place] for place in places}
+
+
+TestAnyUse = AnyUse.TestCase
