@@ -3,10 +3,11 @@
 One list serves both, so that whoever runs what is printed is never told that something is missing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlq_handler.store.engine import Database
-from dlq_handler.store.transaction import quoted
+from dlq_handler.store.transaction import Transaction, quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,15 @@ _HOST_NEEDS = (
     _Need(table="execution_history", privilege="INSERT"),
     _Need(table="audit_event", privilege="INSERT"),
 )
-_OWN_TABLES = ("letter", "outbox", "alembic_version")
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_OWN_NEEDS = (
+    *(
+        _Need(table=table, privilege=privilege, is_everywhere=True)
+        for table in ("letter", "outbox")
+        for privilege in _OWN_PRIVILEGES
+    ),
+    _Need(table="alembic_version", privilege="SELECT", is_everywhere=True),
+)
 
 
 def grant_statements(role: str, *, host_schema: str, own_schema: str) -> list[str]:
@@ -59,57 +67,72 @@ def _right(need: _Need) -> str:
 
 async def missing_grants(database: Database) -> list[str]:
     """What our role may not do and has to, in words; empty when all is well."""
-    wanted = [
-        (database.host_schema, need.table, need.privilege, column, need.is_everywhere)
-        for need in _HOST_NEEDS
-        for column in need.columns or (None,)
-    ]
-    wanted += [
-        (database.own_schema, table, privilege, None, True)
-        for table in _OWN_TABLES[:2]
-        for privilege in _OWN_PRIVILEGES
-    ]
-    wanted.append((database.own_schema, "alembic_version", "SELECT", None, True))
     async with database.transaction() as tx:
-        rows = await tx.rows(
-            """
-            WITH wanted AS (
-                SELECT * FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]),
-                                     CAST(:privileges AS text[]), CAST(:columns AS text[]),
-                                     CAST(:everywhere AS boolean[])) WITH ORDINALITY
-                    AS need(schema, name, privilege, col, is_everywhere, place)),
-            found AS (
-                SELECT wanted.*, t.oid
-                  FROM wanted LEFT JOIN pg_namespace n ON n.nspname = wanted.schema
-                  LEFT JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = wanted.name
-                                      AND t.relkind IN ('r', 'p', 'v', 'f'))
-            SELECT 1 AS part, place,
-                   privilege || coalesce(' (' || col || ')', '') || ' on ' || schema || '.' || name
-                   || CASE WHEN oid IS NULL THEN ' (there is no such table)' ELSE '' END AS what
-              FROM found
-             WHERE CASE WHEN oid IS NULL THEN is_everywhere
-                        WHEN col IS NULL THEN NOT has_table_privilege(oid, privilege)
-                        WHEN has_table_privilege(oid, privilege) THEN false
-                        ELSE NOT EXISTS (SELECT FROM pg_attribute a
-                                          WHERE a.attrelid = found.oid AND a.attname = col
-                                            AND has_column_privilege(found.oid, a.attnum, privilege)) END
-            UNION ALL
-            SELECT 0, 0, 'USAGE on schema ' || n.nspname
-              FROM pg_namespace n
-             WHERE n.nspname IN (:host, :own) AND NOT has_schema_privilege(n.oid, 'USAGE')
-            UNION ALL
-            SELECT DISTINCT 2, 0, 'USAGE on sequence ' || found.schema || '.' || s.relname
-              FROM found JOIN pg_depend d ON d.refobjid = found.oid AND d.deptype IN ('a', 'i')
-              JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
-             WHERE found.privilege = 'INSERT' AND NOT has_sequence_privilege(s.oid, 'USAGE')
-             ORDER BY part, place, what
-            """,
-            host=database.host_schema,
-            own=database.own_schema,
-            schemas=[need[0] for need in wanted],
-            tables=[need[1] for need in wanted],
-            privileges=[need[2] for need in wanted],
-            columns=[need[3] for need in wanted],
-            everywhere=[need[4] for need in wanted],
-        )
-    return [row.what for row in rows]
+        missing = []
+        for schema, needs in ((database.host_schema, _HOST_NEEDS), (database.own_schema, _OWN_NEEDS)):
+            missing += await _missing_on_schema(tx, schema)
+            missing += await _missing_on_tables(tx, schema, needs)
+            missing += await _missing_on_sequences(tx, schema, needs)
+    return missing
+
+
+async def _missing_on_schema(tx: Transaction, schema: str) -> list[str]:
+    rows = await tx.rows(
+        "SELECT 1 FROM pg_namespace WHERE nspname = :schema AND NOT has_schema_privilege(oid, 'USAGE')",
+        schema=schema,
+    )
+    return [f"USAGE on schema {schema}" for _ in rows]
+
+
+async def _missing_on_tables(tx: Transaction, schema: str, needs: Sequence[_Need]) -> list[str]:
+    rows = await tx.rows(
+        """
+        SELECT t.relname AS table, a.attname AS column, privilege,
+               CASE WHEN a.attname IS NULL THEN has_table_privilege(t.oid, privilege)
+                    ELSE has_column_privilege(t.oid, a.attnum, privilege) END AS is_granted
+          FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace AND n.nspname = :schema
+          JOIN unnest(CAST(:tables AS text[]), CAST(:privileges AS text[]), CAST(:columns AS text[]))
+               AS need("table", privilege, "column") ON need."table" = t.relname
+          LEFT JOIN pg_attribute a ON a.attrelid = t.oid AND a.attname = need."column"
+         WHERE t.relkind IN ('r', 'p', 'v', 'f')
+        """,
+        schema=schema,
+        tables=[need.table for need in needs for _ in need.columns or (None,)],
+        privileges=[need.privilege for need in needs for _ in need.columns or (None,)],
+        columns=[column for need in needs for column in need.columns or (None,)],
+    )
+    granted = {(row.table, row.privilege, row.column): row.is_granted for row in rows}
+    present = {row.table for row in rows}
+    missing = []
+    for need in needs:
+        name = f"{schema}.{need.table}"
+        if need.table not in present:
+            if need.is_everywhere:
+                missing.append(f"{need.privilege} on {name} (there is no such table)")
+            continue
+        missing += [
+            f"{need.privilege}{f' ({column})' if column else ''} on {name}"
+            for column in need.columns or (None,)
+            if not granted.get((need.table, need.privilege, column), False)
+        ]
+    return missing
+
+
+async def _missing_on_sequences(tx: Transaction, schema: str, needs: Sequence[_Need]) -> list[str]:
+    """The sequences of the tables that we insert into, whatever they are called."""
+    # The inner relkind is no repetition: nothing says that the filter runs before the function, which refuses
+    # anything but a sequence.
+    rows = await tx.rows(
+        """
+        SELECT s.relname AS name
+          FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace AND n.nspname = :schema
+          JOIN pg_depend d ON d.refobjid = t.oid AND d.deptype IN ('a', 'i')
+          JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+         WHERE t.relname = ANY (CAST(:tables AS text[]))
+           AND CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE') ELSE false END
+         ORDER BY s.relname
+        """,
+        schema=schema,
+        tables=[need.table for need in needs if need.privilege == "INSERT"],
+    )
+    return [f"USAGE on sequence {schema}.{row.name}" for row in rows]

@@ -1,0 +1,44 @@
+"""The printed RabbitMQ permissions allow what the sidecar does, and no more."""
+
+import re
+
+import pytest
+
+from dlq_handler.domain.broker_permissions import broker_permissions
+from dlq_handler.domain.topology import Blueprint
+
+OWN = broker_permissions(Blueprint(intake_queue="attune.dlx.sidecar.queue"))
+STOCK = broker_permissions(Blueprint())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (STOCK.read, "attune.dlx.queue"),
+        (STOCK.read, "attune.dlx"),
+        (STOCK.write, "attune.dlx.queue"),
+        (STOCK.write, "attune.executions"),
+        (STOCK.configure, "worker.17.executions"),
+        (OWN.configure, "attune.dlx.sidecar.queue"),
+        (OWN.write, "attune.dlx.sidecar.queue"),
+        (OWN.read, "attune.dlx.sidecar.queue"),
+    ],
+)
+def test_what_the_sidecar_does_is_allowed(pattern: str, name: str) -> None:
+    assert re.search(pattern, name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (STOCK.read, "attune.executions"),
+        (STOCK.read, "worker.17.executions"),
+        (OWN.read, "attune.dlx.queue"),
+        (STOCK.write, "worker.17.executions"),
+        (STOCK.write, "attune.events"),
+        (STOCK.configure, "attune.execution.requests.queue"),
+        (STOCK.configure, "attuneXdlx"),
+    ],
+)
+def test_what_it_never_does_is_not(pattern: str, name: str) -> None:
+    assert not re.search(pattern, name)
