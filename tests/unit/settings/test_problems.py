@@ -230,6 +230,15 @@ def test_empty_keys_follow_from_others() -> None:
     assert settings.management_url.get_secret_value() == "https://u:p%40@[::1]:15671"
 
 
+@pytest.mark.parametrize(("interval", "seconds"), [(10, 90), (30, 90), (31, 93)])
+def test_a_worker_is_unavailable_after_three_heartbeats_but_not_within_90_seconds(
+    interval: int, seconds: float
+) -> None:
+    settings = loaded_from(f"worker: {{heartbeat_interval: {interval}}}").settings
+
+    assert settings.worker_unavailable_after_seconds == seconds
+
+
 def test_keys_that_are_given_are_taken() -> None:
     settings = loaded_from(
         """\
