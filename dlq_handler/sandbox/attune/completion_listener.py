@@ -34,7 +34,7 @@ UPDATE workflow_execution
 
 
 class CompletionListener(AttuneService):
-    """`notices`: all that it saw, in order. `promoted`: the executions that it called up from a line."""
+    """`notices`: those it is done with, in order. `promoted`: the executions it called up from a line."""
 
     def __init__(self, amqp_url: str, database_url: str, *, schema: str = "attune") -> None:
         super().__init__(amqp_url, database_url, schema=schema)
@@ -52,7 +52,12 @@ class CompletionListener(AttuneService):
 
     async def _handle(self, envelope: Envelope) -> None:
         notice = seen_notice(envelope)
-        self.notices.append(notice)
+        try:
+            await self._complete(notice)
+        finally:
+            self.notices.append(notice)
+
+    async def _complete(self, notice: SeenNotice) -> None:
         row = await self.database.session.fetchrow(
             "SELECT id, status, workflow_task FROM execution WHERE id = $1", notice.execution_id
         )

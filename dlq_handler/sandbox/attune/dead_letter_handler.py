@@ -21,7 +21,7 @@ RETURNING id
 
 
 class StockDeadLetterHandler(AttuneService):
-    """`seen`: execution ids (None where unreadable) in order of arrival. `failed`: those that it failed."""
+    """`seen`: the execution ids of letters it is done with, None where there was none. `failed`: those it failed."""
 
     def __init__(self, amqp_url: str, database_url: str, *, schema: str = "attune") -> None:
         super().__init__(amqp_url, database_url, schema=schema)
@@ -36,8 +36,15 @@ class StockDeadLetterHandler(AttuneService):
 
     async def _handle(self, envelope: Envelope) -> None:
         execution_id = envelope.payload.get("execution_id")
-        self.seen.append(execution_id)
-        if envelope.message_type != "ExecutionRequested" or type(execution_id) is not int:
+        try:
+            await self._fail(envelope, execution_id)
+        finally:
+            self.seen.append(execution_id)
+
+    async def _fail(self, envelope: Envelope, execution_id: object) -> None:
+        if envelope.message_type != "ExecutionRequested":
+            return
+        if not isinstance(execution_id, int) or isinstance(execution_id, bool):
             return
         result = {
             "error": "Worker queue TTL expired",

@@ -52,10 +52,11 @@ async def test_a_scheduled_row_is_dispatched_again_with_its_present_stamp(
     assert second.scheduled_at == await executor.database.session.fetchval("SELECT updated FROM execution")
 
 
+@pytest.mark.parametrize("straight", [False, True])
 async def test_many_executions_are_scheduled_and_all_dispatched(
-    vhost: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+    vhost: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor, straight: bool
 ) -> None:
-    dispatches = await executor.schedule_many(2500, worker.id)
+    dispatches = await executor.schedule_many(2500, worker.id, straight=straight)
     assert len({dispatch.execution_id for dispatch in dispatches}) == 2500
     assert len({dispatch.message.message_id for dispatch in dispatches}) == 2500
     assert await auditor.statuses() == {"scheduled": 2500}
@@ -103,6 +104,16 @@ async def test_a_release_promotes_the_head_of_the_line_and_repeats_harmlessly(
     assert (released.promoted, again) == (ids[1], None)
     assert await auditor.line("core.slow") == [(ids[1], "active"), (ids[2], "queued")]
     assert await _stats(executor) == (1, 1, 3, 1)
+
+
+async def test_a_release_of_one_who_waits_changes_nothing(executor: StockExecutor, auditor: Auditor) -> None:
+    await executor.ensure_action("core.slow", concurrency_limit=1)
+    holder, waiting = [await executor.create_execution("core.slow") for _ in range(2)]
+    for one in (holder, waiting):
+        await executor.admit(one)
+    async with executor.database.transaction() as session:
+        assert await admission.release(session, waiting) is None
+    assert await auditor.line("core.slow") == [(holder, "active"), (waiting, "queued")]
 
 
 async def test_a_restored_release_leaves_the_line_as_it_was(

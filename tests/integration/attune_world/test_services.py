@@ -1,6 +1,8 @@
-"""The consumers of the reference Attune (listener, scheduler, worker, dead-letter handler) and the auditor."""
+"""The consumers of the reference Attune: listener, scheduler, worker, dead-letter handler; the auditor."""
 
 import asyncio
+from typing import Any
+from unittest.mock import ANY
 
 from dlq_handler.sandbox.attune import messages, topology
 from dlq_handler.sandbox.attune.amqp import open_connection
@@ -10,6 +12,7 @@ from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandle
 from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
 from dlq_handler.sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
 from dlq_handler.sandbox.attune.worker import StockWorker
+from tests.integration.attune_world.until_ready import until_ready
 from tests.support.eventually import eventually
 
 
@@ -26,7 +29,7 @@ async def test_a_notice_frees_the_slot_and_calls_up_the_next(
 
     await eventually(lambda: listener.promoted == [second])
     assert await auditor.line("core.slow") == [(second, "active")]
-    await eventually(lambda: _ready(vhost, topology.REQUESTS_QUEUE, 1))
+    await until_ready(vhost, topology.REQUESTS_QUEUE, 1)
     assert [seen.message_id for seen in listener.notices] == [notice.message_id]
 
 
@@ -58,8 +61,8 @@ async def test_a_repeated_notice_of_a_workflow_task_makes_a_second_retry(
         )
     count = "SELECT count(*) FROM execution WHERE original_execution = $1"
 
-    async def retried_twice() -> bool:
-        return bool(await executor.database.session.fetchval(count, execution_id) == 2)
+    async def retried_twice() -> Any:
+        return await executor.database.session.fetchval(count, execution_id) == 2
 
     await eventually(retried_twice)
 
@@ -82,8 +85,8 @@ async def test_a_notice_advances_the_workflow_once(
         )
     await eventually(lambda: len(listener.notices) == 2)
 
-    async def failed_tasks() -> bool:
-        return bool(await session.fetchval("SELECT failed_tasks FROM workflow_execution") == ["build"])
+    async def failed_tasks() -> Any:
+        return await session.fetchval("SELECT failed_tasks FROM workflow_execution") == ["build"]
 
     await eventually(failed_tasks)
 
@@ -199,9 +202,9 @@ async def test_what_a_hanging_worker_holds_does_not_expire_until_it_dies(
         await eventually(lambda: hung.held)
         # Published later under the same TTL: when this one has died, the held one is past its time too.
         await executor.schedule(await executor.create_execution(), absent.id)
-        await eventually(lambda: _ready(vhost, witness, 1))
+        await until_ready(vhost, witness, 1)
         await hung.vanish()
-        await eventually(lambda: _ready(vhost, witness, 2))
+        await until_ready(vhost, witness, 2)
 
 
 async def test_a_late_worker_resurrects_a_failed_execution(
@@ -213,6 +216,9 @@ async def test_a_late_worker_resurrects_a_failed_execution(
     await worker.consume()
     await eventually(lambda: worker.ran)
     assert await auditor.status(dispatch.execution_id) == "completed"
+    assert [row.new_values for row in await auditor.history(dispatch.execution_id)][-2:-1] == [
+        {"status": "running", "started_at": ANY}
+    ]
     assert await auditor.changed_terminal_rows(before) == [dispatch.execution_id]
 
 
@@ -309,7 +315,3 @@ async def _set_status(executor: StockExecutor, execution_id: int, status: str) -
     await executor.database.session.execute(
         "UPDATE execution SET status = $2 WHERE id = $1", execution_id, status
     )
-
-
-async def _ready(vhost: str, queue: str, wanted: int) -> bool:
-    return await topology.ready_count(vhost, queue) == wanted

@@ -11,7 +11,7 @@ from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.amqp import open_connection
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.sandbox.attune.worker import StockWorker
-from tests.support.eventually import eventually
+from tests.integration.attune_world.until_ready import until_ready
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_in_the_stock_topology_an_expired_dispatch_is_lost(
     await witness.bind(topology.DLX, topology.dispatch_key(short_lived.id))
     await executor.schedule_many(20, short_lived.id)
 
-    await eventually(lambda: _ready(vhost, "witness", 20))
+    await until_ready(vhost, "witness", 20)
     assert await topology.ready_count(vhost, topology.worker_queue(short_lived.id)) == 0
     assert await topology.ready_count(vhost, topology.DLX_QUEUE) == 0
 
@@ -48,7 +48,7 @@ async def test_bound_with_the_exact_key_the_stock_queue_receives_the_letter_unch
     await queue.bind(topology.DLX, topology.dispatch_key(short_lived.id))
     dispatch = await executor.schedule(await executor.create_execution(), short_lived.id)
 
-    await eventually(lambda: _ready(vhost, topology.DLX_QUEUE, 1))
+    await until_ready(vhost, topology.DLX_QUEUE, 1)
     letter = await queue.get(no_ack=True)
     assert letter is not None
     assert letter.body == dispatch.message.body
@@ -104,7 +104,3 @@ async def test_a_dispatch_to_a_worker_without_a_queue_is_confirmed_and_lost(exec
     )
     async with asyncio.timeout(10):
         await executor.schedule(await executor.create_execution(), worker_id)
-
-
-async def _ready(vhost: str, queue: str, wanted: int) -> bool:
-    return await topology.ready_count(vhost, queue) == wanted
