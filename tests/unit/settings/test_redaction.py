@@ -1,7 +1,7 @@
 """No password leaves: neither by redaction of URLs and text, nor by the repr of anything that holds one."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlq_handler.settings import SecretUrl, Settings
@@ -31,6 +31,7 @@ def test_user_and_host_stay_and_the_password_goes(given_url: str, shown: str) ->
     assert redact_url(given_url) == shown
 
 
+@settings(deadline=None)
 @given(middle=st.text())
 @example(middle="://")
 @example(middle="@")
@@ -43,6 +44,7 @@ def test_no_part_of_a_password_survives_however_odd_it_is(middle: str) -> None:
     assert secret.redacted().endswith("host:5432/db")
 
 
+@settings(deadline=None)
 @given(words=st.lists(st.sampled_from(["lost", "to", "(again)", "'quoted'", "a@b"]), max_size=4))
 def test_every_url_in_a_sentence_is_redacted_on_its_own(words: list[str]) -> None:
     before = " ".join(words)
@@ -53,7 +55,7 @@ def test_every_url_in_a_sentence_is_redacted_on_its_own(words: list[str]) -> Non
 
 
 def test_settings_show_no_password_in_any_form() -> None:
-    settings = Settings.model_validate(
+    held = Settings.model_validate(
         {
             "database": {"url": "postgresql://u:S3CRET@h/d"},
             "message_queue": {"url": "amqp://u:S3CRET@h"},
@@ -61,8 +63,8 @@ def test_settings_show_no_password_in_any_form() -> None:
         }
     )
 
-    assert "S3CRET" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
-    assert settings.database.url.get_secret_value() == "postgresql://u:S3CRET@h/d"
+    assert "S3CRET" not in f"{held!r} {held} {held.model_dump()} {held.model_dump_json()}"
+    assert held.database.url.get_secret_value() == "postgresql://u:S3CRET@h/d"
 
 
 @pytest.mark.parametrize(
