@@ -1,0 +1,55 @@
+"""Promise 5: while broker or database is away the sidecar stays up, is not ready, does not hot-loop, and goes on."""
+
+import asyncio
+
+import pytest
+
+from dlq_handler.sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
+from tests.crash.world import World
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+LETTERS = 400
+# One per loop and outage is what we write; a loop that does not wait writes thousands.
+MOST_WARNINGS = 40
+
+
+@pytest.mark.parametrize("victims", ["broker", "database", "both"])
+async def test_servers_killed_and_restarted_under_load_cost_nothing(
+    world: World, rabbitmq: PrivateRabbitMQ, postgres: PrivatePostgreSQL, victims: str
+) -> None:
+    servers = {"broker": [rabbitmq], "database": [postgres], "both": [rabbitmq, postgres]}[victims]
+    dispatches = await world.schedule(LETTERS)
+    async with world.sidecar(batch__size="20") as sidecar, asyncio.TaskGroup() as load:
+        pid = sidecar.pid
+        load.create_task(world.bury(dispatches))
+        await eventually(lambda: some_judged(sidecar))
+        try:
+            for server in servers:
+                await server.kill()
+            await eventually(lambda: is_unready(sidecar))
+            assert sidecar.is_running
+        finally:
+            for server in servers:
+                await server.start()
+        await sidecar.wait_ready()
+        # A broker killed between taking a notice and confirming it leaves nobody the wiser: it repeats, with its id.
+        await world.settled_once(dispatches, may_repeat_notices=rabbitmq in servers)
+        assert sidecar.is_running
+        assert sidecar.pid == pid
+    assert len(warnings(sidecar)) < MOST_WARNINGS
+    assert not sidecar.events("loop.crashed")
+
+
+async def some_judged(sidecar: SidecarProcess) -> bool:
+    return len(sidecar.events("dead_letter.judged")) >= 40
+
+
+async def is_unready(sidecar: SidecarProcess) -> bool:
+    status, _ = await sidecar.readyz()
+    return status == 503
+
+
+def warnings(sidecar: SidecarProcess) -> list[str]:
+    lines = sidecar.log_text().splitlines()
+    return [line for line in lines if '"level": "warning"' in line or '"level": "error"' in line]

@@ -1,0 +1,177 @@
+"""A stock Attune with one worker that is gone, dead letters of its executions, and the ledger of what must be true.
+
+Letters are buried straight in the dead-letter exchange, persistent and confirmed, because RabbitMQ's own
+dead-lettering is at most once: a broker killed between expiry and routing loses a letter that no sidecar ever
+saw. Where the way of an expired message matters, tests let it expire.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import aio_pika
+from aiormq.exceptions import AMQPError
+
+from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.attune.amqp import PublishFailed, Publisher, open_connection
+from dlq_handler.sandbox.attune.auditor import Auditor
+from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor, mark_scheduled
+from dlq_handler.sandbox.attune.worker import StockWorker
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess, sidecar_process
+
+SABOTAGE = str(Path(__file__).parent.parent / "support" / "sabotage.py")
+
+# Short waits, where a crash test would otherwise sit through the default ones.
+QUICK = {
+    "outbox__lease_seconds": "1.5",
+    "broker__publish_timeout_seconds": "1",
+    "broker__connect_timeout_seconds": "2",
+    "grace__shutdown_seconds": "15",
+}
+
+
+class World:
+    def __init__(self, vhost: str, database: str, folder: Path, auditor: Auditor, worker_id: int) -> None:
+        self.vhost, self.database = vhost, database
+        self.auditor, self.worker_id = auditor, worker_id
+        self._folder = folder
+
+    @property
+    def vhost_name(self) -> str:
+        return unquote(urlsplit(self.vhost).path.removeprefix("/"))
+
+    @property
+    def database_name(self) -> str:
+        return urlsplit(self.database).path.removeprefix("/")
+
+    @asynccontextmanager
+    async def sidecar(
+        self,
+        name: str = "sidecar-1",
+        *,
+        vhost: str | None = None,
+        database: str | None = None,
+        start: bool = True,
+        **environment: str,
+    ) -> AsyncIterator[SidecarProcess]:
+        """A replica; `vhost` and `database` lead it over a proxy. Keywords are settings."""
+        async with sidecar_process(
+            self._folder, vhost or self.vhost, database or self.database, name=name, start=start, **QUICK | environment
+        ) as process:
+            yield process
+
+    async def schedule(self, count: int) -> list[Dispatch]:
+        """Executions `scheduled` on the worker, with the messages that have not been sent yet."""
+        created = await self.sql(
+            "INSERT INTO execution (action_ref, status) SELECT 'core.echo', 'scheduling' "
+            "FROM generate_series(1, $1) RETURNING id",
+            count,
+        )
+        return await mark_scheduled(self.auditor.database.session, [row[0] for row in created], self.worker_id)
+
+    async def bury(self, dispatches: Iterable[Dispatch]) -> None:
+        """Each as a dead letter, until the broker has confirmed it, through whatever becomes of the broker."""
+        waiting = [replace(dispatch.message, exchange=topology.DLX) for dispatch in dispatches]
+        while waiting:
+            try:
+                async with _link(self.vhost) as connection:
+                    publisher = Publisher(connection)
+                    while waiting:
+                        await publisher.publish(waiting[0])
+                        waiting.pop(0)
+            except (PublishFailed, AMQPError, OSError, RuntimeError):
+                await asyncio.sleep(0.05)  # a load has a pace, also while its broker is away
+
+    async def a_buried(self, count: int) -> list[Dispatch]:
+        dispatches = await self.schedule(count)
+        await self.bury(dispatches)
+        return dispatches
+
+    async def letters_ready(self) -> int:
+        return await topology.ready_count(self.vhost, topology.DLX_QUEUE)
+
+    async def consumers(self) -> int:
+        async with _link(self.vhost) as connection:
+            channel = await connection.channel()
+            declared = await channel.declare_queue(topology.DLX_QUEUE, passive=True)
+            return declared.declaration_result.consumer_count or 0
+
+    async def sql(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in await self.auditor.database.session.fetch(query, *arguments)]
+
+    async def failed(self) -> int:
+        return (await self.auditor.statuses())["failed"]
+
+    async def settled_once(
+        self, dispatches: Sequence[Dispatch], *, may_repeat_notices: bool = False, timeout: float = 60
+    ) -> None:
+        """The ledger: each execution failed once, each letter recorded once, each end announced once.
+
+        `may_repeat_notices`: copies of a notice are allowed, with the same id. Nothing is left anywhere.
+        """
+        ids = {dispatch.execution_id for dispatch in dispatches}
+
+        async def is_settled() -> bool:
+            [unfinished] = await self.sql(
+                "SELECT (SELECT count(*) FROM execution WHERE id = ANY ($1::bigint[]) AND status <> 'failed'), "
+                "(SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL)",
+                list(ids),
+            )
+            assert unfinished == (0, 0), "(executions not failed, notices not confirmed)"
+            assert await self.letters_ready() == 0
+            return True
+
+        await eventually(is_settled, timeout=timeout, every=0.1)
+        changes = await self.sql(
+            "SELECT entity_id, old_values ->> 'status', new_values ->> 'status' FROM execution_history "
+            "WHERE operation = 'UPDATE' AND new_values ->> 'status' = 'failed' AND entity_id = ANY ($1::bigint[])",
+            list(ids),
+        )
+        assert Counter(changes) == Counter((one, "scheduled", "failed") for one in ids)
+        recorded = await self.sql(
+            "SELECT message_id, outcome FROM dlq_handler.letter WHERE execution_id = ANY ($1::bigint[])", list(ids)
+        )
+        assert Counter(recorded) == Counter((one.message.message_id, "failed") for one in dispatches)
+        notices = [notice for notice in await self.auditor.notices() if notice.execution_id in ids]
+        message_ids = {(notice.execution_id, notice.message_id) for notice in notices}
+        assert Counter(execution_id for execution_id, _ in message_ids) == Counter(ids)
+        if not may_repeat_notices:
+            assert len(notices) == len(ids)
+
+
+@asynccontextmanager
+async def a_world(vhost: str, database: str, folder: Path) -> AsyncIterator[World]:
+    async with StockExecutor(vhost, database):
+        pass  # it declares, and is not needed again
+    async with Auditor(vhost, database) as auditor:
+        worker = StockWorker(vhost, database, name="gone", ttl_ms=50)
+        await worker.start()
+        await worker.vanish()
+        world = World(vhost, database, folder, auditor, worker.id)
+        # As a sidecar of an earlier day left it: letters must not be lost because today's has not looked yet.
+        await bind_worker(vhost, worker.id)
+        yield world
+
+
+async def bind_worker(vhost: str, worker_id: int) -> None:
+    async with _link(vhost) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(topology.DLX_QUEUE, passive=True)
+        await queue.bind(topology.DLX, topology.dispatch_key(worker_id))
+
+
+@asynccontextmanager
+async def _link(url: str) -> AsyncIterator[aio_pika.abc.AbstractConnection]:
+    connection = await open_connection(url)
+    try:
+        yield connection
+    finally:
+        with contextlib.suppress(AMQPError, OSError, RuntimeError):
+            await connection.close()

@@ -1,0 +1,107 @@
+"""Run the sidecar, and kill it with SIGKILL at a named point. `python sabotage.py POINT [NTH] run`.
+
+The product has no hooks for this: its functions are wrapped here, inside the child process, before it starts.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.main import main
+from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.store import dead_letters, outbox
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("nobody outlives SIGKILL")
+
+
+def before_commit(nth: int) -> None:
+    """Every statement of the batch has run, nothing is committed."""
+    _never_publish()
+    _wrap(dead_letters, "record_letters", nth, after=True)
+
+
+def after_commit(nth: int) -> None:
+    """Committed, with its notices; neither acknowledged nor published."""
+    _never_publish()
+    _wrap(LetterJudge, "commit", nth, after=True)
+
+
+def after_ack(nth: int) -> None:
+    """Committed and acknowledged; the notices were never sent."""
+    _never_publish()
+    settle = DeadLetterSource.settle
+    left = iter(range(nth - 1, -1, -1))
+
+    async def settle_and_die(self: DeadLetterSource, deliveries: Sequence[Any]) -> int:
+        settled = await settle(self, deliveries)
+        if next(left) == 0:
+            # An answer over the same connection: the acknowledgements before it have left this process.
+            await self.look()
+            die()
+        return settled
+
+    DeadLetterSource.settle = settle_and_die  # type: ignore[method-assign]  # the sabotage
+
+
+def half_published(nth: int) -> None:
+    """Half of a batch of notices is confirmed, the other half was never sent, none is marked."""
+    publish = Publisher.publish
+    left = iter(range(nth - 1, -1, -1))
+
+    async def publish_half(self: Publisher, messages: Sequence[Any]) -> Any:
+        if next(left) == 0:
+            await publish(self, messages[: len(messages) // 2])
+            die()
+        return await publish(self, messages)
+
+    Publisher.publish = publish_half  # type: ignore[method-assign]  # the sabotage
+
+
+def after_confirm(nth: int) -> None:
+    """A batch of notices is confirmed by the broker and not marked in the outbox."""
+    _wrap(outbox, "mark_confirmed", nth, after=False)
+
+
+POINTS = {point.__name__: point for point in (before_commit, after_commit, after_ack, half_published, after_confirm)}
+
+
+def _never_publish() -> None:
+    """Or a batch before the one in question might be between its confirm and its mark just then."""
+
+    async def never(_self: Publisher, _messages: object) -> NoReturn:
+        await asyncio.Event().wait()
+        die()
+
+    Publisher.publish = never  # type: ignore[assignment,method-assign]  # the sabotage
+
+
+def _wrap(owner: Any, name: str, nth: int, *, after: bool) -> None:
+    """Die at the `nth` call: after it has done its work, or instead of it."""
+    original: Callable[..., Awaitable[Any]] = getattr(owner, name)
+    left = iter(range(nth - 1, -1, -1))
+
+    async def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        is_the_one = next(left) == 0
+        if is_the_one and not after:
+            die()
+        answer = await original(*arguments, **keywords)
+        if is_the_one:
+            die()
+        return answer
+
+    setattr(owner, name, wrapped)
+
+
+if __name__ == "__main__":
+    _, point, nth, *arguments = sys.argv
+    POINTS[point](int(nth))
+    sys.argv = ["dlq-handler", *arguments]
+    main()
