@@ -138,8 +138,8 @@ class Database:
             connection = await asyncpg.connect(
                 self._url.dsn,
                 timeout=self._connect_seconds,
-                # A kept statement would be looked for on another server connection behind a transaction
-                # pooler.
+                # Nameless statements, parsed anew with each execution: a named one would be missing on the
+                # next server connection behind a pooler. SQLAlchemy's cache keeps only their descriptions.
                 statement_cache_size=0,
                 server_settings={"application_name": self._url.application_name},
             )

@@ -2,6 +2,9 @@
 
 Promises: of one execution only the oldest open notice can be taken up, and by one holder at a time; a holder
 that died loses its lease, and whoever looks next adopts the entry.
+
+The look for an older open notice is written with LIMIT 1 and not as NOT EXISTS, which would be planned as a hash of
+all that is pending: many, while the broker is away, and for every batch anew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,11 +72,11 @@ async def add_to_outbox(
           FROM unnest(CAST(:message_id AS uuid[]), CAST(:correlation_id AS uuid[]),
                       CAST(:execution_id AS bigint[]), CAST(:is_workflow_task AS boolean[]),
                       CAST(:body AS bytea[]))
-               AS given(message_id, correlation_id, execution_id, is_workflow_task, body),
-               LATERAL (SELECT CAST(:holder AS text) IS NOT NULL AND NOT EXISTS (
-                            SELECT FROM own.outbox older
-                             WHERE older.execution_id = given.execution_id
-                               AND older.confirmed_at IS NULL) AS may_go) AS turn
+               AS given(message_id, correlation_id, execution_id, is_workflow_task, body)
+         CROSS JOIN LATERAL (SELECT coalesce(
+                   (SELECT false FROM own.outbox older
+                     WHERE older.execution_id = given.execution_id AND older.confirmed_at IS NULL LIMIT 1),
+                   CAST(:holder AS text) IS NOT NULL) AS may_go OFFSET 0) AS turn
         ON CONFLICT (message_id) DO NOTHING
         RETURNING id, message_id, created_at, attempts
         """,
@@ -118,11 +121,11 @@ async def claim_due(
                 SELECT id FROM own.outbox waiting
                  WHERE confirmed_at IS NULL AND next_try_at <= clock_timestamp()
                    AND (lease_until IS NULL OR lease_until < clock_timestamp())
-                   AND NOT EXISTS (
-                       SELECT FROM own.outbox older
-                        WHERE older.execution_id = waiting.execution_id AND older.confirmed_at IS NULL
-                          AND older.id < waiting.id)
-                 ORDER BY id LIMIT :limit FOR NO KEY UPDATE OF waiting SKIP LOCKED)
+                   AND NOT coalesce((SELECT true FROM own.outbox older
+                                      WHERE older.execution_id = waiting.execution_id
+                                        AND older.confirmed_at IS NULL AND older.id < waiting.id
+                                      LIMIT 1), false)
+                 ORDER BY id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
             UPDATE own.outbox o
                SET lease_holder = :holder, attempts = o.attempts + 1,
                    lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
@@ -142,8 +145,10 @@ async def mark_confirmed(database: Database, ids: Sequence[int]) -> None:
     async with database.transaction() as tx:
         await tx.run(
             """
-            UPDATE own.outbox SET confirmed_at = clock_timestamp(), lease_holder = NULL, lease_until = NULL
-             WHERE id = ANY (CAST(:ids AS bigint[])) AND confirmed_at IS NULL
+            UPDATE own.outbox
+               SET confirmed_at = coalesce(confirmed_at, clock_timestamp()), lease_holder = NULL,
+                   lease_until = NULL
+             WHERE id = ANY (CAST(:ids AS bigint[]))
             """,
             ids=sorted(ids),
         )
