@@ -90,8 +90,11 @@ class DirectChannel(Channel):
         self._inlet.reading.set()
 
     async def send(self, payload: bytes) -> None:
-        """Queue frames that are marshalled already, as one write. Waits while the socket takes nothing."""
-        await self.write_queue.put(ChannelFrame(payload=payload, should_close=False))
+        """Write frames that are marshalled already, at once. Waits while the socket takes nothing."""
+        # Queued is not written: a close right behind it would leave it in the queue.
+        written = self.create_future()
+        await self.write_queue.put(ChannelFrame(payload=payload, should_close=False, drain_future=written))
+        await written
 
     def marshal(self, *frames: pamqp.frame.FrameTypes) -> bytes:
         return b"".join(pamqp.frame.marshal(frame, self.number) for frame in frames)

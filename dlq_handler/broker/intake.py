@@ -77,6 +77,7 @@ class Intake:
             return 0
         before = self.window.outstanding
         plan = self.window.settle(deliveries)
+        acknowledged = before - self.window.outstanding
         acks = [Basic.Ack(delivery_tag=tag) for tag in plan.singles]
         if plan.multiple_up_to is not None:
             acks.insert(0, Basic.Ack(delivery_tag=plan.multiple_up_to, multiple=True))
@@ -84,7 +85,7 @@ class Intake:
             await self._channel.send(self._channel.marshal(*acks))
         if not self.window.is_over_bytes:
             self._channel.go_on_reading()
-        return before - self.window.outstanding
+        return acknowledged
 
     def _arrive(self, method: ContentMethod, header: ContentHeader, body: bytes) -> None:
         # What still comes while we close is the broker's again as soon as we are gone.
