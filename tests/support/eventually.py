@@ -4,14 +4,22 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, overload
 
 Fact = TypeVar("Fact")
 
 
+@overload
 async def eventually(
-    check: Callable[[], Fact | Awaitable[Fact]], *, timeout: float = 30, every: float = 0.02
-) -> Fact:
+    check: Callable[[], Awaitable[Fact]], *, timeout: float = ..., every: float = ...
+) -> Fact: ...
+
+
+@overload
+async def eventually(check: Callable[[], Fact], *, timeout: float = ..., every: float = ...) -> Fact: ...
+
+
+async def eventually(check: Callable[[], Any], *, timeout: float = 30, every: float = 0.02) -> Any:
     """Ask until `check` answers something true, and return that. None, 0, False and empty mean "not yet".
 
     So does an AssertionError inside `check`; when time is up it is the failure, and tells what was seen and
@@ -27,7 +35,7 @@ async def eventually(
         except AssertionError as not_yet:
             failure = not_yet
         if answer:
-            return cast("Fact", answer)
+            return answer
         if time.monotonic() > end:
             raise failure or AssertionError(f"still {answer!r} after {timeout} s: {source_of(check)}")
         await asyncio.sleep(every)
