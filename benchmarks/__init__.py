@@ -1,1 +1,1 @@
-"""Side-by-side measurements: ours, the naive handler and the raw limits, in one run (`./run bench`)."""
+"""Ours beside the naive handler and the raw limits, in one run on private servers: `./run bench`."""

@@ -1,0 +1,103 @@
+"""`./run bench`: exit code 0 when every bar is reached, 1 when one is not, 130 when it was interrupted."""
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+from benchmarks import report
+from benchmarks.memory import watch_memory
+from benchmarks.rounds import run_rounds
+from benchmarks.world import World
+
+LONGEST_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much is measured."""
+
+    rounds: int
+    letters: int
+    waiting: int
+    stall_seconds: float
+    drain_seconds: float
+
+
+FULL = Extent(rounds=5, letters=10_000, waiting=200_000, stall_seconds=90, drain_seconds=20)
+QUICK = Extent(rounds=2, letters=3_000, waiting=20_000, stall_seconds=15, drain_seconds=5)
+
+
+def main() -> int:
+    arguments = _arguments()
+    usual = QUICK if arguments.quick else FULL
+    extent = Extent(
+        rounds=usual.rounds if arguments.rounds is None else arguments.rounds,
+        letters=arguments.letters or usual.letters,
+        waiting=usual.waiting if arguments.waiting is None else arguments.waiting,
+        stall_seconds=arguments.stall_seconds or usual.stall_seconds,
+        drain_seconds=usual.drain_seconds,
+    )
+    try:
+        return asyncio.run(_bench(extent))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted; everything that was started is gone", file=sys.stderr)
+        return 130
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="two short rounds, a short stall: a minute or two"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help=f"rounds of all contenders (default {FULL.rounds}; 0: memory only)"
+    )
+    parser.add_argument("--letters", type=int, help=f"letters of ours in a round (default {FULL.letters})")
+    parser.add_argument(
+        "--waiting", type=int, help=f"letters that wait for memory (default {FULL.waiting}; 0: none)"
+    )
+    parser.add_argument(
+        "--stall-seconds", type=float, help=f"of the database (default {FULL.stall_seconds:g})"
+    )
+    return parser.parse_args()
+
+
+async def _bench(extent: Extent) -> int:
+    # SIGTERM ends a run as Ctrl-C does: by leaving every block, so that servers and children go.
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    lines: list[str] = []
+    bars: list[report.Bar] = []
+    async with asyncio.timeout(LONGEST_SECONDS), World.open() as world:
+        lines.append(report.machine(await world.versions()))
+        if extent.rounds:
+            results = await run_rounds(world, rounds=extent.rounds, letters=extent.letters, say=_say)
+            lines += ["", *report.table(results)]
+            bars += report.speed_bars(results)
+        if extent.waiting:
+            course = await watch_memory(
+                world,
+                letters=extent.waiting,
+                stall_seconds=extent.stall_seconds,
+                drain_seconds=extent.drain_seconds,
+                say=_say,
+            )
+            lines += ["", *report.memory_lines(course)]
+            bars += report.memory_bars(course)
+    print("\n".join(["", *lines, "", *map(str, bars)]))
+    return 0 if all(bar.is_reached for bar in bars) else 1
+
+
+_BEGAN = time.monotonic()
+
+
+def _say(line: str) -> None:
+    print(f"[{time.monotonic() - _BEGAN:5.0f} s] {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""The limits: parts of the work alone, to show what the whole could reach at best.
+
+`aio-pika`, `aiormq`: letters taken and every 500th acknowledged with `multiple`; no database, nothing is read.
+`intake`: our own source; every letter is read, and settled in batches; no database.
+`publishing`: our own publisher; notices confirmed in batches; no database.
+`statements`: our own transactions, mark in the outbox included, on letters made in memory; no broker.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import aio_pika
+import aiormq
+from aio_pika.abc import AbstractIncomingMessage
+from aiormq.abc import DeliveredMessage
+
+from benchmarks.contender import Stopwatch
+from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
+from dlq_handler import compose
+from dlq_handler.broker.publisher import Confirmed, OutgoingMessage
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.outgoing import failed_notice
+from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
+from dlq_handler.logs import configure_logging
+from dlq_handler.sandbox.attune import messages
+from dlq_handler.sandbox.attune.database import bare_connection
+from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.settings import Settings, load
+from dlq_handler.store.outbox import mark_confirmed
+from dlq_handler.surface.metrics import Metrics
+
+QUEUE = "attune.dlx.queue"
+BATCH = 500
+PREFETCH = 2 * BATCH
+
+Item = TypeVar("Item")
+
+
+async def take_by_aio_pika(stopwatch: Stopwatch, settings: Settings) -> None:
+    connection = await aio_pika.connect(_broker_url(settings))
+    async with connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=PREFETCH)
+        queue = await channel.get_queue(QUEUE)
+        taken, done = 0, asyncio.Event()
+
+        async def take(letter: AbstractIncomingMessage) -> None:
+            nonlocal taken
+            taken += 1
+            if taken % BATCH == 0 or taken == stopwatch.letters:
+                await letter.ack(multiple=True)
+            if taken == stopwatch.letters:
+                done.set()
+
+        stopwatch.start()
+        await queue.consume(take)
+        await done.wait()
+        stopwatch.stop()
+
+
+async def take_by_aiormq(stopwatch: Stopwatch, settings: Settings) -> None:
+    connection = await aiormq.connect(_broker_url(settings))
+    channel = await connection.channel(publisher_confirms=False)
+    await channel.basic_qos(prefetch_count=PREFETCH)
+    taken, done = 0, asyncio.Event()
+
+    async def take(letter: DeliveredMessage) -> None:
+        nonlocal taken
+        taken += 1
+        if taken % BATCH == 0 or taken == stopwatch.letters:
+            await channel.basic_ack(letter.delivery_tag or 0, multiple=True)
+        if taken == stopwatch.letters:
+            done.set()
+
+    stopwatch.start()
+    await channel.basic_consume(QUEUE, take)
+    await done.wait()
+    stopwatch.stop()
+    await connection.close()
+
+
+async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
+    source = compose.source(settings, compose.broker_address(settings))
+    try:
+        stopwatch.start()
+        await source.open()
+        left = stopwatch.letters
+        while left:
+            batch = await source.next_batch()
+            await source.settle(batch)
+            left -= len(batch)
+        stopwatch.stop()
+    finally:
+        await source.close()
+
+
+async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
+    publisher = compose.publisher(settings, compose.broker_address(settings))
+    outbox = settings.dlq_handler.outbox
+    notices = [_notice(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)]
+    try:
+        await publisher.publish(notices[:1])
+        stopwatch.start()
+        for batch in _batches(notices):
+            outcomes = await publisher.publish(batch)
+            if not all(isinstance(outcome, Confirmed) for outcome in outcomes):
+                raise RuntimeError("a notice was not confirmed")
+        stopwatch.stop()
+    finally:
+        await publisher.close()
+
+
+async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
+    database = compose.database(settings)
+    judge = LetterJudge(
+        database, compose.judge_policy(settings, "bench"), observer=Metrics(), may_lease=lambda _: True
+    )
+    try:
+        letters = await _letters_of_scheduled(settings)
+        await judge.check_database()
+        stopwatch.start()
+        for batch in _batches(letters):
+            committed = await judge.commit(batch)
+            await mark_confirmed(database, [entry.id for entry in committed.outbox])
+        stopwatch.stop()
+    finally:
+        await database.dispose()
+
+
+async def _letters_of_scheduled(settings: Settings) -> list[DeadLetter]:
+    async with bare_connection(settings.database.url.get_secret_value()) as session:
+        rows = await session.fetch(
+            "SELECT id, updated FROM attune.execution WHERE status = 'scheduled' ORDER BY id"
+        )
+    return [_letter(row["id"], row["updated"]) for row in rows]
+
+
+def _letter(execution_id: int, updated: datetime) -> DeadLetter:
+    dispatch = messages.dispatch(
+        execution_id=execution_id,
+        worker_id=WORKER_ID,
+        action_ref=ACTION_REF,
+        scheduled_at=updated,
+        config=CONFIG,
+    )
+    queue, exchange = f"worker.{WORKER_ID}.executions", "attune.executions"
+    death = {
+        "count": 1,
+        "reason": "expired",
+        "queue": queue,
+        "time": datetime.now(UTC).replace(microsecond=0),
+        "exchange": exchange,
+        "routing-keys": [dispatch.routing_key],
+    }
+    return read_dead_letter(
+        RawLetter(
+            exchange="attune.dlx",
+            routing_key=dispatch.routing_key,
+            redelivered=False,
+            message_id=dispatch.message_id,
+            correlation_id=dispatch.correlation_id,
+            headers={"x-death": [death], "x-first-death-queue": queue, "x-first-death-reason": "expired"},
+            body=dispatch.body,
+        ),
+        body_limit_bytes=65_536,
+    )
+
+
+def _notice(number: int, exchange: str, routing_key: str) -> OutgoingMessage:
+    now = datetime.now(UTC)
+    execution = Execution(
+        id=number,
+        status=ExecutionStatus.SCHEDULED,
+        updated=now,
+        worker_id=WORKER_ID,
+        action_id=1,
+        action_ref=ACTION_REF,
+        is_workflow_task=False,
+    )
+    result: dict[str, object] = {"error": "Worker queue TTL expired", "message": "x" * 100, "queue": "y" * 20}
+    notice = failed_notice(execution, result, correlation_id=None, now=now)
+    return OutgoingMessage(
+        message_id=str(notice.message_id),
+        correlation_id=str(notice.correlation_id),
+        exchange=exchange,
+        routing_key=routing_key,
+        body=notice.body,
+    )
+
+
+def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def _broker_url(settings: Settings) -> str:
+    return settings.broker_urls[0].get_secret_value()
+
+
+LIMITS = {
+    "aio-pika": take_by_aio_pika,
+    "aiormq": take_by_aiormq,
+    "intake": take_by_our_intake,
+    "publishing": publish_notices,
+    "statements": write_statements,
+}
+
+
+def main() -> None:
+    settings = load(None, os.environ).settings
+    # As the sidecar does it: a line for every letter is part of the work.
+    configure_logging(level=settings.dlq_handler.log.level, format=settings.dlq_handler.log.format)
+    asyncio.run(LIMITS[sys.argv[1]](Stopwatch(), settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What is printed at the end: the table, the memory, the bars and whether they were reached."""
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.memory import MemoryCourse
+from benchmarks.rounds import CONTENDERS, NAIVE, OURS, Results
+
+LEAST_RATIO, AIM = 4.0, 8.0
+MOST_MEGABYTES = 150.0
+MOST_GROWTH_MEGABYTES = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    text: str
+    is_reached: bool
+
+    def __str__(self) -> str:
+        return f"{'PASS' if self.is_reached else 'FAIL'}  {self.text}"
+
+
+def machine(versions: Mapping[str, str]) -> str:
+    servers = ", ".join(f"{name} {version}" for name, version in versions.items())
+    load = "/".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"{servers}; load at the start {load}"
+    )
+
+
+def table(results: Results) -> Iterator[str]:
+    yield f"{'variant':<54}{'letters/s':>10}{'x naive':>9}{'(range)':>14}{'CPU us/letter':>15}"
+    for contender in CONTENDERS:
+        ratios = results.ratios(contender.name)
+        spread = "" if contender.name == NAIVE else f"({ratios[0]:.1f}-{ratios[-1]:.1f})"
+        yield (
+            f"{contender.text:<54}{results.per_second(contender.name):>10.0f}{median(ratios):>9.1f}{spread:>14}"
+            f"{results.cpu_us(contender.name):>15.0f}"
+        )
+
+
+def speed_bars(results: Results) -> Iterator[Bar]:
+    ratio = median(results.ratios(OURS))
+    yield Bar(
+        f"ours is {ratio:.1f} x naive; wanted {LEAST_RATIO:g} x, aimed at {AIM:g} x", ratio >= LEAST_RATIO
+    )
+
+
+def memory_lines(course: MemoryCourse) -> Iterator[str]:
+    yield (
+        f"memory with {course.waiting} letters waiting and the database stalled for {course.stall_seconds:.0f} s: "
+        f"{min(course.stalled):.0f} to {max(course.stalled):.0f} MB; then, while {course.drained} letters were "
+        f"drained: {min(course.draining):.0f} to {max(course.draining):.0f} MB"
+    )
+
+
+def memory_bars(course: MemoryCourse) -> Iterator[Bar]:
+    yield Bar(
+        f"at most {course.most:.0f} MB resident; wanted below {MOST_MEGABYTES:g}",
+        course.most < MOST_MEGABYTES,
+    )
+    yield Bar(
+        f"flat: {course.growth:+.1f} MB from early to late; wanted below {MOST_GROWTH_MEGABYTES:g}",
+        course.growth < MOST_GROWTH_MEGABYTES,
+    )
