@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Self
 
 import aio_pika.abc
-from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
-from dlq_handler.broker.connection import BrokerAddress, broker_errors
+from dlq_handler.broker.connection import BrokerAddress, Connection, broker_errors
 from dlq_handler.errors import Unavailable
 
 
@@ -24,14 +23,14 @@ class AdminLink:
     def __init__(self, address: BrokerAddress, *, call_timeout_seconds: float = 10.0) -> None:
         self._address = address
         self._call_timeout_seconds = call_timeout_seconds
-        self._connection: AbstractConnection | None = None
+        self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self.incarnation = 0
 
     async def open(self) -> int:
         """Connect if needed. The number of the connection in use: another number means another connection."""
         async with self._opening:
-            if self._connection is None or self._connection.is_closed:
+            if self._connection is None or _is_lost(self._connection):
                 self._connection = await self._address.connect("topology")
                 self.incarnation += 1
         return self.incarnation
@@ -44,21 +43,34 @@ class AdminLink:
         await self.open()
         connection = self._connection
         assert connection is not None  # noqa: S101  open() has just set it
-        limit = self._call_timeout_seconds if timeout_seconds is None else timeout_seconds
-        async with broker_errors(doing), asyncio.timeout(limit):
-            channel = connection.channel(publisher_confirms=False)
-            try:
-                await channel.initialize()
-                yield await channel.get_underlay_channel()
-            finally:
-                await _close_soon(channel)
+        opening = asyncio.timeout(self._call_timeout_seconds)
+        working = asyncio.timeout(timeout_seconds or self._call_timeout_seconds)
+        try:
+            async with broker_errors(doing):
+                async with opening:
+                    channel = await self._open_channel(connection)
+                try:
+                    async with working:
+                        yield await channel.get_underlay_channel()
+                finally:
+                    await _close_soon(channel)
+        except Unavailable:
+            if opening.expired() or working.expired():
+                # Perhaps half-open, which the heartbeat notices half a minute later: the next call opens another.
+                self._connection = None
+                await connection.drop()
+            raise
+
+    @staticmethod
+    async def _open_channel(connection: Connection) -> aio_pika.abc.AbstractChannel:
+        channel = connection.channel(publisher_confirms=False)
+        await channel.initialize()
+        return channel
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and not connection.is_closed:
-            with suppress(Unavailable):
-                async with broker_errors("close the topology connection"), asyncio.timeout(5):
-                    await connection.close()
+        if connection is not None:
+            await connection.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,6 +79,12 @@ class AdminLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _is_lost(connection: Connection) -> bool:
+    """Ask the transport: the connection itself only tells whether we closed it."""
+    transport = connection.transport
+    return connection.is_closed or transport is None or transport.connection.is_closed
 
 
 async def _close_soon(channel: aio_pika.abc.AbstractChannel) -> None:

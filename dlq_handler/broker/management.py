@@ -1,7 +1,7 @@
 """Read a vhost from RabbitMQ's management API into a `Snapshot`. Reads only.
 
-Whatever goes wrong is `Unavailable`; the credentials of the URL are in no message. A user that may not read
-policies gets a snapshot that says where a policy is unknown.
+Whatever goes wrong is `Unavailable`; the credentials of the URL are in no message. To a user with the tag
+'management' the API shows all of this but the consumers of others: for those it takes 'monitoring'.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from dlq_handler.errors import Unavailable
 _REFUSED = frozenset({401, 403})
 
 Rows = Sequence[Mapping[str, Any]]
+Policies = Mapping[str, Mapping[str, Any]]
 
 
 class ManagementApi:
@@ -51,12 +52,13 @@ class ManagementApi:
             queues = await self._rows(client, f"queues/{self._vhost}?disable_stats=true")
             bindings = await self._rows(client, f"bindings/{self._vhost}")
             consumers = await self._rows(client, f"consumers/{self._vhost}")
-            policies = await self._policies(client)
+            policies = await self._rows(client, f"policies/{self._vhost}")
             limits = await self._operator_limits(client)
         try:
+            known = {row["name"]: row["definition"] for row in policies}
             return Snapshot(
-                exchanges=[_exchange(row, policies) for row in exchanges],
-                queues=[_queue(row, policies, limits) for row in queues],
+                exchanges=[_exchange(row, known) for row in exchanges],
+                queues=[_queue(row, known, limits) for row in queues],
                 bindings=[_binding(row) for row in bindings],
                 consumers=[_consumer(row) for row in consumers],
                 broker_version=str(overview.get("rabbitmq_version", "")),
@@ -68,14 +70,9 @@ class ManagementApi:
     def _where(self) -> str:
         return f"management API at {self._base}"
 
-    async def _policies(self, client: httpx.AsyncClient) -> Mapping[str, Mapping[str, Any]] | None:
-        """Definitions by name; None when this user may not read them."""
-        rows = await self._get(client, f"policies/{self._vhost}", may_be_refused=True)
-        return None if rows is None else {row["name"]: row["definition"] for row in rows}
-
-    async def _operator_limits(self, client: httpx.AsyncClient) -> Mapping[str, Mapping[str, Any]]:
+    async def _operator_limits(self, client: httpx.AsyncClient) -> Policies:
         """What operator policies make of each queue's policy. Only the statistics know, seconds late."""
-        if not await self._get(client, f"operator-policies/{self._vhost}", may_be_refused=True):
+        if not await self._rows(client, f"operator-policies/{self._vhost}"):
             return {}
         rows = await self._rows(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
         return {row["name"]: _mapping(row.get("effective_policy_definition")) for row in rows}
@@ -84,16 +81,12 @@ class ManagementApi:
         rows: Rows = await self._get(client, path)
         return rows
 
-    async def _get(self, client: httpx.AsyncClient, path: str, *, may_be_refused: bool = False) -> Any:
+    async def _get(self, client: httpx.AsyncClient, path: str) -> Any:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await client.get(f"{self._base}/api/{path}")
             if answer.status_code in _REFUSED:
-                if may_be_refused:
-                    return None
-                raise Unavailable(
-                    self._where, "it refuses this user; give it the tag 'monitoring' or 'management'"
-                )
+                raise Unavailable(self._where, "it refuses this user; give it the tag 'monitoring'")
             return answer.raise_for_status().json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
@@ -104,33 +97,29 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _exchange(row: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]] | None) -> ExchangeFacts:
+def _exchange(row: Mapping[str, Any], policies: Policies) -> ExchangeFacts:
     policy = row.get("policy")
-    known = policies or {}
     return ExchangeFacts(
         name=row["name"],
         type=row["type"],
         arguments=_mapping(row.get("arguments")),
-        policy=known.get(policy, {}) if policy else {},
-        policy_is_known=not policy or policy in known,
+        policy=policies.get(policy, {}) if policy else {},
+        # One that was made or removed between two requests is not known either.
+        policy_is_known=not policy or policy in policies,
     )
 
 
-def _queue(
-    row: Mapping[str, Any],
-    policies: Mapping[str, Mapping[str, Any]] | None,
-    limits: Mapping[str, Mapping[str, Any]],
-) -> QueueFacts:
+def _queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> QueueFacts:
     policy = row.get("policy")
-    known = policies or {}
     return QueueFacts(
         name=row["name"],
         type=row.get("type", "classic"),
         durable=row["durable"],
         auto_delete=bool(row["auto_delete"]),
         arguments=_mapping(row.get("arguments")),
-        policy={**(known.get(policy, {}) if policy else {}), **limits.get(row["name"], {})},
-        policy_is_known=not policy or policy in known,
+        policy={**(policies.get(policy, {}) if policy else {}), **limits.get(row["name"], {})},
+        # One that was made or removed between two requests is not known either.
+        policy_is_known=not policy or policy in policies,
     )
 
 

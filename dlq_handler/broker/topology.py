@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from aiormq.exceptions import ChannelInvalidStateError
+
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.queue_probe import QueueCounts, count, exchange_exists, probe_exchange_type
 from dlq_handler.domain.topology import (
@@ -90,12 +92,17 @@ async def bind(link: AdminLink, blueprint: Blueprint, bindings: Collection[Bindi
     """Make the bindings, without a round trip for each. A queue or exchange that is gone is `Unavailable`."""
     for chunk in _chunks(sorted(bindings)):
         async with link.channel("bind the intake queue", timeout_seconds=_CHUNK_TIMEOUT_SECONDS) as channel:
-            for binding in chunk:
-                await channel.queue_bind(
-                    binding.queue, blueprint.dead_letter_exchange, binding.routing_key, nowait=True
-                )
-            # The broker works in order: its answer to this call says that it took all of the above.
-            await channel.queue_declare(chunk[-1].queue, passive=True)
+            try:
+                for binding in chunk:
+                    await channel.queue_bind(
+                        binding.queue, blueprint.dead_letter_exchange, binding.routing_key, nowait=True
+                    )
+                # The broker works in order: its answer to this call says that it took all of the above.
+                await channel.queue_declare(chunk[-1].queue, passive=True)
+            except ChannelInvalidStateError:
+                # The channel was closed under us. Why is known a moment later, and is what the operator needs.
+                await channel.closing
+                raise
 
 
 async def unbind(link: AdminLink, blueprint: Blueprint, bindings: Collection[Binding]) -> None:

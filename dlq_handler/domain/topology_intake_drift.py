@@ -100,6 +100,8 @@ def _other_takers(snapshot: Snapshot, expected: Expectation, subject: str) -> It
             way_out="a stock executor fails executions without a notice and drops letters on a database "
             "error; set dlq_handler.intake.queue to a queue of our own, such as attune.dlx.sidecar.queue",
         )
+    else:
+        yield from _unseen_consumers(snapshot, expected, subject)
     takers = sorted(_also_reached(snapshot, expected))
     if takers:
         yield Finding(
@@ -108,6 +110,21 @@ def _other_takers(snapshot: Snapshot, expected: Expectation, subject: str) -> It
             is_now=f"brings workers' letters to {listed(takers)} as well",
             wanted=f"to {blueprint.intake_queue!r} alone",
             way_out="each letter is there twice; unbind that queue, or delete it once nobody needs it",
+        )
+
+
+def _unseen_consumers(snapshot: Snapshot, expected: Expectation, subject: str) -> Iterator[Finding]:
+    """Consumers that the queue counts, but that nobody showed us."""
+    intake = snapshot.queues[expected.blueprint.intake_queue]
+    listed_count = sum(consumer.queue == intake.name for consumer in snapshot.consumers)
+    unseen = (intake.consumer_count or 0) - listed_count
+    if unseen > 0:
+        yield Finding(
+            severity=Severity.NOTE,
+            subject=subject,
+            is_now=f"{unseen} consumer(s) of which we cannot see whose they are",
+            wanted="consumers of ours alone",
+            way_out="give our user the tag 'monitoring' and let it reach the management API to tell them apart",
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.management import ManagementApi
+from dlq_handler.sandbox.attune.topology import verify_redeclare
 from dlq_handler.sandbox.servers import RabbitMQ
 
 
@@ -27,3 +28,9 @@ def api(rabbitmq: RabbitMQ, vhost_name: str) -> ManagementApi:
     parts = urlsplit(rabbitmq.management_url)
     url = f"{parts.scheme}://{rabbitmq.user}:{rabbitmq.password}@{parts.netloc}"
     return ManagementApi(url, vhost=vhost_name)
+
+
+@pytest.fixture
+async def stock(vhost: str) -> None:
+    """Stock Attune with the queues of worker 1, declared by its own services."""
+    await verify_redeclare(vhost, {1: 300_000})

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import pytest
+from aiormq.abc import FieldValue
 
 from dlq_handler.broker import queue_probe
 from dlq_handler.broker.admin_link import AdminLink
@@ -183,7 +184,7 @@ CASES = [
 async def build(link: AdminLink, rabbitmq: RabbitMQ, vhost_name: str, case: Case) -> None:
     async with link.channel("build a topology") as channel:
         for name, kind in case.exchanges.items():
-            arguments = dict(case.exchange_arguments.get(name, {}))
+            arguments: dict[str, FieldValue] = {**case.exchange_arguments.get(name, {})}
             await channel.exchange_declare(name, exchange_type=kind, durable=True, arguments=arguments)
         for queue in (INTAKE, ELSEWHERE):
             await channel.queue_declare(queue, durable=True)

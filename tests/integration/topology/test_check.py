@@ -1,0 +1,198 @@
+"""Checking a live broker: by the management API, and by AMQP where there is none."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.topology import apply
+from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint
+from dlq_handler.domain.topology_check import Conclusion
+from dlq_handler.domain.topology_finding import Expectation, Severity
+from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.attune.topology import verify_redeclare
+from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.services.topology_check import TopologyReport, check_topology
+from tests.integration.topology.broker_side import declare_queue, delete_exchange, queue_names
+from tests.support.eventually import eventually
+
+
+def expected(**changes: Any) -> Expectation:
+    fields: dict[str, Any] = {
+        "blueprint": Blueprint(),
+        "worker_ids": frozenset({1}),
+        "ttl_ms": 300_000,
+    }
+    return Expectation(**(fields | changes))
+
+
+@pytest.fixture
+def nobody_there() -> ManagementApi:
+    return ManagementApi(f"http://somebody:secret@127.0.0.1:{free_port()}", vhost="/")
+
+
+def arrives(report: TopologyReport) -> dict[str, str]:
+    return {queue.queue: queue.arrives for queue in report.topology.queues}
+
+
+async def test_stock_attune_is_a_hole_until_the_blueprint_is_applied(
+    vhost: str, stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    before = await check_topology(link, api, expected())
+    await apply(link, Blueprint(), {1})
+    after = await check_topology(link, api, expected())
+
+    assert before.topology.conclusion is Conclusion.HOLE
+    assert after.topology.conclusion is Conclusion.FINE
+    assert arrives(after)["worker.1.executions"] == "yes"
+    assert arrives(after)["attune.events.queue"] == "no"
+    assert after.limits == ()
+    await verify_redeclare(vhost, {1: 300_000})
+
+
+async def test_an_intake_queue_of_our_own_takes_every_key_that_can_be_listed(
+    stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    own = Blueprint(intake_queue="attune.dlx.sidecar.queue")
+    await apply(link, own, {1})
+
+    answers = arrives(await check_topology(link, api, expected(blueprint=own)))
+
+    assert {queue for queue, answer in answers.items() if answer == "no"} == {
+        "attune.enforcements.queue",
+        "attune.events.queue",
+        "attune.executor.events.queue",
+        "worker.1.packs",
+    }
+
+
+async def test_a_foreign_consumer_is_seen(stock: None, link: AdminLink, api: ManagementApi) -> None:
+    await apply(link, Blueprint(), {1})
+
+    async def takes(_: object) -> None:
+        """Never called: the queue is empty."""
+
+    async with link.channel("consume") as channel:
+        await channel.basic_consume(STOCK_QUEUE, takes, consumer_tag="dlq-handler.replica")
+        await channel.basic_consume(STOCK_QUEUE, takes, consumer_tag="executor.dlq")
+
+        async def is_seen() -> bool:
+            report = await check_topology(link, api, expected())
+            now = [finding.is_now for finding in report.topology.findings]
+            return "1 foreign consumer(s): 'executor.dlq'" in now
+
+        assert await eventually(is_seen)
+
+
+async def test_operator_policies_count(
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    await apply(link, Blueprint(), {1})
+    await rabbitmq.ask(
+        "PUT",
+        f"operator-policies/{vhost_name}/limit",
+        {"pattern": "^attune.dlx.queue$", "definition": {"max-length": 9}, "apply-to": "queues"},
+    )
+
+    async def is_seen() -> bool:
+        report = await check_topology(link, api, expected())
+        return any(finding.is_now == "max-length 9" for finding in report.topology.findings)
+
+    assert await eventually(is_seen)
+
+
+async def test_without_the_management_api_it_says_what_it_cannot_tell(
+    vhost: str, stock: None, link: AdminLink, nobody_there: ManagementApi, api: ManagementApi
+) -> None:
+    await apply(link, Blueprint(), {1, 2})
+    before = await queue_names(api)
+
+    report = await check_topology(link, nobody_there, expected(worker_ids=frozenset({1, 2}), ttl_ms=60_000))
+
+    assert report.topology.conclusion is Conclusion.CANNOT_TELL
+    assert arrives(report)["worker.1.executions"] == "cannot tell"
+    assert arrives(report)["worker.2.executions"] == "no queue"
+    assert any("x-message-ttl=300000" in finding.is_now for finding in report.topology.findings)
+    assert "neither bindings nor policies" in report.limits[0]
+    assert "secret" not in report.limits[0]
+    assert await queue_names(api) == before
+    await verify_redeclare(vhost, {1: 300_000})
+
+
+async def test_a_hole_that_amqp_shows_is_one_without_the_management_api_too(
+    stock: None, link: AdminLink, nobody_there: ManagementApi
+) -> None:
+    await delete_exchange(link, "attune.dlx")
+
+    report = await check_topology(link, nobody_there, expected())
+
+    assert report.topology.conclusion is Conclusion.HOLE
+    assert "does not exist" in report.topology.queues[0].sentence
+
+
+@asynccontextmanager
+async def a_user(rabbitmq: RabbitMQ, vhost_name: str, tags: str) -> AsyncIterator[ManagementApi]:
+    """The API as somebody sees it who may do nothing in the vhost."""
+    name = f"reader-{vhost_name}"
+    await rabbitmq.ask("PUT", f"users/{name}", {"password": "p w", "tags": tags})
+    try:
+        nothing = {"configure": "", "write": "", "read": ""}
+        await rabbitmq.ask("PUT", f"permissions/{vhost_name}/{name}", nothing)
+        host = rabbitmq.management_url.partition("://")[2]
+        yield ManagementApi(f"http://{name}:p%20w@{host}", vhost=vhost_name)
+    finally:
+        await rabbitmq.ask("DELETE", f"users/{name}")
+
+
+async def test_a_plain_user_of_the_api_learns_that_there_are_consumers_it_cannot_see(
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink
+) -> None:
+    await apply(link, Blueprint(), {1})
+
+    async def takes(_: object) -> None:
+        """Never called: the queue is empty."""
+
+    async with a_user(rabbitmq, vhost_name, "management") as api, link.channel("consume") as channel:
+        await channel.basic_consume(STOCK_QUEUE, takes, consumer_tag="executor.dlq")
+        report = await check_topology(link, api, expected())
+
+    assert report.topology.conclusion is Conclusion.FINE
+    assert "1 consumer(s) of which we cannot see whose they are" in {
+        finding.is_now for finding in report.topology.findings
+    }
+
+
+async def test_a_user_whom_the_api_refuses_falls_back_to_amqp(
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink
+) -> None:
+    async with a_user(rabbitmq, vhost_name, "") as api:
+        report = await check_topology(link, api, expected())
+
+    assert report.topology.conclusion is Conclusion.CANNOT_TELL
+    assert "it refuses this user" in report.limits[0]
+
+
+async def test_a_broker_that_is_away_is_unavailable(api: ManagementApi) -> None:
+    async with AdminLink(BrokerAddress(urls=[f"amqp://127.0.0.1:{free_port()}/"])) as link:
+        with pytest.raises(Unavailable):
+            await check_topology(link, api, expected())
+
+
+async def test_thousands_of_workers_are_checked_in_one_go(link: AdminLink, api: ManagementApi) -> None:
+    await apply(link, Blueprint(), ())
+    await declare_queue(
+        link, "worker.1.executions", x_message_ttl=300_000, x_dead_letter_exchange="attune.dlx"
+    )
+    workers = frozenset(range(1, 3001))
+    await apply(link, Blueprint(), workers)
+
+    report = await check_topology(link, api, expected(worker_ids=workers))
+
+    missing = [finding for finding in report.topology.findings if finding.severity is Severity.DRIFT]
+    assert len(report.topology.queues) == 3000
+    assert missing[0].subject.startswith("2999 worker queues")
