@@ -32,6 +32,14 @@ class LockedView:
     """The database's clock."""
 
 
+async def rehearse(tx: Transaction) -> None:
+    """Change nothing, with every right that a batch needs: one that was taken from us shows before letters are in hand."""
+    await tx.run("SELECT id FROM worker WHERE false")
+    await tx.run("UPDATE execution SET status = status, result = result WHERE false")
+    await tx.run("INSERT INTO own.letter SELECT * FROM own.letter WHERE false")
+    await tx.run("INSERT INTO own.outbox SELECT * FROM own.outbox WHERE false")
+
+
 async def known_keys(tx: Transaction, keys: Collection[str]) -> set[str]:
     """The keys that are on record already; each counts one more repeat, and nothing else is left to do."""
     rows = await tx.rows(

@@ -79,6 +79,5 @@ def _said(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    # str() of a server's error appends DETAIL, and DETAIL quotes the row.
-    text = getattr(error, "message", None) or str(error).partition("\n")[0]
-    return storable(str(text))[:300]
+    # The lines after the first are DETAIL and HINT, and DETAIL quotes the row.
+    return storable(str(error).partition("\n")[0])[:300]

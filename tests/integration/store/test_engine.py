@@ -237,6 +237,19 @@ async def test_commit_into_a_half_open_connection_is_given_up(
             proxy.freeze()
 
 
+async def test_block_that_overstays_on_a_half_open_connection_is_ended_without_waiting_for_a_rollback(
+    proxy: TcpProxy, behind_proxy: Database
+) -> None:
+    async def linger() -> None:
+        async with behind_proxy.transaction():
+            proxy.freeze()
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(30):
+        with pytest.raises(Unavailable, match="no answer in time"):
+            await linger()
+
+
 async def test_cancelled_transaction_stays_cancelled_and_leaves_the_pool_whole(database: str) -> None:
     store = Database(database, pool_size=1)
     started = asyncio.Event()
