@@ -16,7 +16,10 @@ from dlq_handler.domain.text import storable
 from dlq_handler.domain.worker import Worker
 from dlq_handler.store.transaction import Transaction
 
-_STATUSES = frozenset(ExecutionStatus)
+_STATUSES = {status.value: status for status in ExecutionStatus}
+
+# json.dumps would build an encoder for each call.
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class LockedView:
 
 
 async def rehearse(tx: Transaction) -> None:
-    """Change nothing, with every right that a batch needs: one that was taken from us shows before letters are in hand."""
+    """Change nothing, with every right a batch needs: a missing one shows before letters are in hand."""
     await tx.run("SELECT id FROM worker WHERE false")
     await tx.run("UPDATE execution SET status = status, result = result WHERE false")
     await tx.run("INSERT INTO own.letter SELECT * FROM own.letter WHERE false")
@@ -79,12 +82,12 @@ async def lock_executions(tx: Transaction, ids: Iterable[int]) -> LockedView:
             continue
         if row.status is None:
             locked_elsewhere.add(row.id)
-        elif row.status not in _STATUSES:
+        elif (status := _STATUSES.get(row.status)) is None:
             unfamiliar[row.id] = row.status
         else:
             executions[row.id] = Execution(
                 id=row.id,
-                status=ExecutionStatus(row.status),
+                status=status,
                 updated=row.updated,
                 worker_id=row.worker,
                 action_id=row.action,
@@ -162,41 +165,45 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         ON CONFLICT (key) DO NOTHING
         """,
         key=[letter.key for letter in letters],
-        message_id=[_text(letter.message_id) for letter in letters],
-        correlation_id=[_text(letter.correlation_id) for letter in letters],
-        message_type=[_text(letter.message_type) for letter in letters],
+        message_id=_texts(letter.message_id for letter in letters),
+        correlation_id=_texts(letter.correlation_id for letter in letters),
+        message_type=_texts(letter.message_type for letter in letters),
         execution_id=[letter.execution_id for letter in letters],
         worker_id=[letter.worker_id for letter in letters],
-        action_ref=[_text(letter.action_ref) for letter in letters],
-        queue=[_text(letter.queue) for letter in letters],
-        reason=[_text(letter.reason) for letter in letters],
+        action_ref=_texts(letter.action_ref for letter in letters),
+        queue=_texts(letter.queue for letter in letters),
+        reason=_texts(letter.reason for letter in letters),
         death_count=[letter.death.count if letter.death else None for letter in letters],
         died_at=[letter.died_at for letter in letters],
-        first_death_queue=[_text(letter.first_death_queue) for letter in letters],
-        exchange=[_text(letter.exchange) for letter in letters],
-        routing_key=[_text(letter.routing_key) for letter in letters],
+        first_death_queue=_texts(letter.first_death_queue for letter in letters),
+        exchange=_texts(letter.exchange for letter in letters),
+        routing_key=_texts(letter.routing_key for letter in letters),
         stamp=[letter.stamp for letter in letters],
         body=[letter.body for letter in letters],
         body_size=[letter.body_size for letter in letters],
-        flaw=[_text(letter.flaw) for letter in letters],
+        flaw=_texts(letter.flaw for letter in letters),
         outcome=[entry.outcome.value for entry in entries],
-        why=[_text(entry.why) for entry in entries],
-        error=[_text(entry.error) for entry in entries],
+        why=_texts(entry.why for entry in entries),
+        error=_texts(entry.error for entry in entries),
         tries=[entry.tries for entry in entries],
         next_try_at=[entry.next_try_at for entry in entries],
         instance=instance,
     )
 
 
-def _text(text: str | None) -> str | None:
-    # Whoever made the string has done this already; one NUL that slipped through would cost the whole batch a
-    # halving.
-    return None if text is None else storable(text)
+def _texts(values: Iterable[str | None]) -> list[str | None]:
+    """Whoever made the strings has escaped them; one that slipped through would cost the batch a halving."""
+    texts = list(values)
+    whole = "".join(filter(None, texts))
+    if whole.isascii() and "\x00" not in whole:
+        return texts
+    return [None if text is None else storable(text) for text in texts]
 
 
 def _json(value: Mapping[str, object]) -> str:
-    # json.dumps writes NUL and lone surrogates as \\u escapes, which jsonb refuses just the same.
-    return json.dumps(_storable(value), separators=(",", ":"))
+    text = _ENCODE(value)
+    # NUL and lone surrogates come out as escapes, which jsonb refuses just the same. Most texts have neither.
+    return _ENCODE(_storable(value)) if "\\u0000" in text or "\\ud" in text else text
 
 
 def _storable(value: object) -> object:
