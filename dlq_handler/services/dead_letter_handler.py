@@ -47,23 +47,25 @@ class DeadLetterHandler:
         self._policy, self._readiness, self._observer = policy, readiness, observer
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Each round consumes until something is lost; `every` spaces the rounds."""
         try:
-            await every(0.1, lambda: self._consume(stop), stop, name="dead-letter-handler")
+            await every(0, lambda: self._take(stop), stop, name="dead-letter-handler")
         finally:
             await self._close("stopped")
 
-    async def _consume(self, stop: asyncio.Event) -> None:
+    async def _take(self, stop: asyncio.Event) -> None:
+        """Open the intake, or end one batch. Each is a tick: one that succeeds resets the pauses between failures."""
         try:
-            # Never probe by consuming: letters taken while the database is away only wear out their delivery count.
-            await self._judge.check_database()
-            await self._open()
-            while not stop.is_set():
+            if self._source.is_open:
                 batch = await self._source.next_batch(stop)
                 if batch:
                     await self._end(batch, stop)
-        except Unavailable as error:
-            await self._close(str(error))
+            else:
+                # Never probe by consuming: letters taken in vain only wear out their delivery count.
+                await self._judge.check_database()
+                await self._open()
+        except BaseException as error:
+            # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
+            await self._close(str(error) or type(error).__name__)
             raise
 
     async def _open(self) -> None:
@@ -74,13 +76,18 @@ class DeadLetterHandler:
             self._topology.reapply_now()
             raise
         self._readiness.report("broker", ok=True, detail="connected")
-        self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
+        self._report_consuming()
         self._observer.intake_reopened()
         log.info("intake.opened", queue=self._source.queue)
+
+    def _report_consuming(self) -> None:
+        self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
 
     async def _close(self, why: str) -> None:
         if self._source.is_open:
             log.info("intake.closed", queue=self._source.queue, why=why)
+            # Deleted and re-created by others, the queue is there when we are back, without any of our bindings.
+            self._topology.reapply_now()
         self._readiness.report("consumer", ok=False, detail=why)
         await self._source.close()
 
@@ -100,9 +107,14 @@ class DeadLetterHandler:
         give_back_at = monotonic_seconds() + self._policy.database_away_seconds
         while True:
             try:
-                return await self._judge.commit(letters)
+                committed = await self._judge.commit(letters)
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
                     log.warning("batch.put_off", letters=len(letters), error=str(error))
+                    self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
                 if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error
+            else:
+                if backoff.failures:
+                    self._report_consuming()
+                return committed

@@ -19,7 +19,7 @@ from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_questi
 from dlq_handler.domain.letter_record import Entry, entries_of, update_failed
 from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
-from dlq_handler.errors import RowRejected
+from dlq_handler.errors import Contended, RowRejected, Unavailable
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
@@ -67,7 +67,12 @@ class LetterJudge:
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
 
     async def check_database(self) -> None:
-        await self._database.ping()
+        """Raises `Unavailable` when a batch would fail whatever its letters: no answer, no tables, a right missing."""
+        try:
+            async with self._database.transaction() as tx:
+                await dead_letters.rehearse(tx)
+        except Contended as error:
+            raise Unavailable("database", f"the host's tables are locked: {error}") from error
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         """Raises `Unavailable` or `Contended`, and then nobody knows whether it is written: calling again is safe."""

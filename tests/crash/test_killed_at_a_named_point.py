@@ -63,3 +63,13 @@ async def test_killed_in_the_middle_of_a_batch_of_notices_only_the_sent_half_rep
     async with world.sidecar("heir"):
         await world.settled_once(dispatches, may_repeat_notices=True)
     assert len(await world.auditor.notices()) == LETTERS + len(before)
+
+
+async def test_a_bug_while_judging_gives_the_letters_back_and_does_not_end_the_sidecar(world: World) -> None:
+    dispatches = await world.a_buried(LETTERS)
+    async with world.sidecar(start=False, batch__size="20") as sidecar:
+        await sidecar.start(program=(SABOTAGE, "a_bug", "2"))
+        await world.settled_once(dispatches)
+        assert len(sidecar.events("loop.crashed")) == 1
+        assert len(sidecar.events("intake.opened")) == 2
+        assert await sidecar.terminate() == 0

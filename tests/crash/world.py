@@ -7,7 +7,8 @@ saw. Where the way of an expired message matters, tests let it expire.
 
 import asyncio
 import contextlib
-from collections import Counter
+import json
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,9 +20,10 @@ import aio_pika
 from aiormq.exceptions import AMQPError
 
 from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import PublishFailed, Publisher, open_connection
+from dlq_handler.sandbox.attune.amqp import Publisher, PublishFailed, open_connection
 from dlq_handler.sandbox.attune.auditor import Auditor
 from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor, mark_scheduled
+from dlq_handler.sandbox.attune.messages import StockMessage
 from dlq_handler.sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess, sidecar_process
@@ -35,6 +37,9 @@ QUICK = {
     "broker__connect_timeout_seconds": "2",
     "grace__shutdown_seconds": "15",
 }
+
+# For tests that hold a lock on purpose, and want the sidecar to wait for it.
+PATIENT: dict[str, Any] = {"database__lock_timeout_ms": "60000", "database__statement_timeout_ms": "90000"}
 
 
 class World:
@@ -65,7 +70,11 @@ class World:
         async with sidecar_process(
             self._folder, vhost or self.vhost, database or self.database, name=name, start=start, **QUICK | environment
         ) as process:
-            yield process
+            try:
+                yield process
+            except BaseException:
+                print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")  # pytest shows it with the failure
+                raise
 
     async def schedule(self, count: int) -> list[Dispatch]:
         """Executions `scheduled` on the worker, with the messages that have not been sent yet."""
@@ -78,21 +87,30 @@ class World:
 
     async def bury(self, dispatches: Iterable[Dispatch]) -> None:
         """Each as a dead letter, until the broker has confirmed it, through whatever becomes of the broker."""
-        waiting = [replace(dispatch.message, exchange=topology.DLX) for dispatch in dispatches]
+        await self._send(replace(dispatch.message, exchange=topology.DLX) for dispatch in dispatches)
+
+    async def a_buried(self, count: int) -> list[Dispatch]:
+        dispatches = await self.schedule(count)
+        await self.bury(dispatches)
+        return dispatches
+
+    async def let_expire(self, count: int) -> list[Dispatch]:
+        """Real dispatches, to the queue of the worker that is gone."""
+        dispatches = await self.schedule(count)
+        await self._send(dispatch.message for dispatch in dispatches)
+        return dispatches
+
+    async def _send(self, messages: Iterable[StockMessage]) -> None:
+        waiting = deque(messages)
         while waiting:
             try:
                 async with _link(self.vhost) as connection:
                     publisher = Publisher(connection)
                     while waiting:
                         await publisher.publish(waiting[0])
-                        waiting.pop(0)
+                        waiting.popleft()
             except (PublishFailed, AMQPError, OSError, RuntimeError):
                 await asyncio.sleep(0.05)  # a load has a pace, also while its broker is away
-
-    async def a_buried(self, count: int) -> list[Dispatch]:
-        dispatches = await self.schedule(count)
-        await self.bury(dispatches)
-        return dispatches
 
     async def letters_ready(self) -> int:
         return await topology.ready_count(self.vhost, topology.DLX_QUEUE)
@@ -105,6 +123,21 @@ class World:
 
     async def sql(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in await self.auditor.database.session.fetch(query, *arguments)]
+
+    @asynccontextmanager
+    async def executions_locked(self) -> AsyncIterator[None]:
+        """Whoever wants to change an execution waits until the block ends; reading and locking rows goes on."""
+        async with self.auditor.database.transaction() as session:
+            await session.execute("LOCK TABLE execution IN SHARE MODE")
+            yield
+
+    async def a_batch_waits(self) -> bool:
+        """The sidecar is in the middle of a transaction, held up by `executions_locked`."""
+        waiting = await self.sql(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() "
+            "AND application_name LIKE 'dlq-handler%'"
+        )
+        return bool(waiting)
 
     async def failed(self) -> int:
         return (await self.auditor.statuses())["failed"]
@@ -144,6 +177,17 @@ class World:
         assert Counter(execution_id for execution_id, _ in message_ids) == Counter(ids)
         if not may_repeat_notices:
             assert len(notices) == len(ids)
+
+
+async def is_unready(sidecar: SidecarProcess) -> bool:
+    status, _ = await sidecar.readyz()
+    return status == 503
+
+
+def complaints(sidecar: SidecarProcess) -> list[dict[str, Any]]:
+    """Log lines of level warning and above."""
+    lines = (json.loads(line) for line in sidecar.log_text().splitlines() if line.startswith("{"))
+    return [line for line in lines if line["level"] not in {"debug", "info"}]
 
 
 @asynccontextmanager

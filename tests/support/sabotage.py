@@ -43,12 +43,23 @@ def after_ack(nth: int) -> None:
     async def settle_and_die(self: DeadLetterSource, deliveries: Sequence[Any]) -> int:
         settled = await settle(self, deliveries)
         if next(left) == 0:
-            # An answer over the same connection: the acknowledgements before it have left this process.
-            await self.look()
-            die()
+            die()  # `settle` returns when the acknowledgement is written
         return settled
 
     DeadLetterSource.settle = settle_and_die  # type: ignore[method-assign]  # the sabotage
+
+
+def a_bug(nth: int) -> None:
+    """Judging a batch raises what nobody expects. The only point that kills nobody."""
+    commit = LetterJudge.commit
+    left = iter(range(nth - 1, -1, -1))
+
+    async def commit_or_not(self: LetterJudge, letters: Sequence[Any]) -> Any:
+        if next(left, None) == 0:
+            raise ZeroDivisionError("a bug, on purpose")
+        return await commit(self, letters)
+
+    LetterJudge.commit = commit_or_not  # type: ignore[method-assign]  # the sabotage
 
 
 def half_published(nth: int) -> None:
@@ -70,7 +81,10 @@ def after_confirm(nth: int) -> None:
     _wrap(outbox, "mark_confirmed", nth, after=False)
 
 
-POINTS = {point.__name__: point for point in (before_commit, after_commit, after_ack, half_published, after_confirm)}
+POINTS = {
+    point.__name__: point
+    for point in (before_commit, after_commit, after_ack, half_published, after_confirm, a_bug)
+}
 
 
 def _never_publish() -> None:

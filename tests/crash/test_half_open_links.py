@@ -1,0 +1,52 @@
+"""Promise 5, for a network that swallows everything: both ends look connected, and not a byte passes."""
+
+from tests.crash.world import World, is_unready
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+from tests.support.tcp_proxy import TcpProxy
+
+
+async def test_a_half_open_broker_link_is_noticed_by_heartbeats_and_replaced(world: World) -> None:
+    async with (
+        TcpProxy.to(world.vhost) as proxy,
+        world.sidecar(vhost=proxy.url, broker__heartbeat_seconds="1") as sidecar,
+    ):
+        await world.settled_once(await world.a_buried(20))
+        proxy.freeze()
+        dispatches = await world.a_buried(100)
+        await eventually(lambda: sidecar.events("intake.closed"))
+        assert await is_unready(sidecar)
+        # The broker gives the letters of a consumer that does not answer back to the queue.
+        await eventually(lambda: has_ready(world, 100))
+        await proxy.heal()
+        await world.settled_once(dispatches, may_repeat_notices=True)
+        await sidecar.wait_ready()
+
+
+async def test_a_half_open_database_link_is_noticed_by_deadlines_and_replaced(world: World) -> None:
+    async with (
+        TcpProxy.to(world.database) as proxy,
+        world.sidecar(
+            database=proxy.url,
+            database__connect_timeout_seconds="1",
+            database__statement_timeout_ms="1000",
+            database__lock_timeout_ms="500",
+        ) as sidecar,
+    ):
+        await world.settled_once(await world.a_buried(20))
+        proxy.freeze()
+        dispatches = await world.a_buried(100)
+        await eventually(lambda: sidecar.events("batch.put_off"))
+        await eventually(lambda: database_is_unready(sidecar))
+        await proxy.heal()
+        await world.settled_once(dispatches)
+        await sidecar.wait_ready()
+
+
+async def has_ready(world: World, count: int) -> bool:
+    return await world.letters_ready() == count
+
+
+async def database_is_unready(sidecar: SidecarProcess) -> bool:
+    status, answer = await sidecar.readyz()
+    return status == 503 and not answer["checks"]["database"]["ok"]

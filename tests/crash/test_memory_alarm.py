@@ -1,0 +1,53 @@
+"""A broker out of memory takes no publishes: letters are judged all the same, and each notice goes out once, later."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from tests.crash.world import PATIENT, World
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+
+@pytest.fixture
+async def alarmed(rabbitmq: PrivateRabbitMQ) -> AsyncIterator[PrivateRabbitMQ]:
+    """The broker, and no alarm at the end, however the test ends."""
+    yield rabbitmq
+    await rabbitmq.set_memory_alarm(False)
+
+
+async def test_letters_are_judged_during_an_alarm_and_announced_once_after_it(
+    world: World, alarmed: PrivateRabbitMQ
+) -> None:
+    async with world.sidecar(**PATIENT) as sidecar:
+        await world.settled_once(await world.a_buried(20))
+        dispatches = await world.schedule(50)
+        async with world.executions_locked():
+            await world.bury(dispatches)
+            await eventually(world.a_batch_waits)
+            await alarmed.set_memory_alarm(True)
+        await eventually(lambda: has_pending(sidecar, 50))
+        assert await world.failed() == 70
+        assert len(await world.auditor.notices()) == 20
+        await alarmed.set_memory_alarm(False)
+        await world.settled_once(dispatches)
+
+
+async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(
+    world: World, alarmed: PrivateRabbitMQ
+) -> None:
+    """A connection that has never published is not told of the alarm before it publishes, and then it is too late:
+    what it sent waits in the broker's socket, and is delivered when the alarm ends.
+    """
+    dispatches = await world.a_buried(50)
+    await alarmed.set_memory_alarm(True)
+    async with world.sidecar() as sidecar:
+        await eventually(lambda: has_pending(sidecar, 50))
+        await eventually(lambda: sidecar.events("loop.interrupted"))
+        await alarmed.set_memory_alarm(False)
+        await world.settled_once(dispatches)
+
+
+async def has_pending(sidecar: SidecarProcess, count: int) -> bool:
+    return (await sidecar.metrics())["dlq_handler_outbox_pending"] == count
