@@ -122,7 +122,12 @@ class Database:
             await tx.run("SELECT 1")
 
     async def dispose(self) -> None:
-        await self._engine.dispose()
+        """Close all connections; those that will not close in time are left to the end of the process."""
+        try:
+            async with asyncio.timeout(MARGIN_SECONDS):
+                await self._engine.dispose()
+        except (TimeoutError, *DRIVER_ERRORS):
+            await self._engine.dispose(close=False)
 
     def _note(self, fault: Fault) -> None:
         if fault.is_link_down:
