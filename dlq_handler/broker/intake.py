@@ -46,9 +46,7 @@ class Intake:
     async def close(self) -> None:
         """Give back what is not settled."""
         self.lose("closed")
-        if self._channel is not None:
-            # While reading is stopped nobody would read the broker's answer to our close.
-            self._channel.go_on_reading()
+        # While reading is stopped the broker's answer is not read either: aiormq waits two seconds for it.
         await self._connection.end()
 
     def lose(self, why: str) -> None:

@@ -1,0 +1,83 @@
+"""Connections: opened in turn, ended for certain, and no secret in what they say."""
+
+import asyncio
+
+import aiormq.connection
+import pytest
+from yarl import URL
+
+from dlq_handler.broker import connection
+from dlq_handler.broker.connection import BrokerAddress, broker_errors
+from dlq_handler.errors import Unavailable
+from tests.support.tcp_proxy import TcpProxy
+
+NOBODY = "amqp://guest:guest@127.0.0.1:1/"
+FOR_EVER = 3600.0
+
+
+async def test_after_a_failure_the_next_node_is_tried(vhost: str) -> None:
+    address = BrokerAddress(urls=[NOBODY, vhost])
+
+    with pytest.raises(Unavailable, match=r"connect to 127\.0\.0\.1:1"):
+        await address.connect("test")
+    opened = await address.connect("test")
+
+    assert not opened.is_closed
+    await opened.end()
+    assert opened.is_closed
+
+
+async def test_a_wrong_password_is_refused_without_repeating_it(vhost: str) -> None:
+    address = BrokerAddress(urls=[str(URL(vhost).with_password("not-the-password"))])
+
+    with pytest.raises(Unavailable) as refused:
+        await address.connect("test")
+
+    assert "ACCESS_REFUSED" in str(refused.value)
+    assert "not-the-password" not in str(refused.value) + repr(address)
+
+
+async def test_a_dropped_connection_waits_for_nobody(
+    proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CLOSE_TIMEOUT_SECONDS", FOR_EVER)
+    monkeypatch.setattr(aiormq.connection.Connection, "READER_CLOSE_TIMEOUT", FOR_EVER)
+    opened = await BrokerAddress(urls=[proxy.url]).connect("test")
+    proxy.freeze()
+
+    async with asyncio.timeout(20):
+        await opened.drop()
+
+    assert opened.is_closed
+
+
+async def test_a_peer_that_never_answers_our_close_is_left_after_a_while(
+    proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CLOSE_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(aiormq.connection.Connection, "READER_CLOSE_TIMEOUT", FOR_EVER)
+    opened = await BrokerAddress(urls=[proxy.url]).connect("test")
+    proxy.freeze()
+
+    async with asyncio.timeout(20):
+        await opened.end()
+        await opened.end()
+
+
+async def test_a_call_that_the_client_cancels_by_itself_is_a_lost_connection() -> None:
+    with pytest.raises(Unavailable, match="publish: the connection was lost"):
+        async with broker_errors("publish"):
+            raise asyncio.CancelledError
+
+
+async def test_a_task_that_is_cancelled_stays_cancelled() -> None:
+    async def waiting() -> None:
+        async with broker_errors("publish"):
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(waiting())
+    await asyncio.sleep(0)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
