@@ -52,6 +52,7 @@ class Sidecar:
             holder=lease_holder,
             observer=self.metrics,
         )
+        self._keeper = compose.topology_keeper(settings, self._address, self._database)
         self._judge = LetterJudge(
             self._database,
             compose.judge_policy(settings, lease_holder),
@@ -81,11 +82,8 @@ class Sidecar:
         """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
         wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
         await _wait_for(lambda: migrate.upgrade(self._database), wait_until, stop)
-        await _wait_for(self._check_broker, wait_until, stop)
-
-    async def _check_broker(self) -> None:
-        connection = await self._address.connect("start")
-        await connection.close()
+        # Bound before ready: a letter that dies before its key is bound is lost without a trace.
+        await _wait_for(self._keeper.tick, wait_until, stop)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
@@ -112,19 +110,18 @@ class Sidecar:
             self.readiness.report("broker", ok=True, detail="not consumed from")
             return [rejudger]
         source = compose.source(self._settings, self._address)
-        keeper = compose.topology_keeper(self._settings, self._address, self._database)
-        self.metrics.bound_workers.set_function(lambda: float(keeper.bound_worker_count))
+        self.metrics.bound_workers.set_function(lambda: float(self._keeper.bound_worker_count))
         handler = DeadLetterHandler(
             source,
             self._judge,
             self._relay,
-            keeper,
+            self._keeper,
             IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
             readiness=self.readiness,
             observer=self.metrics,
         )
         watch = IntakeWatch(source, readiness=self.readiness, observer=self.metrics)
-        return [keeper, handler, watch, rejudger]
+        return [self._keeper, handler, watch, rejudger]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
