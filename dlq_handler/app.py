@@ -96,7 +96,7 @@ class Sidecar:
                     for service in self._intake():
                         intake.create_task(service.run(stop), name=type(service).__name__)
                     await stop.wait()
-                    log.info("sidecar.stopping", grace_seconds=grace_seconds)
+                    log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
                     deadline.reschedule(asyncio.get_running_loop().time() + grace_seconds)
             finally:
                 intake_done.set()
@@ -140,7 +140,7 @@ async def _wait_for(attempt: Callable[[], Awaitable[None]], wait_until: float, s
         except Unavailable as error:
             if monotonic_seconds() >= wait_until:
                 raise StartTimedOut(str(error)) from error
-            log.info("start.waiting", part=error.part, error=error.what)
+            log.info("start.delayed", part=error.part, error=error.what)
             await pause(stop, backoff.next_seconds())
         else:
             return

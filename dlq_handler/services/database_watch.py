@@ -4,13 +4,18 @@ The looks also date the link: only a link that was up without a break says anyth
 """
 
 import asyncio
+from collections.abc import Sequence
+
+import structlog
 
 from dlq_handler.errors import SchemaOutdated, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
-from dlq_handler.store import migrate, outbox
+from dlq_handler.store import grants, migrate, outbox
 from dlq_handler.store.engine import Database
+
+log = structlog.get_logger()
 
 
 class DatabaseWatch:
@@ -19,6 +24,7 @@ class DatabaseWatch:
     ) -> None:
         self._database, self._readiness, self._observer = database, readiness, observer
         self._interval_seconds = interval_seconds
+        self._were_missing = False
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="database-watch")
@@ -30,9 +36,19 @@ class DatabaseWatch:
             await migrate.check_current(self._database)
             self._readiness.report("schema", ok=True, detail="current")
             waiting = await outbox.pending(self._database)
+            missing = await grants.missing_grants(self._database)
         except Unavailable as error:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
             self._observer.outbox_seen(None, None)
             raise
         self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds)
+        self._tell_of_grants(missing)
+
+    def _tell_of_grants(self, missing: Sequence[str]) -> None:
+        """A note, not a verdict: a host may write its history with rights of its own."""
+        if missing and not self._were_missing:
+            log.warning("grants.missed", grants=list(missing), remedy="dlq-handler grants")
+        self._were_missing = bool(missing)
+        note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
+        self._readiness.note("grants", note if missing else None)

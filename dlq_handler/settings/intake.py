@@ -92,13 +92,6 @@ class WorkerWatch(OwnSection):
 class Topology(OwnSection):
     """How exchanges, queues and bindings are kept."""
 
-    apply_at_start: bool = Field(
-        default=True,
-        description=(
-            "Whether `run` makes what must exist before it takes letters; when false only `topology apply` "
-            "does."
-        ),
-    )
     reapply_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=600,
         description=(

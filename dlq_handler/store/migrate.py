@@ -4,6 +4,7 @@ Safe from any number of replicas at once; asks for no right to create when there
 touches the host's schema.
 """
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -63,6 +64,7 @@ async def check_current(database: Database) -> None:
         )
 
 
+@cache
 def head() -> str:
     """The version that this program was written for."""
     return ScriptDirectory.from_config(_config()).get_current_head() or ""

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dlq_handler import compose
+from dlq_handler.domain.broker_permissions import broker_permissions
 from dlq_handler.settings import Settings
 from dlq_handler.store import grants as store_grants
 from dlq_handler.store import migrate as store_migrate
@@ -35,10 +36,14 @@ def grants(
     statements = store_grants.grant_statements(
         role, host_schema=settings.database.schema_name, own_schema=settings.dlq_handler.schema_name
     )
+    permissions = broker_permissions(compose.blueprint(settings))
     if output is Output.JSON:
-        print_json({"postgresql": statements})
-    else:
-        print("\n".join(statements))
+        print_json({"postgresql": statements, "rabbitmq": permissions})
+        return
+    print("-- PostgreSQL: run this as the owner of the host's schema.")
+    print("\n".join(statements))
+    print("\n# RabbitMQ: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ")
+    print(f"'{permissions.configure}' '{permissions.write}' '{permissions.read}'")
 
 
 async def _migrate(settings: Settings) -> None:
