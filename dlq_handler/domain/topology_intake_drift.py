@@ -39,6 +39,7 @@ def find_intake_drift(snapshot: Snapshot, expected: Expectation) -> Iterator[Fin
             "or set dlq_handler.intake.queue to a queue of our own",
         )
     yield from _other_takers(snapshot, expected, subject)
+    yield from _leftover_bindings(snapshot, expected, subject)
 
 
 def _limits(queue: QueueFacts, subject: str) -> Iterator[Finding]:
@@ -125,6 +126,31 @@ def _unseen_consumers(snapshot: Snapshot, expected: Expectation, subject: str) -
             is_now=f"{unseen} consumer(s) of which we cannot see whose they are",
             wanted="consumers of ours alone",
             way_out="give our user the tag 'monitoring' and let it reach the management API to tell them apart",
+        )
+
+
+def _leftover_bindings(snapshot: Snapshot, expected: Expectation, subject: str) -> Iterator[Finding]:
+    """A worker whose row and queue went while we were not running: AMQP cannot list its binding to us."""
+    blueprint = expected.blueprint
+    bound = {
+        binding.routing_key
+        for binding in snapshot.bindings_into(blueprint.intake_queue)
+        if binding.source == blueprint.dead_letter_exchange
+    }
+    gone = sorted(
+        worker
+        for worker in map(blueprint.workers.owner_of_key, bound)
+        if worker is not None
+        and worker not in (expected.worker_ids or ())
+        and blueprint.workers.queue(worker) not in snapshot.queues
+    )
+    if gone and expected.worker_ids is not None:
+        yield Finding(
+            severity=Severity.NOTE,
+            subject=subject,
+            is_now=f"bound for {len(gone)} worker(s) that have neither row nor queue: {listed(map(str, gone))}",
+            wanted="bindings of workers that are there",
+            way_out="harmless: nothing can die with those keys; unbind them by hand if the number disturbs",
         )
 
 

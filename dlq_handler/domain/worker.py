@@ -29,13 +29,19 @@ class WorkerQueueNames:
 
     def owner_of(self, queue: str) -> int | None:
         """The id in a worker queue's name, None for any other queue."""
-        prefix, _, suffix = self.queue_pattern.partition("{id}")
-        if len(queue) <= len(prefix) + len(suffix) or not (
-            queue.startswith(prefix) and queue.endswith(suffix)
-        ):
-            return None
-        middle = queue[len(prefix) : len(queue) - len(suffix)]
-        return int(middle) if middle.isascii() and middle.isdigit() and len(middle) < 20 else None
+        return _id_in(queue, self.queue_pattern)
+
+    def owner_of_key(self, routing_key: str) -> int | None:
+        """The id in a worker's routing key, None for any other key."""
+        return _id_in(routing_key, self.routing_key_pattern)
+
+
+def _id_in(name: str, pattern: str) -> int | None:
+    prefix, _, suffix = pattern.partition("{id}")
+    if len(name) <= len(prefix) + len(suffix) or not (name.startswith(prefix) and name.endswith(suffix)):
+        return None
+    middle = name[len(prefix) : len(name) - len(suffix)]
+    return int(middle) if middle.isascii() and middle.isdigit() and len(middle) < 20 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,15 +107,16 @@ async def _apply_until_it_works(link: AdminLink) -> None:
     await apply(link, Blueprint(), set(range(50)))
 
 
+@pytest.mark.parametrize("workers", [1, 2000])
 async def test_binding_to_a_broker_without_the_exchange_is_unavailable_and_the_link_lives_on(
-    link: AdminLink,
+    link: AdminLink, workers: int
 ) -> None:
     await apply(link, Blueprint(), ())
     await delete_exchange(link, "attune.dlx")
     incarnation = link.incarnation
 
     with pytest.raises(Unavailable, match=r"no exchange 'attune\.dlx'"):
-        await bind(link, Blueprint(), wanted_bindings(Blueprint(), range(2000)))
+        await bind(link, Blueprint(), wanted_bindings(Blueprint(), range(workers)))
 
     await apply(link, Blueprint(), {1})
     assert link.incarnation == incarnation

@@ -8,7 +8,13 @@ from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.domain.topology_drift import find_drift
 from dlq_handler.domain.topology_finding import Finding, Severity
 from dlq_handler.domain.topology_intake_drift import foreign_consumers
-from dlq_handler.domain.topology_snapshot import ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.domain.topology_snapshot import (
+    BindingFacts,
+    ConsumerFacts,
+    ExchangeFacts,
+    QueueFacts,
+    Snapshot,
+)
 from tests.support.topologies import (
     DLX,
     a_stock_world,
@@ -186,6 +192,17 @@ def test_letters_that_also_go_to_the_stock_queue_are_drift() -> None:
 
     assert finding.severity is Severity.DRIFT
     assert "'attune.dlx.queue' as well" in finding.is_now
+
+
+def test_bindings_of_workers_that_are_gone_altogether_are_worth_a_note() -> None:
+    finding = only(a_stock_world(workers=[7, 8], bindings=_bindings(7, 8, 9)))
+
+    assert finding.severity is Severity.NOTE
+    assert "1 worker(s) that have neither row nor queue: '9'" in finding.is_now
+
+
+def _bindings(*workers: int) -> list[BindingFacts]:
+    return [bound(DLX, STOCK_QUEUE, dispatch_key(worker)) for worker in workers]
 
 
 def test_without_intake_no_finding_is_a_hole() -> None:
