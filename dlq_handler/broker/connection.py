@@ -104,6 +104,7 @@ class BrokerAddress:
                         client_properties={"connection_name": f"{self.instance} {purpose}"},
                         connection_class=Connection,
                     )
-        except Unavailable:
+        except BaseException:
+            # Also when a caller's own, shorter time is over: a mute node would otherwise be tried for ever.
             self._turn += 1
             raise

@@ -27,6 +27,20 @@ async def test_after_a_failure_the_next_node_is_tried(vhost: str) -> None:
     assert opened.is_closed
 
 
+async def test_a_mute_node_is_left_for_the_next_one_whoever_lost_patience(
+    vhost: str, proxy: TcpProxy
+) -> None:
+    address = BrokerAddress(urls=[proxy.url, vhost], connect_timeout_seconds=FOR_EVER)
+    proxy.freeze()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await address.connect("test")
+
+    async with asyncio.timeout(20):
+        await (await address.connect("test")).end()
+
+
 async def test_a_wrong_password_is_refused_without_repeating_it(vhost: str) -> None:
     address = BrokerAddress(urls=[str(URL(vhost).with_password("not-the-password"))])
 
