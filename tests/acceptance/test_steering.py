@@ -104,7 +104,7 @@ async def test_switched_off_it_takes_no_letter_and_says_so(world: World) -> None
         await eventually(expired)
         assert sidecar.events("intake.disabled")
         assert await outcomes(sidecar) == {}
-        code, out, _ = await sidecar.cli("topology", "check")
+        _, out, _ = await sidecar.cli("topology", "check")
         assert topology.worker_queue(worker.id) in out
         assert await sidecar.terminate() == 0
 

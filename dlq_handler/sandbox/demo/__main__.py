@@ -1,5 +1,6 @@
 """Run the demo: exit 0 only if every promise it shows was kept; nothing is left running, also after Ctrl-C."""
 
+import argparse
 import asyncio
 import contextlib
 import shutil
@@ -17,12 +18,17 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run demo", description="Watch executions being rescued.")
+    parser.add_argument(
+        "--patience", type=float, default=60, metavar="SECONDS", help="how long to wait for the rescue (60)"
+    )
+    patience_seconds = parser.parse_args().patience
     teller = Teller()
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
     log = folder / "sidecar.log"
     kept = False
     try:
-        kept = asyncio.run(_until_told(teller, log))
+        kept = asyncio.run(_until_told(teller, log, patience_seconds))
     except NoServer as error:
         print(error, file=sys.stderr)
         return EXIT_NO_SERVER
@@ -37,9 +43,9 @@ def main() -> int:
     return 0 if kept else 1
 
 
-async def _until_told(teller: Teller, log: Path) -> bool:
+async def _until_told(teller: Teller, log: Path, patience_seconds: float) -> bool:
     """SIGTERM ends the story as Ctrl-C does: with everything cleaned up."""
-    story = asyncio.create_task(tell_story(teller, log), name="story")
+    story = asyncio.create_task(tell_story(teller, log, patience_seconds=patience_seconds), name="story")
     with contextlib.suppress(NotImplementedError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, story.cancel)
     return await story

@@ -5,6 +5,7 @@ What is claimed at the end is counted by the auditor (its own queue, its own SQL
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlq_handler.sandbox.attune import schema, topology
@@ -28,7 +30,7 @@ EXECUTIONS = 8
 DEAD_LETTER_QUEUE = "attune.dlx.queue"
 
 
-async def tell_story(teller: Teller, log: Path) -> bool:
+async def tell_story(teller: Teller, log: Path, *, patience_seconds: float) -> bool:
     teller.line("looking for RabbitMQ and PostgreSQL (the first time they may have to be fetched)")
     async with Servers.find(say=teller.line) as servers:
         name = f"demo_{uuid.uuid4().hex[:8]}"
@@ -41,16 +43,36 @@ async def tell_story(teller: Teller, log: Path) -> bool:
                 StockExecutor(amqp_url, database_url) as executor,
                 Auditor(amqp_url, database_url) as auditor,
             ):
-                return await _acts(teller, log, amqp_url, database_url, executor=executor, auditor=auditor)
+                world = World(
+                    amqp_url=amqp_url,
+                    database_url=database_url,
+                    executor=executor,
+                    auditor=auditor,
+                    patience_seconds=patience_seconds,
+                )
+                return await _acts(teller, log, world)
         finally:
             # The servers may be somebody's own: leave them as they were found.
             await servers.rabbitmq.delete_vhost(name)
             await servers.postgresql.drop_database(name)
 
 
-async def _acts(
-    teller: Teller, log: Path, amqp_url: str, database_url: str, *, executor: StockExecutor, auditor: Auditor
-) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    amqp_url: str
+    database_url: str
+    executor: StockExecutor
+    auditor: Auditor
+    patience_seconds: float
+
+
+async def _acts(teller: Teller, log: Path, world: World) -> bool:
+    amqp_url, database_url, executor, auditor = (
+        world.amqp_url,
+        world.database_url,
+        world.executor,
+        world.auditor,
+    )
     teller.act("Act 1: without us")
     worker = await _vanished_worker(teller, amqp_url, database_url, "worker-shell")
     lost = await _dispatch(teller, executor, worker)
@@ -71,7 +93,7 @@ async def _acts(
         dispatched = await _dispatch(teller, executor, worker)
         late = await _vanished_worker(teller, amqp_url, database_url, "worker-python")
         dispatched += await _dispatch(teller, executor, late)
-        await _watch(teller, auditor, [dispatch.execution_id for dispatch in dispatched])
+        await _watch(teller, world, [dispatch.execution_id for dispatch in dispatched])
 
     notices = await auditor.notice_counts()
     results = [await auditor.result(dispatch.execution_id) for dispatch in dispatched]
@@ -146,8 +168,9 @@ async def _after_expiry(amqp_url: str, worker_id: int) -> int:
     return await topology.ready_count(amqp_url, DEAD_LETTER_QUEUE)
 
 
-async def _watch(teller: Teller, auditor: Auditor, ids: list[int]) -> None:
+async def _watch(teller: Teller, world: World, ids: list[int]) -> None:
     """Tell of each execution as it ends and as its notice arrives."""
+    auditor = world.auditor
     ended: set[int] = set()
     announced: set[int] = set()
 
@@ -162,7 +185,7 @@ async def _watch(teller: Teller, auditor: Auditor, ids: list[int]) -> None:
             announced.update(heard)
         return set(ids) <= ended & announced
 
-    await _until(all_told, seconds=60)
+    await _until(all_told, seconds=world.patience_seconds)
 
 
 @asynccontextmanager
@@ -193,6 +216,7 @@ async def _sidecar(amqp_url: str, database_url: str, log: Path) -> AsyncIterator
         yield port
     finally:
         await process.stop(signal.SIGTERM)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _answers_ready(port: int) -> bool:
