@@ -19,6 +19,7 @@ from pamqp.header import ContentHeader
 from dlq_handler.broker.connection import Connection
 from dlq_handler.broker.direct_channel import ContentMethod, DirectChannel, open_direct_channel
 from dlq_handler.broker.flight import Flight, OutgoingMessage
+from dlq_handler.errors import Unavailable
 
 
 class Outlet:
@@ -78,6 +79,8 @@ class Outlet:
         opening = 2 if messages[0].body else 1
         await self._channel.send(self._channel.marshal(*frames[:opening]))
         await self._questions.basic_qos(prefetch_count=1)
+        if self.lost is not None:
+            raise Unavailable("broker", self.lost)
         return flight, self._channel.marshal(*frames[opening:])
 
     async def finish(self, flight: Flight, payload: bytes) -> None:
