@@ -94,7 +94,7 @@ class DeadLetterHandler:
     async def _end(self, batch: Sequence[Delivery], stop: asyncio.Event) -> None:
         """Judge, commit, settle; keep trying through short trouble, give the letters back in long trouble."""
         committed = await self._commit(batch, stop)
-        self._relay.offer(committed.outbox)
+        self._relay.offer(committed.outbox, leased_at=committed.leased_at)
         held_over = [delivery for delivery in batch if delivery.letter.key in committed.held_over]
         settled = [delivery for delivery in batch if delivery.letter.key not in committed.held_over]
         self._source.hold_over(held_over, self._policy.hold_over_seconds)

@@ -45,13 +45,19 @@ class JudgePolicy:
 class Committed:
     """What one call put into the database."""
 
-    outbox: tuple[OutboxEntry, ...] = ()
+    outbox: tuple[OutboxEntry, ...]
     """Notices leased to us: to be published now."""
+    leased_at: float
+    """The process clock before the first of these leases was taken."""
     held_over: frozenset[str] = frozenset()
     """Keys of letters whose execution is locked by somebody: to be judged later."""
 
     def __add__(self, other: "Committed") -> "Committed":
-        return Committed(outbox=self.outbox + other.outbox, held_over=self.held_over | other.held_over)
+        return Committed(
+            outbox=self.outbox + other.outbox,
+            leased_at=min(self.leased_at, other.leased_at),
+            held_over=self.held_over | other.held_over,
+        )
 
 
 class LetterJudge:
@@ -99,7 +105,7 @@ class LetterJudge:
         self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
         self._observer.letter_repeated(len(letters) - len(fresh))
         self.tell(entries, view.now)
-        return Committed(outbox=tuple(notices), held_over=held_over)
+        return Committed(outbox=tuple(notices), leased_at=started, held_over=held_over)
 
     async def look(self, tx: Transaction, letters: Sequence[DeadLetter]) -> LockedView:
         ids = (letter.execution_id for letter in letters if letter.flaw is None)
@@ -174,7 +180,7 @@ class LetterJudge:
             entry = update_failed(letter, str(error), tries=1, now=view.now)
             await dead_letters.record_letters(tx, [entry], instance=self._policy.instance)
         self.tell([entry], view.now)
-        return Committed()
+        return Committed(outbox=(), leased_at=monotonic_seconds())
 
 
 def _first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:

@@ -63,10 +63,11 @@ class OutboxRelay:
         """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
         return len(self._held) + count <= 4 * self._policy.batch_size
 
-    def offer(self, entries: Sequence[OutboxEntry]) -> None:
-        """Take over entries that were just committed with a lease in our name."""
-        self._hold(entries)
-        self._wake.set()
+    def offer(self, entries: Sequence[OutboxEntry], *, leased_at: float) -> None:
+        """Take over committed entries with a lease in our name. `leased_at`: the process clock before it was taken."""
+        if entries:
+            self._hold(entries, leased_at)
+            self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
@@ -84,6 +85,7 @@ class OutboxRelay:
             self._wake.set()
 
     async def _claim(self) -> list[_Held]:
+        leased_at = monotonic_seconds()
         due = await outbox.claim_due(
             self._database,
             holder=self._holder,
@@ -94,7 +96,7 @@ class OutboxRelay:
         adopted = [entry for entry in due if entry.attempts > 1]
         if adopted:
             log.info("outbox_entry.adopted", count=len(adopted))
-        self._hold(await self._without_acted_upon(due))
+        self._hold(await self._without_acted_upon(due), leased_at)
         return self._take_held()
 
     def _take_held(self) -> list[_Held]:
@@ -113,9 +115,11 @@ class OutboxRelay:
     def _held_is_full(self) -> bool:
         return len(self._held) >= self._policy.batch_size
 
-    def _hold(self, entries: Sequence[OutboxEntry]) -> None:
+    def _hold(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
         now = monotonic_seconds()
-        self._held.extend(_Held(entry, now + self._policy.lease_seconds, now) for entry in entries)
+        # Counted from before the lease was written: a slow commit must not make ours outlive the table's.
+        good_until = leased_at + self._policy.lease_seconds
+        self._held.extend(_Held(entry, good_until, now) for entry in entries)
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""

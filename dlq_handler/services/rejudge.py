@@ -5,11 +5,12 @@ instead of added.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import structlog
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.letter_record import ClaimedLetter, Entry, update_failed
 from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 from dlq_handler.errors import Contended, RowRejected
@@ -18,7 +19,6 @@ from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.store import letters
 from dlq_handler.store.engine import Database
-from dlq_handler.store.outbox import OutboxEntry
 
 log = structlog.get_logger()
 
@@ -70,7 +70,7 @@ class Rejudger:
             return None
 
     async def _again(self, record_id: int) -> Rejudged | None:
-        notices: Sequence[OutboxEntry] = ()
+        leased_at = monotonic_seconds()
         async with self._database.transaction() as tx:
             claimed = await letters.claim(tx, record_id)
             if claimed is None:
@@ -82,7 +82,7 @@ class Rejudger:
             [entry], notices = await self._judge.write(tx, rulings, view.now, tries_before=claimed.tries)
             await letters.replace_outcome(tx, record_id, entry)
         if self._relay is not None:
-            self._relay.offer(notices)
+            self._relay.offer(notices, leased_at=leased_at)
         self._judge.tell([entry], view.now)
         return _rejudged(claimed, entry)
 
