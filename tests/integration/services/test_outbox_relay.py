@@ -1,0 +1,231 @@
+"""The relay between a real table and a real broker: until confirmed, in order, once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.outgoing import Notice
+from dlq_handler.sandbox.attune.auditor import Auditor
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
+from dlq_handler.store import migrate, outbox
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import OutboxEntry
+from dlq_handler.surface.metrics import Metrics
+
+HOLDER = "this relay"
+
+
+def a_notice(execution_id: int, *, is_workflow_task: bool) -> Notice:
+    message_id = uuid4()
+    envelope = {
+        "message_id": str(message_id),
+        "message_type": "ExecutionCompleted",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "payload": {"execution_id": execution_id},
+    }
+    return Notice(
+        message_id=message_id,
+        correlation_id=uuid4(),
+        execution_id=execution_id,
+        is_workflow_task=is_workflow_task,
+        body=json.dumps(envelope).encode(),
+    )
+
+
+class Fixture:
+    """A relay with everything around it in hand."""
+
+    def __init__(self, amqp_url: str, database_url: str, executor: StockExecutor, auditor: Auditor) -> None:
+        self.store = Database(database_url)
+        self.publisher = Publisher(BrokerAddress(urls=[amqp_url]), publish_timeout_seconds=5)
+        self.executor, self.auditor, self.metrics = executor, auditor, Metrics()
+        self.relay = self.a_relay()
+
+    def a_relay(self, **changes: Any) -> OutboxRelay:
+        policy: dict[str, Any] = {
+            "batch_size": 100,
+            "lease_seconds": 60,
+            "publish_timeout_seconds": 5,
+            "poll_interval_seconds": 0.05,
+            "max_backoff_seconds": 300,
+        }
+        return OutboxRelay(
+            self.store,
+            self.publisher,
+            RelayPolicy(**(policy | changes)),
+            holder=HOLDER,
+            observer=self.metrics,
+        )
+
+    async def write(
+        self,
+        *execution_ids: int,
+        routing_key: str = "execution.completed",
+        holder: str | None = None,
+        is_workflow_task: bool = False,
+    ) -> list[OutboxEntry]:
+        notices = [a_notice(number, is_workflow_task=is_workflow_task) for number in execution_ids]
+        async with self.store.transaction() as tx:
+            return await outbox.add_to_outbox(
+                tx,
+                notices,
+                exchange="attune.executions",
+                routing_key=routing_key,
+                lease_holder=holder,
+                lease_seconds=60,
+            )
+
+    async def pending(self) -> int:
+        return (await outbox.pending(self.store)).count
+
+    async def end_waits(self) -> None:
+        async with self.store.transaction() as tx:
+            await tx.run(
+                "UPDATE own.outbox SET next_try_at = now(), lease_until = now() - interval '1 second'"
+            )
+
+    def counted(self, outcome: str) -> float | None:
+        return self.metrics.registry.get_sample_value("dlq_handler_notices_total", {"outcome": outcome})
+
+
+@pytest.fixture
+async def it(vhost: str, database: str) -> AsyncIterator[Fixture]:
+    async with StockExecutor(vhost, database) as executor, Auditor(vhost, database) as auditor:
+        fixture = Fixture(vhost, database, executor, auditor)
+        await migrate.upgrade(fixture.store)
+        yield fixture
+        await fixture.publisher.close()
+        await fixture.store.dispose()
+
+
+async def test_what_a_crash_left_is_claimed_published_and_marked(it: Fixture) -> None:
+    await it.write(1, 2, 3, holder="somebody who died")
+    await it.relay.tick()
+    assert await it.pending() == 3, "another's lease is respected while it lasts"
+    await it.end_waits()
+    await it.relay.tick()
+    assert await it.pending() == 0
+    assert sorted(await it.auditor.notice_counts()) == [1, 2, 3]
+
+
+async def test_offered_entries_are_published_without_looking_at_the_table(it: Fixture) -> None:
+    entries = await it.write(1, 2, holder=HOLDER)
+    it.relay.offer(entries, leased_at=monotonic_seconds())
+    await it.relay.tick()
+    assert await it.pending() == 0
+    assert it.counted("confirmed") == 2
+
+
+async def test_entry_whose_lease_could_end_meanwhile_is_left_to_whoever_claims_it(it: Fixture) -> None:
+    entries = await it.write(1, holder=HOLDER)
+    it.relay.offer(entries, leased_at=monotonic_seconds() - 56)
+    await it.relay.tick()
+    assert await it.auditor.waiting() == 0
+    assert await it.pending() == 1
+
+
+async def test_unroutable_notice_stays_backs_off_and_is_counted(it: Fixture) -> None:
+    await it.write(1, routing_key="nobody.listens")
+    await it.write(2)
+    await it.relay.tick()
+    assert await it.auditor.notice_counts() == {2: 1}
+    assert await it.pending() == 1
+    assert it.counted("unroutable") == 1
+    await it.relay.tick()
+    assert it.counted("unroutable") == 1, "not before its time"
+    await it.end_waits()
+    await it.relay.tick()
+    assert it.counted("unroutable") == 2
+
+
+async def test_notices_of_one_execution_go_out_in_order(it: Fixture) -> None:
+    await it.write(1)
+    await it.write(1)
+    await it.relay.tick()
+    first = await it.auditor.notices()
+    await it.relay.tick()
+    both = await it.auditor.notices()
+    assert (len(first), len(both)) == (1, 2)
+    async with it.store.transaction() as tx:
+        ids = [str(row.message_id) for row in await tx.rows("SELECT message_id FROM own.outbox ORDER BY id")]
+    assert [notice.message_id for notice in both] == ids
+
+
+async def test_repeat_for_a_workflow_task_that_was_retried_is_withheld(it: Fixture) -> None:
+    task = {
+        "workflow_execution": 1,
+        "task_name": "build",
+        "task_index": None,
+        "retry_count": 0,
+        "max_retries": 3,
+    }
+    done = await it.executor.create_execution(workflow_task=task)
+    await it.write(done, is_workflow_task=True, holder="somebody who died")
+    again = await it.executor.create_execution(workflow_task=task | {"retry_count": 1})
+    await it.executor.database.session.execute(
+        "UPDATE execution SET original_execution = $1 WHERE id = $2", done, again
+    )
+    await it.end_waits()
+    await it.relay.tick()
+    assert await it.pending() == 0
+    assert await it.auditor.waiting() == 0
+    assert it.counted("withheld") == 1
+
+
+async def test_first_notice_of_a_workflow_task_is_never_withheld(it: Fixture) -> None:
+    task = {
+        "workflow_execution": 1,
+        "task_name": "build",
+        "task_index": None,
+        "retry_count": 0,
+        "max_retries": 3,
+    }
+    done = await it.executor.create_execution(workflow_task=task)
+    await it.write(done, is_workflow_task=True)
+    await it.relay.tick()
+    assert await it.auditor.notice_counts() == {done: 1}
+
+
+async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published_again(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = await it.write(1, 2, holder=HOLDER)
+    it.relay.offer(entries, leased_at=monotonic_seconds())
+    real = outbox.mark_confirmed
+
+    async def away(*_: object) -> None:
+        raise OSError("the database is away just now")
+
+    monkeypatch.setattr(outbox, "mark_confirmed", away)
+    with pytest.raises(OSError, match="away"):
+        await it.relay.tick()
+    monkeypatch.setattr(outbox, "mark_confirmed", real)
+    await it.relay.tick()
+    assert await it.pending() == 0
+    assert await it.auditor.notice_counts() == {1: 1, 2: 1}
+
+
+async def test_memory_is_bounded_when_the_broker_does_not_take_anything(it: Fixture) -> None:
+    assert it.relay.has_room_for(400)
+    it.relay.offer(await it.write(*range(1, 301), holder=HOLDER), leased_at=monotonic_seconds())
+    assert not it.relay.has_room_for(101)
+
+
+async def test_stopping_flushes_what_is_in_hand_and_lets_go_of_the_rest(it: Fixture) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    it.relay.offer(await it.write(1, 2, holder=HOLDER), leased_at=monotonic_seconds())
+    await it.write(3, holder=HOLDER)
+    async with asyncio.timeout(30):
+        await it.relay.run(stop)
+    assert await it.auditor.notice_counts() == {1: 1, 2: 1}
+    claimed = await outbox.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
+    assert [entry.execution_id for entry in claimed] == [3]
