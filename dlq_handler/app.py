@@ -120,7 +120,13 @@ class Sidecar:
             readiness=self.readiness,
             observer=self.metrics,
         )
-        watch = IntakeWatch(source, readiness=self.readiness, observer=self.metrics)
+        watch = IntakeWatch(
+            source,
+            consumer_tags=compose.management_api(self._settings).consumer_tags,
+            own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
+            readiness=self.readiness,
+            observer=self.metrics,
+        )
         return [self._keeper, handler, watch, rejudger]
 
     def _downstream(self) -> Sequence[Service]:

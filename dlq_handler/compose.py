@@ -4,11 +4,13 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import unquote
 from uuid import uuid4
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.domain.topology import Blueprint
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
@@ -17,10 +19,11 @@ from dlq_handler.services.outbox_relay import RelayPolicy
 from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.settings import Settings
+from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.engine import Database
 from dlq_handler.store.workers import worker_ids
 
-CONSUMER_TAG_PREFIX = "dlq-handler"
+CONSUMER_TAG_PREFIX = "dlq-handler."
 
 
 def instance_name(settings: Settings) -> str:
@@ -85,8 +88,13 @@ def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
         max_bytes=own.intake.max_bytes,
         body_limit_bytes=own.intake.body_limit_bytes,
         consumer_priority=own.intake.consumer_priority,
-        consumer_tag=f"{CONSUMER_TAG_PREFIX}.{instance_name(settings)}",
+        consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}",
     )
+
+
+def management_api(settings: Settings) -> ManagementApi:
+    vhost = unquote(vhost_of(settings.broker_urls[0]))
+    return ManagementApi(settings.management_url.get_secret_value(), vhost=vhost)
 
 
 def publisher(settings: Settings, address: BrokerAddress) -> Publisher:

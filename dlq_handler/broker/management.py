@@ -39,13 +39,7 @@ class ManagementApi:
 
     async def snapshot(self) -> Snapshot:
         """Everything of the vhost. Not one instant, but a few requests long."""
-        async with httpx.AsyncClient(
-            auth=self._auth,
-            timeout=self._timeout_seconds,
-            # AMQP goes through no proxy of the environment, so neither does the API beside it.
-            trust_env=False,
-            verify=ssl.create_default_context() if self._base.startswith("https:") else False,
-        ) as client:
+        async with self._client() as client:
             overview = await self._get(client, "overview")
             exchanges = await self._rows(client, f"exchanges/{self._vhost}")
             # Without statistics: those are seconds old, the rest is as of now.
@@ -65,6 +59,22 @@ class ManagementApi:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+
+    async def consumer_tags(self, queue: str) -> tuple[str, ...]:
+        """The tags of all who consume this queue, as far as this user may see them."""
+        async with self._client() as client:
+            rows = await self._rows(client, f"consumers/{self._vhost}")
+        consumers = [_consumer(row) for row in rows]
+        return tuple(consumer.tag for consumer in consumers if consumer.queue == queue)
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            auth=self._auth,
+            timeout=self._timeout_seconds,
+            # AMQP goes through no proxy of the environment, so neither does the API beside it.
+            trust_env=False,
+            verify=ssl.create_default_context() if self._base.startswith("https:") else False,
+        )
 
     @property
     def _where(self) -> str:

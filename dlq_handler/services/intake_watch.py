@@ -5,6 +5,7 @@ when it knows none while we think we consume, the intake is rebuilt.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -24,13 +25,17 @@ class IntakeWatch:
         self,
         source: DeadLetterSource,
         *,
+        consumer_tags: Callable[[str], Awaitable[Sequence[str]]],
+        own_tag_prefix: str,
         readiness: Readiness,
         observer: Observer,
         interval_seconds: float = 5.0,
     ) -> None:
+        """`consumer_tags(queue)` asks the management API; it may be away, or hide what this user may not see."""
         self._source, self._readiness, self._observer = source, readiness, observer
+        self._consumer_tags, self._own_tag_prefix = consumer_tags, own_tag_prefix
         self._interval_seconds = interval_seconds
-        self._was_shared = False
+        self._told: str | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="intake-watch")
@@ -48,18 +53,28 @@ class IntakeWatch:
         if was_consuming is not None and was_consuming == self._source.incarnation and seen.consumers == 0:
             log.error("intake.unregistered", queue=self._source.queue)
             self._source.give_up("the broker knows no consumer of ours")
-        self._tell_of_others(seen.consumers)
+        await self._tell_of_others(seen.consumers)
 
-    def _tell_of_others(self, consumers: int) -> None:
-        shared = consumers > 1
-        if shared and not self._was_shared:
-            log.warning("intake.shared", queue=self._source.queue, consumers=consumers)
-        self._was_shared = shared
+    async def _tell_of_others(self, consumers: int) -> None:
+        others = await self._others(consumers) if consumers > 1 else None
+        if others is not None and others != self._told:
+            log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
+        self._told = others
         self._readiness.note(
             FOREIGN,
-            f"{consumers - 1} other consumer(s) on {self._source.queue}: our replicas, or a stock executor that fails "
-            "executions without a notice; `dlq-handler topology check` tells which; dlq_handler.intake.queue can name "
-            "a queue of our own"
-            if shared
+            f"{others} on {self._source.queue}: a stock executor fails executions without a notice and drops letters "
+            "on a database error; set dlq_handler.intake.queue to a queue of our own"
+            if others is not None
             else None,
         )
+
+    async def _others(self, consumers: int) -> str | None:
+        """Who else consumes, in words; None when it is only replicas of ours."""
+        try:
+            tags = await self._consumer_tags(self._source.queue)
+        except Unavailable:
+            tags = ()
+        if len(tags) < consumers:
+            return f"{consumers - 1} other consumer(s), replicas of ours or not: the management API does not tell"
+        foreign = sorted(tag for tag in tags if not tag.startswith(self._own_tag_prefix))
+        return f"foreign consumer(s) {', '.join(map(repr, foreign[:5]))}" if foreign else None

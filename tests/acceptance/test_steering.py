@@ -4,6 +4,7 @@ import json
 
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from dlq_handler.sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.acceptance.test_untouched import outcomes, put_letter
 from tests.support.builders import a_body
@@ -25,18 +26,45 @@ async def test_own_intake_queue_keeps_a_stock_executor_from_our_letters(world: W
         await topology.verify_redeclare(world.amqp_url, {worker.id: 500})
 
 
-async def test_foreign_consumer_on_the_intake_queue_is_told_of(world: World) -> None:
+async def test_foreign_consumer_on_the_intake_queue_is_told_of(world: World, rabbitmq: RabbitMQ) -> None:
     async with (
         StockDeadLetterHandler(world.amqp_url, world.database_url),
-        sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar,
+        sidecar_process(
+            world.folder, world.amqp_url, world.database_url, broker__management_url=api_of(rabbitmq)
+        ) as sidecar,
     ):
 
         async def told() -> bool:
             _, answer = await sidecar.readyz()
-            return "queue of our own" in answer["notes"].get("foreign_consumer", "")
+            note = answer["notes"].get("foreign_consumer", "")
+            return "'executor.dlq'" in note and "queue of our own" in note
 
         await eventually(told)
         assert sidecar.events("intake.shared")
+
+
+async def test_replicas_of_ours_are_no_foreign_consumers(world: World, rabbitmq: RabbitMQ) -> None:
+    async with (
+        sidecar_process(world.folder, world.amqp_url, world.database_url, name="one"),
+        sidecar_process(
+            world.folder,
+            world.amqp_url,
+            world.database_url,
+            name="two",
+            broker__management_url=api_of(rabbitmq),
+        ) as sidecar,
+    ):
+
+        async def both_seen() -> bool:
+            return (await sidecar.metrics())["dlq_handler_dlq_consumers"] == 2
+
+        await eventually(both_seen)
+        _, answer = await sidecar.readyz()
+        assert "foreign_consumer" not in answer["notes"]
+
+
+def api_of(rabbitmq: RabbitMQ) -> str:
+    return rabbitmq.management_url.replace("://", f"://{rabbitmq.user}:{rabbitmq.password}@")
 
 
 async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: World) -> None:

@@ -2,13 +2,11 @@
 
 import asyncio
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
 from dlq_handler import compose
 from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.topology import Applied, apply
 from dlq_handler.broker.worker_queue import WorkerQueueRefused, declare_worker_queue
 from dlq_handler.domain.topology_check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
@@ -17,7 +15,6 @@ from dlq_handler.domain.topology_walk import Answer
 from dlq_handler.errors import Unavailable
 from dlq_handler.services.topology_check import TopologyReport, check_topology
 from dlq_handler.settings import Settings
-from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.workers import worker_ids
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
@@ -84,13 +81,10 @@ async def _check(settings: Settings) -> TopologyReport:
         blueprint=compose.blueprint(settings),
         worker_ids=workers,
         ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
-        own_consumer_tag_prefix=f"{compose.CONSUMER_TAG_PREFIX}.",
-    )
-    api = ManagementApi(
-        settings.management_url.get_secret_value(), vhost=unquote(vhost_of(settings.broker_urls[0]))
+        own_consumer_tag_prefix=compose.CONSUMER_TAG_PREFIX,
     )
     async with AdminLink(compose.broker_address(settings)) as link:
-        return await check_topology(link, api, expected)
+        return await check_topology(link, compose.management_api(settings), expected)
 
 
 def _print_report(report: TopologyReport) -> None:

@@ -9,7 +9,8 @@ from dlq_handler.services.every import Backoff, every, pause
 
 
 async def test_a_loop_outlives_a_bug_and_a_server_that_is_away() -> None:
-    stop, seen = asyncio.Event(), []
+    stop = asyncio.Event()
+    seen: list[int] = []
 
     async def tick() -> None:
         seen.append(len(seen))
