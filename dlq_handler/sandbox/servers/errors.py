@@ -5,6 +5,10 @@ class WayClosed(Exception):
     """One way to a server is not open here. The next is tried; the reason is kept for the final error."""
 
 
+class ProgramFailed(WayClosed):
+    """A program that we needed the answer of ended with an error."""
+
+
 class NoServer(Exception):
     """Every way to a server is closed, or the one that was asked for by name does not answer."""
 

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dlq_handler.sandbox.servers.errors import WayClosed
+from dlq_handler.sandbox.servers.program import output_of
 
 # Needed by the packages' install scripts and services, which are not run; libllvm (100 MB) only by
 # PostgreSQL's just-in-time compiler, which private servers have off.
@@ -80,49 +81,26 @@ async def download(package: str, scratch: Path) -> Path:
     packages = scratch / "packages"
     try:
         # A foreign source that does not answer fails `update`, though the packages we want may well be there.
-        await output_of([*apt, "update"], packages)
+        await output_of(*apt, "update", folder=packages)
     except WayClosed as update_failed:
         failed: WayClosed | None = update_failed
     else:
         failed = None
     try:
         simulated = await output_of(
-            [*apt, "--simulate", "install", "--no-install-recommends", package], packages
+            *apt, "--simulate", "install", "--no-install-recommends", package, folder=packages
         )
         wanted = [line.split()[1] for line in simulated.splitlines() if line.startswith("Inst ")]
         wanted = [name for name in wanted if not name.startswith(LEFT_OUT)]
         if not wanted:
             raise WayClosed(f"{package} is installed, yet was not found where its package puts it")
-        await output_of([*apt, "download", *wanted], packages)
+        await output_of(*apt, "download", *wanted, folder=packages)
     except WayClosed as closed:
         raise closed from failed
     root = scratch / "root"
     for archive in sorted(packages.glob("*.deb")):
-        await output_of(["dpkg-deb", "--extract", str(archive), str(root)], packages)
+        await output_of("dpkg-deb", "--extract", str(archive), str(root), folder=packages)
     return root
-
-
-async def output_of(command: list[str], folder: Path) -> str:
-    """What `command` printed; WayClosed with the end of its complaint when it failed."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(600):
-            output, complaint = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        last = complaint.decode(errors="replace").strip()[-600:]
-        raise WayClosed(f"`{command[0]} … {command[-1]}` failed: {last}")
-    return output.decode(errors="replace")
 
 
 def library_path(root: Path) -> str:

@@ -4,21 +4,19 @@ Ends, with its folder, when this process ends in any way. As root it runs as ano
 root.
 """
 
-import asyncio
 import os
 import secrets
 import shutil
 import signal
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from dlq_handler.sandbox.servers.errors import WayClosed
 from dlq_handler.sandbox.servers.owned_process import Account, OwnedProcess
 from dlq_handler.sandbox.servers.ports import free_port, is_reachable_by_all, private_folder, remove_folder
 from dlq_handler.sandbox.servers.postgresql import PostgreSQL
 from dlq_handler.sandbox.servers.postgresql_programs import PostgreSQLPrograms
+from dlq_handler.sandbox.servers.program import output_of
 from dlq_handler.sandbox.servers.ways import first_open, started
 
 USER = "postgres"
@@ -109,22 +107,13 @@ class PrivatePostgreSQL(PostgreSQL):
         shutil.rmtree(unfinished, ignore_errors=True)
         if self._account:
             os.chown(password_file, self._account.uid, self._account.gid)
-        process = await asyncio.create_subprocess_exec(
+        await output_of(
             str(self._programs.initdb),
             *("-D", str(unfinished), "-U", USER, "-A", "scram-sha-256", f"--pwfile={password_file}"),
             *("--no-sync", "-E", "UTF8", "--locale=C"),
-            env=self._environment(),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            user=self._account.uid if self._account else None,
-            group=self._account.gid if self._account else None,
-            extra_groups=[] if self._account else None,
+            environment=self._environment(),
+            account=self._account,
         )
-        output, _ = await process.communicate()
-        if process.returncode != 0:
-            raise WayClosed(f"initdb failed: {output.decode(errors='replace')[-1500:]}")
         unfinished.rename(self._cluster)
 
     def _environment(self) -> dict[str, str]:

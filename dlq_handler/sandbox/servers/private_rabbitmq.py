@@ -8,7 +8,6 @@ import asyncio
 import os
 import secrets
 import signal
-import subprocess
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +15,7 @@ import httpx
 
 from dlq_handler.sandbox.servers.owned_process import OwnedProcess
 from dlq_handler.sandbox.servers.ports import free_port, private_folder, remove_folder
+from dlq_handler.sandbox.servers.program import output_of
 from dlq_handler.sandbox.servers.rabbitmq import RabbitMQ
 from dlq_handler.sandbox.servers.rabbitmq_programs import RabbitMQPrograms
 from dlq_handler.sandbox.servers.ways import first_open, started
@@ -98,18 +98,7 @@ class PrivateRabbitMQ(RabbitMQ):
 
     async def control(self, *arguments: str) -> str:
         """rabbitmqctl. Costs a second of CPU: for what the management API cannot do."""
-        process = await asyncio.create_subprocess_exec(
-            str(self._programs.control),
-            *arguments,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        output, _ = await process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed: {output.decode(errors='replace')}")
-        return output.decode(errors="replace")
+        return await output_of(str(self._programs.control), *arguments, environment=self._environment())
 
     async def _is_alarmed(self) -> bool:
         """By the health check, which asks the broker itself; the figures of /nodes are seconds old."""

@@ -5,6 +5,7 @@ the management API, because rabbitmqctl costs seconds of CPU a call.
 """
 
 import asyncio
+import contextlib
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -106,3 +107,5 @@ class RabbitMQ:
                     raise ConnectionError("no AMQP 0-9-1 greeting")
             finally:
                 writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()

@@ -8,6 +8,7 @@ from dlq_handler.sandbox.servers import (
     PostgreSQL,
     PrivateRabbitMQ,
     RabbitMQ,
+    Servers,
     find,
     find_postgresql,
     find_rabbitmq,
@@ -83,3 +84,14 @@ async def test_with_every_way_closed_the_error_names_each_and_the_ways_out(
         "install RabbitMQ",
     ):
         assert part in str(none.value)
+
+
+async def test_a_pair_with_one_missing_is_one_readable_error_and_the_other_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(find.DATABASE_URL, raising=False)
+    monkeypatch.setenv(find.AMQP_URL, f"amqp://guest:guest@127.0.0.1:{free_port()}/")
+    monkeypatch.setattr(find, "GIVEN_SECONDS", 0.5)
+    with pytest.raises(NoServer, match=find.AMQP_URL):
+        async with Servers.find(say=lambda _: None):
+            pytest.fail("there is no broker")

@@ -102,6 +102,6 @@ async def test_nothing_is_left_when_the_owner_is_killed() -> None:
         assert all(folder.exists() for folder in folders)
     finally:
         owner.kill()
-        await owner.wait()
+        await owner.communicate()  # also closes our end of its output, which waiting alone would leave open
     await eventually(lambda: not [process for process in family if process.is_running()])
     await eventually(lambda: not [folder for folder in folders if folder.exists()])

@@ -1,0 +1,46 @@
+"""Run a program to its end and take what it printed. It does not outlive the wait for it."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dlq_handler.sandbox.servers.errors import ProgramFailed
+from dlq_handler.sandbox.servers.owned_process import Account
+
+COMPLAINT_CHARACTERS = 1500
+ROOT_FOLDER = Path("/")
+
+
+async def output_of(
+    *command: str,
+    environment: Mapping[str, str] = os.environ,
+    folder: Path = ROOT_FOLDER,
+    account: Account | None = None,
+    timeout: float = 600,
+) -> str:
+    """What it printed; ProgramFailed with the end of its complaint."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        env={**environment, "LC_ALL": "C"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        user=account.uid if account else None,
+        group=account.gid if account else None,
+        extra_groups=[] if account else None,
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            output, complaint = await process.communicate()
+    except BaseException:
+        # Cancelled or too slow: without this it would go on writing into a folder that is being removed.
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+        raise
+    if process.returncode != 0:
+        said = (output + complaint).decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]
+        raise ProgramFailed(f"`{command[0]} … {command[-1]}` failed: {said}")
+    return output.decode(errors="replace")
