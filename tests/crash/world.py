@@ -35,7 +35,7 @@ QUICK = {
     "outbox__lease_seconds": "1.5",
     "broker__publish_timeout_seconds": "1",
     "broker__connect_timeout_seconds": "2",
-    "grace__shutdown_seconds": "15",
+    "grace__shutdown_seconds": "5",
 }
 
 # For tests that hold a lock on purpose, and want the sidecar to wait for it.

@@ -1,0 +1,77 @@
+"""Rules §1, Pausing: letters are not held while they cannot be written. They go back, and none is lost."""
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+from dlq_handler.sandbox.servers import PrivatePostgreSQL
+from tests.crash.world import World
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+LETTERS = 50
+
+
+async def test_letters_go_back_to_the_queue_while_the_database_is_away(
+    world: World, postgres: PrivatePostgreSQL
+) -> None:
+    dispatches = await world.schedule(LETTERS)
+    async with world.sidecar(pause__database_away_seconds="1") as sidecar:
+        await postgres.kill()
+        try:
+            await world.bury(dispatches)
+            await eventually(lambda: all_are_back(world))
+            assert "database" in await why_unready(sidecar)
+        finally:
+            await postgres.start()
+        await world.settled_once(dispatches)
+        await sidecar.wait_ready()
+
+
+async def test_a_right_taken_from_us_settles_nothing_and_is_named(world: World, postgres: PrivatePostgreSQL) -> None:
+    async with a_plain_role(world, postgres) as (role, database):
+        dispatches = await world.schedule(LETTERS)
+        async with world.sidecar(database=database, pause__database_away_seconds="1") as sidecar:
+            await world.sql(f"REVOKE UPDATE (status, result) ON execution FROM {role}")
+            await world.bury(dispatches)
+            await eventually(lambda: all_are_back(world))
+            assert "dlq-handler grants" in await why_unready(sidecar)
+            [put_off] = sidecar.events("batch.put_off")
+            assert "dlq-handler grants" in put_off["error"]
+            assert "execution" in put_off["error"]
+            assert len(sidecar.events("intake.opened")) == 1, "letters are not taken to find out whether they can be"
+            await world.sql(f"GRANT UPDATE (status, result) ON execution TO {role}")
+            await world.settled_once(dispatches)
+            await sidecar.wait_ready()
+
+
+@asynccontextmanager
+async def a_plain_role(world: World, postgres: PrivatePostgreSQL) -> AsyncIterator[tuple[str, str]]:
+    """A role with exactly the rights that `dlq-handler grants` prints, and the database URL with it."""
+    role = f"sidecar_{uuid.uuid4().hex[:8]}"
+    await postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    parts = urlsplit(world.database)
+    url = urlunsplit(parts._replace(netloc=f"{role}:secret@{parts.hostname}:{parts.port}"))
+    try:
+        async with world.sidecar("administrator", start=False) as administrator:
+            code, statements, complaint = await administrator.cli("grants", "--role", role)
+            assert code == 0, complaint
+        for statement in statements.splitlines():
+            if statement.startswith(("GRANT", "CREATE")):
+                await world.sql(statement)
+        yield role, url
+    finally:
+        await world.sql(f"DROP OWNED BY {role} CASCADE")
+        await postgres.execute(f"DROP ROLE {role}")
+
+
+async def all_are_back(world: World) -> bool:
+    """Ready, so that nobody holds them unacknowledged, and no consumer that would take them again."""
+    return await world.letters_ready() == LETTERS and await world.consumers() == 0
+
+
+async def why_unready(sidecar: SidecarProcess) -> str:
+    status, answer = await sidecar.readyz()
+    assert status == 503
+    return " ".join(check["detail"] for check in answer["checks"].values() if not check["ok"])

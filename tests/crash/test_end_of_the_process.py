@@ -1,0 +1,128 @@
+"""SIGTERM: intake ends, the batch in hand is finished, the outbox flushed, exit 0 within grace, whatever is away."""
+
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from dlq_handler.sandbox.servers.ports import free_port
+from tests.crash.world import PATIENT, World
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import TcpProxy
+
+# What QUICK gives, and what it takes to let go of links that do not answer.
+GRACE_SECONDS = 5 + 5
+
+
+async def test_sigterm_finishes_the_batch_in_hand_and_leaves_the_rest_in_the_queue(world: World) -> None:
+    dispatches = await world.schedule(100)
+    async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar:
+        async with world.executions_locked():
+            await world.bury(dispatches)
+            await eventually(world.a_batch_waits)
+            sidecar.signal(signal.SIGTERM)
+            await eventually(lambda: sidecar.events("sidecar.stop_requested"))
+        assert await sidecar.wait() == 0
+    assert await world.failed() == 10
+    assert len(await world.auditor.notices()) == 10
+    assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
+    await eventually(lambda: has_ready(world, 90))
+    async with world.sidecar("heir"):
+        await world.settled_once(dispatches)
+
+
+async def test_a_second_signal_ends_it_at_once_and_loses_nothing(world: World) -> None:
+    dispatches = await world.schedule(50)
+    async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar, world.executions_locked():
+        await world.bury(dispatches)
+        await eventually(world.a_batch_waits)
+        sidecar.signal(signal.SIGTERM)
+        await eventually(lambda: sidecar.events("sidecar.stop_requested"))
+        sidecar.signal(signal.SIGTERM)
+        assert await sidecar.wait() == 128 + signal.SIGTERM
+    assert await world.failed() == 0
+    async with world.sidecar("heir"):
+        await world.settled_once(dispatches)
+
+
+@pytest.mark.parametrize("away", ["database", "broker"])
+async def test_sigterm_while_a_server_is_away_ends_within_grace(world: World, away: str) -> None:
+    async with (
+        TcpProxy.to(world.vhost) as broker,
+        TcpProxy.to(world.database) as database,
+        world.sidecar(vhost=broker.url, database=database.url) as sidecar,
+    ):
+        dispatches = await world.schedule(50)
+        await (database if away == "database" else broker).refuse()
+        await world.bury(dispatches)
+        await eventually(lambda: sidecar.events("loop.interrupted") or sidecar.events("batch.put_off"))
+        sidecar.signal(signal.SIGTERM)
+        assert await sidecar.wait(GRACE_SECONDS) == 0
+    async with world.sidecar("heir"):
+        await world.settled_once(dispatches)
+
+
+@pytest.mark.parametrize("silent", ["database", "broker"])
+async def test_sigterm_with_a_half_open_link_ends_within_grace(world: World, silent: str) -> None:
+    async with (
+        TcpProxy.to(world.vhost) as broker,
+        TcpProxy.to(world.database) as database,
+        world.sidecar(vhost=broker.url, database=database.url) as sidecar,
+    ):
+        await world.settled_once(await world.a_buried(20))
+        (database if silent == "database" else broker).freeze()
+        dispatches = await world.a_buried(50)
+        sidecar.signal(signal.SIGTERM)
+        # 1 when work in hand had to be cut short; it is done again by whoever comes next.
+        assert await sidecar.wait(GRACE_SECONDS) in {0, 1}
+        await (database if silent == "database" else broker).heal()
+        async with world.sidecar("heir"):
+            await world.settled_once(dispatches, may_repeat_notices=True)
+
+
+async def test_sigterm_while_it_waits_for_its_servers_ends_it_well(world: World) -> None:
+    async with world.sidecar(start=False, database=nowhere(world.database)) as sidecar:
+        await sidecar.start(ready=False)
+        await eventually(lambda: sidecar.events("start.delayed"))
+        assert await sidecar.terminate() == 0
+
+
+@pytest.mark.parametrize("absent", ["database", "broker"])
+async def test_a_server_that_does_not_come_ends_the_start_with_69(world: World, absent: str) -> None:
+    async with world.sidecar(
+        start=False,
+        startup__wait_seconds="1",
+        database=nowhere(world.database) if absent == "database" else None,
+        vhost=nowhere(world.vhost) if absent == "broker" else None,
+    ) as sidecar:
+        await sidecar.start(ready=False)
+        assert await sidecar.wait() == 69
+        [given_up] = sidecar.events("start.given_up")
+        assert absent in given_up["error"]
+        assert given_up["setting"] == "dlq_handler.startup.wait_seconds"
+
+
+async def test_a_port_in_use_ends_the_start_with_78_and_names_it(world: World, taken_port: int) -> None:
+    async with world.sidecar(start=False, http__port=str(taken_port)) as sidecar:
+        await sidecar.start(ready=False)
+        assert await sidecar.wait() == 78
+        [refused] = sidecar.events("listener.refused")
+        assert (refused["port"], refused["setting"]) == (taken_port, "dlq_handler.http")
+        assert "in use" in refused["error"]
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def nowhere(url: str) -> str:
+    """The same URL with a port on which nobody listens."""
+    before, _, after = url.rpartition(":")
+    return f"{before}:{free_port()}/{after.partition('/')[2]}"
+
+
+async def has_ready(world: World, count: int) -> bool:
+    return await world.letters_ready() == count
