@@ -43,6 +43,11 @@ class World:
         counts = await self.auditor.notice_counts()
         assert {number: counts[number] for number in ids} == dict.fromkeys(ids, 1)
 
+    async def outcomes(self) -> dict[str, int]:
+        """How many letters are on record with which outcome."""
+        rows = await self.sql("SELECT outcome, count(*) AS letters FROM dlq_handler.letter GROUP BY outcome")
+        return {row["outcome"]: row["letters"] for row in rows}
+
     async def sql(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.database_url)
         try:

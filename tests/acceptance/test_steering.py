@@ -6,7 +6,7 @@ from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from dlq_handler.sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
-from tests.acceptance.test_untouched import outcomes, put_letter
+from tests.acceptance.test_untouched import put_letter
 from tests.support.builders import a_body
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -77,7 +77,7 @@ async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: Wo
         await put_letter(world, json.dumps(body).encode(), routing_key=key, message_id="m")
 
         async def kept() -> bool:
-            return await outcomes(sidecar) == {"unknown_execution": 1}
+            return await world.outcomes() == {"unknown_execution": 1}
 
         await eventually(kept)
         await world.sql(
@@ -93,7 +93,7 @@ async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: Wo
             return (await world.auditor.notice_counts())[77] == 1
 
         await eventually(announced)
-        assert await outcomes(sidecar) == {"failed": 1}
+        assert await world.outcomes() == {"failed": 1}
 
 
 async def test_letters_are_listed_by_filter_and_shown_without_their_body(world: World) -> None:
@@ -131,7 +131,7 @@ async def test_switched_off_it_takes_no_letter_and_says_so(world: World) -> None
 
         await eventually(expired)
         assert sidecar.events("intake.disabled")
-        assert await outcomes(sidecar) == {}
+        assert await world.outcomes() == {}
         _, out, _ = await sidecar.cli("topology", "check")
         assert topology.worker_queue(worker.id) in out
         assert await sidecar.terminate() == 0
