@@ -37,11 +37,15 @@ async def test_the_intake_queue_re_created_with_other_arguments_is_consumed(
         await eventually(lambda: consumes_again(sidecar))
         await eventually(lambda: is_bound(rabbitmq, world))
         await world.settled_once(await world.let_expire(50))
-        [queue] = [one for one in await of_vhost(rabbitmq, "queues", world) if one["name"] == topology.DLX_QUEUE]
+        [queue] = [
+            one for one in await of_vhost(rabbitmq, "queues", world) if one["name"] == topology.DLX_QUEUE
+        ]
         assert queue["type"] == "quorum", "what others made is used as it is"
 
 
-async def test_connections_closed_by_an_operator_are_opened_again(world: World, rabbitmq: PrivateRabbitMQ) -> None:
+async def test_connections_closed_by_an_operator_are_opened_again(
+    world: World, rabbitmq: PrivateRabbitMQ
+) -> None:
     async with world.sidecar() as sidecar:
         await world.settled_once(await world.a_buried(20))
         for connection in await eventually(lambda: connections_of(rabbitmq, sidecar)):
@@ -51,7 +55,9 @@ async def test_connections_closed_by_an_operator_are_opened_again(world: World, 
 
 
 @pytest.mark.parametrize("how", ["everything in it deleted", "vhost deleted and re-created"])
-async def test_a_wiped_broker_gets_its_topology_back(world: World, rabbitmq: PrivateRabbitMQ, how: str) -> None:
+async def test_a_wiped_broker_gets_its_topology_back(
+    world: World, rabbitmq: PrivateRabbitMQ, how: str
+) -> None:
     async with world.sidecar() as sidecar:
         await world.settled_once(await world.a_buried(20))
         if how == "everything in it deleted":
@@ -81,7 +87,9 @@ async def is_bound(rabbitmq: PrivateRabbitMQ, world: World) -> bool:
 
 
 async def of_vhost(rabbitmq: PrivateRabbitMQ, what: str, world: World) -> list[dict[str, str]]:
-    answer: list[dict[str, str]] = (await rabbitmq.ask("GET", f"{what}/{quote(world.vhost_name, safe='')}")).json()
+    answer: list[dict[str, str]] = (
+        await rabbitmq.ask("GET", f"{what}/{quote(world.vhost_name, safe='')}")
+    ).json()
     return answer
 
 
@@ -100,7 +108,9 @@ async def wipe(rabbitmq: PrivateRabbitMQ, world: World) -> None:
     for what in ("exchanges", "queues"):
         for one in await of_vhost(rabbitmq, what, world):
             if one["name"].startswith(("attune.", "worker.", "sandbox.")):
-                await rabbitmq.ask("DELETE", f"{what}/{quote(world.vhost_name, safe='')}/{quote(one['name'], safe='')}")
+                await rabbitmq.ask(
+                    "DELETE", f"{what}/{quote(world.vhost_name, safe='')}/{quote(one['name'], safe='')}"
+                )
 
 
 async def with_channel(vhost: str, act: Callable[[AbstractChannel], Awaitable[object]]) -> None:

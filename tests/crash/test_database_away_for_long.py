@@ -29,7 +29,9 @@ async def test_letters_go_back_to_the_queue_while_the_database_is_away(
         await sidecar.wait_ready()
 
 
-async def test_a_right_taken_from_us_settles_nothing_and_is_named(world: World, postgres: PrivatePostgreSQL) -> None:
+async def test_a_right_taken_from_us_settles_nothing_and_is_named(
+    world: World, postgres: PrivatePostgreSQL
+) -> None:
     async with a_plain_role(world, postgres) as (role, database):
         dispatches = await world.schedule(LETTERS)
         async with world.sidecar(database=database, pause__database_away_seconds="1") as sidecar:
@@ -40,7 +42,9 @@ async def test_a_right_taken_from_us_settles_nothing_and_is_named(world: World, 
             [put_off] = sidecar.events("batch.put_off")
             assert "dlq-handler grants" in put_off["error"]
             assert "execution" in put_off["error"]
-            assert len(sidecar.events("intake.opened")) == 1, "letters are not taken to find out whether they can be"
+            assert len(sidecar.events("intake.opened")) == 1, (
+                "letters are not taken to find out whether they can be"
+            )
             await world.sql(f"GRANT UPDATE (status, result) ON execution TO {role}")
             await world.settled_once(dispatches)
             await sidecar.wait_ready()

@@ -34,7 +34,10 @@ async def test_sigterm_finishes_the_batch_in_hand_and_leaves_the_rest_in_the_que
 
 async def test_a_second_signal_ends_it_at_once_and_loses_nothing(world: World) -> None:
     dispatches = await world.schedule(50)
-    async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar, world.executions_locked():
+    async with (
+        world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar,
+        world.executions_locked(),
+    ):
         await world.bury(dispatches)
         await eventually(world.a_batch_waits)
         sidecar.signal(signal.SIGTERM)

@@ -51,7 +51,9 @@ async def test_a_row_locked_by_another_session_is_held_over(world: World) -> Non
 async def poisoned(world: World, dispatch: Dispatch) -> Dispatch:
     """Its row cannot change its status any more. The row was touched, so the dispatch carries a newer stamp."""
     [(updated,)] = await world.sql(
-        "UPDATE execution SET workflow_task = $2 WHERE id = $1 RETURNING updated", dispatch.execution_id, TOO_LONG
+        "UPDATE execution SET workflow_task = $2 WHERE id = $1 RETURNING updated",
+        dispatch.execution_id,
+        TOO_LONG,
     )
     message = messages.dispatch(
         execution_id=dispatch.execution_id,
@@ -66,9 +68,13 @@ async def mend(world: World, dispatch: Dispatch) -> None:
     """Without the triggers, one of which would move `updated` and make the letter one of an earlier attempt."""
     async with world.auditor.database.transaction() as session:
         await session.execute("SET LOCAL session_replication_role = replica")
-        await session.execute("UPDATE execution SET workflow_task = NULL WHERE id = $1", dispatch.execution_id)
+        await session.execute(
+            "UPDATE execution SET workflow_task = NULL WHERE id = $1", dispatch.execution_id
+        )
 
 
 async def records_refused(world: World) -> dict[int, int]:
     """Record ids by execution id."""
-    return dict(await world.sql("SELECT execution_id, id FROM dlq_handler.letter WHERE outcome = 'update_failed'"))
+    return dict(
+        await world.sql("SELECT execution_id, id FROM dlq_handler.letter WHERE outcome = 'update_failed'")
+    )

@@ -68,12 +68,19 @@ class World:
     ) -> AsyncIterator[SidecarProcess]:
         """A replica; `vhost` and `database` lead it over a proxy. Keywords are settings."""
         async with sidecar_process(
-            self._folder, vhost or self.vhost, database or self.database, name=name, start=start, **QUICK | environment
+            self._folder,
+            vhost or self.vhost,
+            database or self.database,
+            name=name,
+            start=start,
+            **QUICK | environment,
         ) as process:
             try:
                 yield process
             except BaseException:
-                print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")  # pytest shows it with the failure
+                print(
+                    f"--- the end of {name}'s log\n{process.log_text()[-8000:]}"
+                )  # pytest shows it with the failure
                 raise
 
     async def schedule(self, count: int) -> list[Dispatch]:
@@ -83,7 +90,9 @@ class World:
             "FROM generate_series(1, $1) RETURNING id",
             count,
         )
-        return await mark_scheduled(self.auditor.database.session, [row[0] for row in created], self.worker_id)
+        return await mark_scheduled(
+            self.auditor.database.session, [row[0] for row in created], self.worker_id
+        )
 
     async def bury(self, dispatches: Iterable[Dispatch]) -> None:
         """Each as a dead letter, until the broker has confirmed it, through whatever becomes of the broker."""
@@ -169,7 +178,8 @@ class World:
         )
         assert Counter(changes) == Counter((one, "scheduled", "failed") for one in ids)
         recorded = await self.sql(
-            "SELECT message_id, outcome FROM dlq_handler.letter WHERE execution_id = ANY ($1::bigint[])", list(ids)
+            "SELECT message_id, outcome FROM dlq_handler.letter WHERE execution_id = ANY ($1::bigint[])",
+            list(ids),
         )
         assert Counter(recorded) == Counter((one.message.message_id, "failed") for one in dispatches)
         notices = [notice for notice in await self.auditor.notices() if notice.execution_id in ids]
