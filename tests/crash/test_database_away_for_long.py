@@ -42,6 +42,7 @@ async def test_a_right_taken_from_us_settles_nothing_and_is_named(
             [put_off] = sidecar.events("batch.put_off")
             assert "dlq-handler grants" in put_off["error"]
             assert "execution" in put_off["error"]
+            await eventually(lambda: has_looked_again(sidecar))
             assert len(sidecar.events("intake.opened")) == 1, (
                 "letters are not taken to find out whether they can be"
             )
@@ -79,3 +80,8 @@ async def why_unready(sidecar: SidecarProcess) -> str:
     status, answer = await sidecar.readyz()
     assert status == 503
     return " ".join(check["detail"] for check in answer["checks"].values() if not check["ok"])
+
+
+async def has_looked_again(sidecar: SidecarProcess) -> bool:
+    """It has asked the database since it gave the letters back, and found the right still missing."""
+    return "letters" not in await why_unready(sidecar)

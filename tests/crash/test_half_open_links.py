@@ -2,7 +2,6 @@
 
 from tests.crash.world import World, is_unready
 from tests.support.eventually import eventually
-from tests.support.sidecar import SidecarProcess
 from tests.support.tcp_proxy import TcpProxy
 
 
@@ -37,7 +36,7 @@ async def test_a_half_open_database_link_is_noticed_by_deadlines_and_replaced(wo
         proxy.freeze()
         dispatches = await world.a_buried(100)
         await eventually(lambda: sidecar.events("batch.put_off"))
-        await eventually(lambda: database_is_unready(sidecar))
+        await eventually(lambda: is_unready(sidecar))
         await proxy.heal()
         await world.settled_once(dispatches)
         await sidecar.wait_ready()
@@ -45,8 +44,3 @@ async def test_a_half_open_database_link_is_noticed_by_deadlines_and_replaced(wo
 
 async def has_ready(world: World, count: int) -> bool:
     return await world.letters_ready() == count
-
-
-async def database_is_unready(sidecar: SidecarProcess) -> bool:
-    status, answer = await sidecar.readyz()
-    return status == 503 and not answer["checks"]["database"]["ok"]

@@ -52,10 +52,6 @@ class World:
     def vhost_name(self) -> str:
         return unquote(urlsplit(self.vhost).path.removeprefix("/"))
 
-    @property
-    def database_name(self) -> str:
-        return urlsplit(self.database).path.removeprefix("/")
-
     @asynccontextmanager
     async def sidecar(
         self,
@@ -78,9 +74,8 @@ class World:
             try:
                 yield process
             except BaseException:
-                print(
-                    f"--- the end of {name}'s log\n{process.log_text()[-8000:]}"
-                )  # pytest shows it with the failure
+                # pytest shows it with the failure.
+                print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")
                 raise
 
     async def schedule(self, count: int) -> list[Dispatch]:
