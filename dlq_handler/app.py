@@ -5,13 +5,13 @@ listener, so that probes get an answer for as long as anything still works.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
 from dlq_handler import __version__, compose
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import StartTimedOut, Unavailable
+from dlq_handler.errors import Contended, StartTimedOut, Unavailable
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
 from dlq_handler.services.every import Backoff, pause
@@ -103,27 +103,26 @@ class Sidecar:
 
     def _intake(self) -> Sequence[Service]:
         """Those that take work up: they end first."""
-        rejudger = Rejudger(self._database, self._judge, self._relay)
+        source = compose.source(self._settings, self._address)
+        rejudger = Rejudger(self._database, self._judge, self._relay, observer=self.metrics)
+        watch = IntakeWatch(
+            source,
+            consumer_tags=compose.management_api(self._settings).consumer_tags,
+            own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
+            readiness=self.readiness,
+            observer=self.metrics,
+        )
+        self.metrics.bound_workers.set_function(lambda: float(self._keeper.bound_worker_count))
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
-            self.readiness.report("broker", ok=True, detail="not consumed from")
-            return [rejudger]
-        source = compose.source(self._settings, self._address)
-        self.metrics.bound_workers.set_function(lambda: float(self._keeper.bound_worker_count))
+            return [self._keeper, watch, rejudger]
         handler = DeadLetterHandler(
             source,
             self._judge,
             self._relay,
             self._keeper,
             IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
-            readiness=self.readiness,
-            observer=self.metrics,
-        )
-        watch = IntakeWatch(
-            source,
-            consumer_tags=compose.management_api(self._settings).consumer_tags,
-            own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
             observer=self.metrics,
         )
@@ -138,15 +137,37 @@ class Sidecar:
         ]
 
 
-async def _wait_for(attempt: Callable[[], Awaitable[None]], wait_until: float, stop: asyncio.Event) -> None:
+async def _wait_for(
+    attempt: Callable[[], Coroutine[None, None, None]], wait_until: float, stop: asyncio.Event
+) -> None:
     backoff = Backoff(first_seconds=0.25, most_seconds=2.0)
     while not stop.is_set():
         try:
-            await attempt()
-        except Unavailable as error:
+            await _unless_stopped(attempt(), stop)
+        except (Unavailable, Contended) as error:
             if monotonic_seconds() >= wait_until:
                 raise StartTimedOut(str(error)) from error
-            log.info("start.delayed", part=error.part, error=error.what)
+            log.info("start.delayed", error=str(error))
             await pause(stop, backoff.next_seconds())
         else:
             return
+
+
+async def _unless_stopped(attempt: Coroutine[None, None, None], stop: asyncio.Event) -> None:
+    """Nothing is in hand yet at start, so there is nothing to finish: a server that hangs must not hold up SIGTERM."""
+
+    async def end_at_stop() -> None:
+        await stop.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    limit = asyncio.timeout(None)
+    try:
+        async with limit:
+            watching = asyncio.ensure_future(end_at_stop())
+            try:
+                await attempt
+            finally:
+                watching.cancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise

@@ -88,7 +88,8 @@ def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
         max_bytes=own.intake.max_bytes,
         body_limit_bytes=own.intake.body_limit_bytes,
         consumer_priority=own.intake.consumer_priority,
-        consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}",
+        # Never the same for two processes: the watch looks for its own by this.
+        consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}.{uuid4().hex[:8]}",
     )
 
 

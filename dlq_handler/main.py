@@ -11,7 +11,7 @@ import typer
 
 from dlq_handler import __version__, compose
 from dlq_handler.app import Sidecar
-from dlq_handler.errors import StartTimedOut, Unavailable
+from dlq_handler.errors import Contended, RowRejected, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli import config, letters, topology
@@ -104,6 +104,9 @@ def main() -> None:
     """Expected trouble ends in one line on stderr and an exit code, never in a trace."""
     try:
         app()
-    except Unavailable as error:
+    except (Unavailable, Contended) as error:
         print_error(str(error))
         sys.exit(EXIT_UNAVAILABLE)
+    except RowRejected as error:
+        print_error(f"the database refused it: {error}")
+        sys.exit(EXIT_FAILED)

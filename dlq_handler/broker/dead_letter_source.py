@@ -47,7 +47,7 @@ class DeadLetterSource:
         self._address = address
         self._prefetch, self._max_bytes, self._body_limit_bytes = prefetch, max_bytes, body_limit_bytes
         self._batch_size, self._batch_wait_seconds = batch_size, batch_wait_seconds
-        self._consumer_priority, self._consumer_tag = consumer_priority, consumer_tag
+        self._consumer_priority, self.consumer_tag = consumer_priority, consumer_tag
         self._call_timeout_seconds = call_timeout_seconds
         self._intake: Intake | None = None
         # Looks go over a connection of their own: the other one is not read while we hold too much.
@@ -85,7 +85,7 @@ class DeadLetterSource:
                     await intake.start(
                         self.queue,
                         prefetch=self._prefetch,
-                        consumer_tag=self._consumer_tag,
+                        consumer_tag=self.consumer_tag,
                         priority=self._consumer_priority,
                     )
                 except ChannelNotFoundEntity as error:

@@ -19,6 +19,7 @@ from dlq_handler.broker.window import Window
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
 from dlq_handler.errors import Unavailable
+from dlq_handler.waiting import first_of
 
 
 class Intake:
@@ -68,7 +69,7 @@ class Intake:
             self._wanted = wanted
             self._wake.clear()
             wake_at = min((at for at in (give_up_at, self.window.next_due()) if at is not None), default=None)
-            await _wait_for_either(self._wake, stop, None if wake_at is None else wake_at - now)
+            await first_of(self._wake, stop, None if wake_at is None else wake_at - now)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
         if self._channel is None or self.lost is not None:
@@ -117,12 +118,3 @@ def _read(deliver: Basic.Deliver, header: ContentHeader, body: bytes, body_limit
 
 async def _never_called(_: DeliveredMessage) -> None:
     """aiormq wants a callback for each consumer; our channel takes the deliveries before it looks for one."""
-
-
-async def _wait_for_either(one: asyncio.Event, other: asyncio.Event, seconds: float | None) -> None:
-    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

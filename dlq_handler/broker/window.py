@@ -61,8 +61,15 @@ class Window:
             taken.append(heappop(self._put_off)[2])
         # Two letters of one execution are judged in the order in which they were delivered.
         taken.sort(key=lambda delivery: delivery.tag)
+        waiting = {delivery.letter.execution_id: until for until, _, delivery in self._put_off}
         while self._arrived and len(taken) < limit:
-            taken.append(self._arrived.popleft())
+            delivery = self._arrived.popleft()
+            until = waiting.get(delivery.letter.execution_id)
+            if until is None:
+                taken.append(delivery)
+            else:
+                # An older letter of its execution is put off: judged now, this one would overtake it.
+                heappush(self._put_off, (until, delivery.tag, delivery))
         return taken
 
     def put_off(self, deliveries: Iterable[Delivery], until: float) -> None:

@@ -6,6 +6,8 @@ from datetime import datetime
 DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
 UNKNOWN_REASON = "none"
 
+DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:

@@ -34,13 +34,19 @@ TERMINAL = frozenset(
     }
 )
 
-# The whole of what a dead letter may do to an execution. A status that is not a key here is never written over.
+# The whole of what we may do to an execution. A status that is not a key here is never written over: the statement
+# that writes asks this table too, so that no judge can talk it into more.
 TRANSITIONS: Mapping[ExecutionStatus, frozenset[ExecutionStatus]] = MappingProxyType(
     {
         ExecutionStatus.SCHEDULED: frozenset({ExecutionStatus.FAILED}),
         ExecutionStatus.RUNNING: frozenset({ExecutionStatus.FAILED}),
     }
 )
+
+
+def may_become(status: ExecutionStatus) -> frozenset[ExecutionStatus]:
+    """The statuses from which an execution may be brought to this one."""
+    return frozenset(before for before, after in TRANSITIONS.items() if status in after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

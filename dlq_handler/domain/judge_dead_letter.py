@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.verdict import Fail, Keep, LeaveAlone, Outcome, Verdict
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_unavailable
-
-DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
 
 # x-death times are whole seconds and the broker's clock is not the database's.
 UNSTAMPED_TOLERANCE = timedelta(seconds=5)
@@ -88,7 +86,8 @@ def _judge_scheduled(letter: DeadLetter, execution: Execution) -> Verdict:
     if letter.died_at is None:
         # Nothing says when it died, so nothing says that the current attempt is not younger.
         return LeaveAlone(Outcome.STALE_ATTEMPT, "neither a stamp nor a time of death to tell the attempt by")
-    if execution.updated <= letter.died_at + UNSTAMPED_TOLERANCE:
+    # A difference, not a sum: a forged time of death may be the last moment a datetime can hold.
+    if execution.updated - letter.died_at <= UNSTAMPED_TOLERANCE:
         return Fail("its dispatch died after the execution was last updated (no stamp)")
     return LeaveAlone(Outcome.STALE_ATTEMPT, "updated after the letter died (no stamp)")
 

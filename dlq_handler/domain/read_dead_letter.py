@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from dlq_handler.domain.dead_letter import DeadLetter, Death
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter, Death
 from dlq_handler.domain.read_deaths import first_death_queue, newest_death
 from dlq_handler.domain.text import storable
 
@@ -106,7 +106,7 @@ def _read_envelope(body: bytes) -> _Envelope:
         raise _Flaw("envelope without payload")
     execution_id = _int64(payload.get("execution_id"))
     flaw = None
-    if execution_id is None and message_type == "ExecutionRequested":
+    if execution_id is None and message_type == DISPATCH_MESSAGE_TYPE:
         flaw = f"execution_id is {_described(payload)}, not an integer of 64 bits"
     return _Envelope(
         message_type=storable(message_type)[:200],

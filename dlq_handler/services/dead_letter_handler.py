@@ -24,6 +24,9 @@ from dlq_handler.services.topology_keeper import TopologyKeeper
 
 log = structlog.get_logger()
 
+# After a failed batch: so long without a letter, and the intake counts as working again.
+PROVING_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakePolicy:
@@ -45,6 +48,9 @@ class DeadLetterHandler:
     ) -> None:
         self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
         self._policy, self._readiness, self._observer = policy, readiness, observer
+        # True while letters are in hand: found true at opening, the last batch could not be ended.
+        self._owes_pause = False
+        self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
@@ -56,10 +62,8 @@ class DeadLetterHandler:
         """Open the intake, or end one batch. Each is a tick: one that succeeds resets the pauses between failures."""
         try:
             if self._source.is_open:
-                batch = await self._source.next_batch(stop)
-                if batch:
-                    await self._end(batch, stop)
-            else:
+                await self._take_batch(stop)
+            elif not await self._pause_owed(stop):
                 # Never probe by consuming: letters taken in vain only wear out their delivery count.
                 await self._judge.check_database()
                 await self._open()
@@ -67,6 +71,28 @@ class DeadLetterHandler:
             # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
             await self._close(str(error) or type(error).__name__)
             raise
+
+    async def _take_batch(self, stop: asyncio.Event) -> None:
+        is_unproven = self._failed_batches.failures > 0
+        batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
+        if batch:
+            self._owes_pause = True
+            await self._end(batch, stop)
+            self._owes_pause = False
+        if is_unproven:
+            self._failed_batches.reset()
+            self._report_consuming()
+
+    async def _pause_owed(self, stop: asyncio.Event) -> bool:
+        """Wait, once, after a batch that could not be ended; true when it is time to stop.
+
+        Opening works in that case, so its success proves nothing: without a growing pause, one letter that nobody can
+        write would be taken and given back twice a second.
+        """
+        if not self._owes_pause:
+            return False
+        self._owes_pause = False
+        return await pause(stop, self._failed_batches.next_seconds())
 
     async def _open(self) -> None:
         try:
@@ -76,7 +102,8 @@ class DeadLetterHandler:
             self._topology.reapply_now()
             raise
         self._readiness.report("broker", ok=True, detail="connected")
-        self._report_consuming()
+        if self._failed_batches.failures == 0:
+            self._report_consuming()
         self._observer.intake_reopened()
         log.info("intake.opened", queue=self._source.queue)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.errors import Unavailable
+from dlq_handler.waiting import first_of
 
 log = structlog.get_logger()
 
@@ -36,23 +37,10 @@ class Backoff:
 
 async def pause(stop: asyncio.Event, seconds: float, wake: asyncio.Event | None = None) -> bool:
     """Wait, but not beyond `stop` nor, where given, `wake` (which is cleared). True when it is time to stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await (stop.wait() if wake is None else _either(stop, wake))
-    except TimeoutError:
-        pass
+    await first_of(stop, wake or stop, seconds)
     if wake is not None:
         wake.clear()
     return stop.is_set()
-
-
-async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 async def every(

@@ -50,13 +50,26 @@ class IntakeWatch:
             raise
         self._readiness.report("broker", ok=True, detail="answers")
         self._observer.intake_seen(seen.ready, seen.consumers)
-        if was_consuming is not None and was_consuming == self._source.incarnation and seen.consumers == 0:
+        tags = await self._tags(seen.consumers)
+        is_missing = seen.consumers == 0 or (tags is not None and self._source.consumer_tag not in tags)
+        if is_missing and was_consuming is not None and was_consuming == self._source.incarnation:
             log.error("intake.unregistered", queue=self._source.queue)
             self._source.give_up("the broker knows no consumer of ours")
-        await self._tell_of_others(seen.consumers)
+        self._tell_of_others(seen.consumers, tags)
 
-    async def _tell_of_others(self, consumers: int) -> None:
-        others = await self._others(consumers) if consumers > 1 else None
+    async def _tags(self, consumers: int) -> Sequence[str] | None:
+        """Who consumes, when we are not alone; None when that cannot be told."""
+        if consumers <= 1:
+            return None
+        try:
+            tags = await self._consumer_tags(self._source.queue)
+        except Unavailable:
+            return None
+        # A user without the tag 'monitoring' sees only its own consumers.
+        return tags if len(tags) >= consumers else None
+
+    def _tell_of_others(self, consumers: int, tags: Sequence[str] | None) -> None:
+        others = self._others(consumers, tags)
         if others is not None and others != self._told:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
         self._told = others
@@ -68,13 +81,11 @@ class IntakeWatch:
             else None,
         )
 
-    async def _others(self, consumers: int) -> str | None:
-        """Who else consumes, in words; None when it is only replicas of ours."""
-        try:
-            tags = await self._consumer_tags(self._source.queue)
-        except Unavailable:
-            tags = ()
-        if len(tags) < consumers:
+    def _others(self, consumers: int, tags: Sequence[str] | None) -> str | None:
+        """Who else consumes, in words; None when nobody does, or only replicas of ours."""
+        if consumers <= 1:
+            return None
+        if tags is None:
             return f"{consumers - 1} other consumer(s), replicas of ours or not: the management API does not tell"
         foreign = sorted(tag for tag in tags if not tag.startswith(self._own_tag_prefix))
         return f"foreign consumer(s) {', '.join(map(repr, foreign[:5]))}" if foreign else None

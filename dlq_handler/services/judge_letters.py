@@ -19,11 +19,12 @@ from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_questi
 from dlq_handler.domain.letter_record import Entry, entries_of, update_failed
 from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
-from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
 from dlq_handler.store.engine import Database
+from dlq_handler.store.grants import missing_grants
 from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
 from dlq_handler.store.transaction import Transaction
 
@@ -71,19 +72,39 @@ class LetterJudge:
     ) -> None:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
+        self._was_refused = False
 
     async def check_database(self) -> None:
         """Raises `Unavailable` when a batch would fail whatever its letters: no answer, no tables, a right missing."""
         try:
             async with self._database.transaction() as tx:
                 await dead_letters.rehearse(tx)
+            if self._was_refused:
+                await self._check_grants()
         except Contended as error:
             raise Unavailable("database", f"the host's tables are locked: {error}") from error
+
+    async def _check_grants(self) -> None:
+        """After a refusal only: the rehearsal does not see what the host's triggers need to write with our rights, and
+        where they have rights of their own nothing is missing.
+        """
+        missing = await missing_grants(self._database)
+        if missing:
+            raise GrantsMissing("; ".join(missing))
+        self._was_refused = False
+
+    @property
+    def knows_workers(self) -> bool:
+        """Have we watched the database for long enough to say that a worker is unavailable?"""
+        return self._database.link_age_seconds >= self._policy.availability.unavailable_after_seconds
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         """Raises `Unavailable` or `Contended`, and then nobody knows whether it is written: calling again is safe."""
         try:
             return await self._commit_together(letters)
+        except GrantsMissing:
+            self._was_refused = True
+            raise
         except RowRejected as error:
             if len(letters) == 1:
                 return await self._record_refused(letters[0], error)
@@ -104,7 +125,7 @@ class LetterJudge:
         held_over = frozenset(letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
         self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
         self._observer.letter_repeated(len(letters) - len(fresh))
-        self.tell(entries, view.now)
+        self._tell(entries, view.now)
         return Committed(outbox=tuple(notices), leased_at=started, held_over=held_over)
 
     async def look(self, tx: Transaction, letters: Sequence[DeadLetter]) -> LockedView:
@@ -142,7 +163,7 @@ class LetterJudge:
         )
         return entries_of(rulings, changed=changed, now=now, tries_before=tries_before), entries
 
-    def tell(self, entries: Collection[Entry], now: datetime) -> None:
+    def _tell(self, entries: Collection[Entry], now: datetime) -> None:
         for entry in entries:
             letter, died_at = entry.letter, entry.letter.died_at
             latency = (now - died_at).total_seconds() if died_at else None
@@ -179,7 +200,7 @@ class LetterJudge:
             view = await dead_letters.lock_executions(tx, ())
             entry = update_failed(letter, str(error), tries=1, now=view.now)
             await dead_letters.record_letters(tx, [entry], instance=self._policy.instance)
-        self.tell([entry], view.now)
+        self._tell([entry], view.now)
         return Committed(outbox=(), leased_at=monotonic_seconds())
 
 

@@ -11,6 +11,9 @@ class Observer:
     def letter_judged(self, reason: str, outcome: Outcome, latency_seconds: float | None) -> None:
         """One letter is on record. The latency is from its death to the commit, None when nobody knows its death."""
 
+    def letter_rejudged(self, outcome: Outcome) -> None:
+        """A letter that was on record already was judged again."""
+
     def batch_committed(self, letters: int, held_over: int, seconds: float) -> None:
         """One transaction is through."""
 

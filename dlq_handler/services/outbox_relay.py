@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome
+from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome, Unknown
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
-from dlq_handler.store import outbox
+from dlq_handler.store import outbox, workflow_tasks
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
 
@@ -93,9 +93,9 @@ class OutboxRelay:
             lease_seconds=self._policy.lease_seconds,
         )
         self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
-        adopted = [entry for entry in due if entry.attempts > 1]
+        adopted = sum(entry.maybe_sent for entry in due)
         if adopted:
-            log.info("outbox_entry.adopted", count=len(adopted))
+            log.info("outbox_entry.adopted", count=adopted)
         self._hold(await self._without_acted_upon(due), leased_at)
         return self._take_held()
 
@@ -105,11 +105,16 @@ class OutboxRelay:
         if now >= self._next_claim and not self._held_is_full():
             return []
         taken: list[_Held] = []
+        let_go = 0
         while self._held and len(taken) < self._policy.batch_size:
             held = self._held.popleft()
             # A lease that could end while we publish is given up: somebody else may claim the entry then.
             if held.good_until - now > self._policy.publish_timeout_seconds:
                 taken.append(held)
+            else:
+                let_go += 1
+        if let_go:
+            log.info("outbox_entry.let_go", count=let_go)
         return taken
 
     def _held_is_full(self) -> bool:
@@ -123,13 +128,10 @@ class OutboxRelay:
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
-        fresh, seen = [], []
-        for entry in entries:
-            repeat = entry.attempts > 1 and entry.is_workflow_task
-            if repeat and await outbox.retry_exists(self._database, entry.execution_id):
-                seen.append(entry)
-            else:
-                fresh.append(entry)
+        repeats = [entry.execution_id for entry in entries if entry.maybe_sent and entry.is_workflow_task]
+        retried = await workflow_tasks.already_retried(self._database, repeats) if repeats else frozenset()
+        seen = [entry for entry in entries if entry.maybe_sent and entry.execution_id in retried]
+        fresh = [entry for entry in entries if entry not in seen]
         if seen:
             log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
             self._observer.notices_settled("withheld", [0.0] * len(seen))
@@ -178,6 +180,7 @@ class OutboxRelay:
         await outbox.put_back(
             self._database,
             {entry.id: outcome.text for entry, outcome in failed},
+            maybe_sent=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
             max_backoff_seconds=self._policy.max_backoff_seconds,
         )
 
@@ -196,10 +199,13 @@ class OutboxRelay:
             while self._held and not self._publisher.is_blocked:
                 if held := self._take_held():
                     await self._publish(held)
+        except (Unavailable, Contended) as error:
+            log.warning("outbox.left_behind", entries=len(self._held), error=str(error))
+        try:
             await self._mark()
             await outbox.release(self._database, holder=self._holder)
-        except Unavailable as error:
-            log.warning("outbox.left_behind", part=error.part, error=error.what)
+        except (Unavailable, Contended) as error:
+            log.warning("outbox.left_leased", lease_seconds=self._policy.lease_seconds, error=str(error))
 
 
 def _message(entry: OutboxEntry) -> OutgoingMessage:

@@ -5,17 +5,18 @@ instead of added.
 """
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.letter_record import ClaimedLetter, Entry, update_failed
-from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
+from dlq_handler.domain.verdict import Outcome
 from dlq_handler.errors import Contended, RowRejected
 from dlq_handler.services.every import every
 from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.store import letters
 from dlq_handler.store.engine import Database
@@ -39,10 +40,11 @@ class Rejudger:
         judge: LetterJudge,
         relay: OutboxRelay | None,
         *,
+        observer: Observer,
         interval_seconds: float = 5.0,
     ) -> None:
         """Without a relay (the command line) notices are written unleased, and a running sidecar publishes them."""
-        self._database, self._judge, self._relay = database, judge, relay
+        self._database, self._judge, self._relay, self._observer = database, judge, relay, observer
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -53,21 +55,27 @@ class Rejudger:
         for record_id in await letters.due_for_rejudge(self._database):
             await self.rejudge(record_id)
 
-    async def rejudge_all(self, outcomes: Collection[Outcome] = REJUDGEABLE) -> list[Rejudged]:
-        """Every kept letter with one of these outcomes, due or not."""
-        ids = await letters.rejudgeable(self._database, outcomes)
-        judged = [await self.rejudge(record_id) for record_id in ids]
-        return [one for one in judged if one is not None]
-
     async def rejudge(self, record_id: int) -> Rejudged | None:
         """None when the record is gone, resolved meanwhile, or its execution is locked: there will be another time."""
         try:
-            return await self._again(record_id)
-        except RowRejected as error:
-            return await self._refuse_again(record_id, error)
+            try:
+                rejudged = await self._again(record_id)
+            except RowRejected as error:
+                rejudged = await self._refuse_again(record_id, error)
         except Contended as error:
             log.info("rejudge.put_off", record_id=record_id, error=str(error))
             return None
+        if rejudged is not None:
+            self._observer.letter_rejudged(rejudged.outcome)
+            log.info(
+                "dead_letter.rejudged",
+                record_id=record_id,
+                execution_id=rejudged.execution_id,
+                before=rejudged.before.value,
+                outcome=rejudged.outcome.value,
+                why=rejudged.why,
+            )
+        return rejudged
 
     async def _again(self, record_id: int) -> Rejudged | None:
         leased_at = monotonic_seconds()
@@ -80,10 +88,11 @@ class Rejudger:
                 return None
             rulings = await self._judge.rule(tx, [claimed.letter], view)
             [entry], notices = await self._judge.write(tx, rulings, view.now, tries_before=claimed.tries)
+            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._judge.knows_workers:
+                entry = _put_off(claimed, entry, view.now)
             await letters.replace_outcome(tx, record_id, entry)
         if self._relay is not None:
             self._relay.offer(notices, leased_at=leased_at)
-        self._judge.tell([entry], view.now)
         return _rejudged(claimed, entry)
 
     async def _refuse_again(self, record_id: int, error: RowRejected) -> Rejudged | None:
@@ -95,6 +104,21 @@ class Rejudger:
             entry = update_failed(claimed.letter, str(error), tries=claimed.tries + 1, now=view.now)
             await letters.replace_outcome(tx, record_id, entry)
         return _rejudged(claimed, entry)
+
+
+def _put_off(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
+    """Not a verdict but our ignorance: a link this young cannot tell a dead worker from a live one.
+
+    As `left_to_monitor` the letter would be resolved for good. So it keeps its outcome and is due at once: the sidecar,
+    which has watched for longer than a command can, looks again.
+    """
+    return Entry(
+        letter=claimed.letter,
+        outcome=claimed.outcome,
+        why=f"put off: {entry.why}; our link to the database is too young to know",
+        tries=claimed.tries,
+        next_try_at=now,
+    )
 
 
 def _rejudged(claimed: ClaimedLetter, entry: Entry) -> Rejudged:

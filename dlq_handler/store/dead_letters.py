@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.execution import Execution, ExecutionStatus, may_become
 from dlq_handler.domain.judge_batch import Failure
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.text import storable
@@ -126,12 +126,14 @@ async def fail_executions(tx: Transaction, failures: Sequence[Failure]) -> set[i
           FROM unnest(CAST(:ids AS bigint[]), CAST(:statuses AS text[]), CAST(:updated AS timestamptz[]),
                       CAST(:results AS text[])) AS wanted(id, status, updated, result)
          WHERE e.id = wanted.id AND CAST(e.status AS text) = wanted.status AND e.updated = wanted.updated
+           AND CAST(e.status AS text) = ANY (CAST(:open AS text[]))
         RETURNING e.id
         """,
         ids=[failure.execution.id for failure in ordered],
         statuses=[failure.execution.status.value for failure in ordered],
         updated=[failure.execution.updated for failure in ordered],
         results=[_json(failure.result) for failure in ordered],
+        open=[status.value for status in may_become(ExecutionStatus.FAILED)],
     )
     return {row.id for row in rows}
 

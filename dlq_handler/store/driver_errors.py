@@ -16,7 +16,11 @@ from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailabl
 
 DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
-_ROW_CLASSES = ("22", "23", "P0")
+# 44: a check of the host's view; 54: one row over a limit of the server.
+_ROW_CLASSES = ("22", "23", "44", "54", "P0")
+# What PostgreSQL itself uses beyond the standard's range. Any other class there was made up by the host: a trigger of
+# its own that refuses this row, as P0 is.
+_SERVER_CLASSES = ("53", "55", "57", "58", "XX")
 _CONTENDED = ("40P01", "40001", "55P03")
 _NO_GRANT = "42501"
 # 57014 is our own statement_timeout: slow, but an answer. 25P03 ended our idle transaction with its
@@ -46,7 +50,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
     what = f"{doing}: {_said(cause)}"
     if sqlstate in _CONTENDED:
         return Fault(Contended(f"{what} ({sqlstate})"), False)
-    if sqlstate[:2] in _ROW_CLASSES:
+    if sqlstate[:2] in _ROW_CLASSES or _is_made_up(sqlstate):
         return Fault(RowRejected(sqlstate, _message(cause)), False)
     if sqlstate == _NO_GRANT:
         return Fault(GrantsMissing(what), False)
@@ -54,6 +58,11 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
     )
     return Fault(Unavailable("database", f"{what} ({sqlstate})"), is_link_down)
+
+
+def _is_made_up(sqlstate: str) -> bool:
+    """The standard leaves classes that begin with 5 to 9 or I to Z to the implementation and its users."""
+    return (sqlstate[0] in "56789" or sqlstate[0] >= "I") and sqlstate[:2] not in _SERVER_CLASSES
 
 
 def commit_fault_of(error: BaseException) -> Fault:

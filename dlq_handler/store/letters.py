@@ -65,14 +65,15 @@ async def count_by_outcome(database: Database) -> dict[Outcome, int]:
 
 
 async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
-    """Records that the database refused and whose pause is over, the longest waiting first."""
+    """Kept records whose pause is over, the longest waiting first: refused by the database, or put off."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
-             WHERE outcome = 'update_failed' AND next_try_at <= clock_timestamp()
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= clock_timestamp()
              ORDER BY next_try_at, id LIMIT :limit
             """,
+            outcomes=[outcome.value for outcome in REJUDGEABLE],
             limit=limit,
         )
     return [row.id for row in rows]
@@ -124,15 +125,19 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
 async def sweep_resolved(database: Database, *, older_than_seconds: float) -> int:
     """Delete old letters that nobody has to look at any more; the answer is how many."""
     resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
-    return await _sweep(database, resolved, older_than_seconds)
+    # By their judgement too: a letter that was kept for days and resolved just now must be there to be looked up.
+    return await _sweep(database, resolved, older_than_seconds, by_judgement=True)
 
 
 async def sweep_unresolved(database: Database, *, older_than_seconds: float) -> int:
     """Delete letters that nobody resolved in all that time; the answer is how many."""
-    return await _sweep(database, [outcome.value for outcome in UNRESOLVED], older_than_seconds)
+    unresolved = [outcome.value for outcome in UNRESOLVED]
+    return await _sweep(database, unresolved, older_than_seconds, by_judgement=False)
 
 
-async def _sweep(database: Database, outcomes: Sequence[str], older_than_seconds: float) -> int:
+async def _sweep(
+    database: Database, outcomes: Sequence[str], older_than_seconds: float, *, by_judgement: bool
+) -> int:
     swept = 0
     while True:
         # Some at a time: one large DELETE would hold its locks, and its transaction, against its deadline.
@@ -142,10 +147,12 @@ async def _sweep(database: Database, outcomes: Sequence[str], older_than_seconds
                 DELETE FROM own.letter WHERE id IN (
                     SELECT id FROM own.letter
                      WHERE received_at < now() - make_interval(secs => :age)
+                       AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
                        AND outcome = ANY (CAST(:outcomes AS text[]))
                      LIMIT :batch FOR UPDATE SKIP LOCKED)
                 """,
                 age=float(older_than_seconds),
+                by_judgement=by_judgement,
                 outcomes=list(outcomes),
                 batch=SWEEP_BATCH,
             )

@@ -7,7 +7,7 @@ The look for an older open notice is written with LIMIT 1 and not as NOT EXISTS,
 all that is pending: many, while the broker is away, and for every batch anew.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -35,6 +35,8 @@ class OutboxEntry:
     created_at: datetime
     attempts: int
     """How often it was taken up for publishing, this time included."""
+    maybe_sent: bool = False
+    """An earlier holder died with it, or got no answer: the broker may have it already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +129,12 @@ async def claim_due(
                                       LIMIT 1), false)
                  ORDER BY id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
             UPDATE own.outbox o
-               SET lease_holder = :holder, attempts = o.attempts + 1,
+               SET maybe_sent = o.maybe_sent OR o.lease_holder IS NOT NULL,
+                   lease_holder = :holder, attempts = o.attempts + 1,
                    lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
               FROM due WHERE o.id = due.id
             RETURNING o.id, o.message_id, o.correlation_id, o.execution_id, o.is_workflow_task, o.exchange,
-                      o.routing_key, o.body, o.created_at, o.attempts
+                      o.routing_key, o.body, o.created_at, o.attempts, o.maybe_sent
             """,
             holder=holder,
             limit=limit,
@@ -154,19 +157,26 @@ async def mark_confirmed(database: Database, ids: Sequence[int]) -> None:
         )
 
 
-async def put_back(database: Database, errors: Mapping[int, str], *, max_backoff_seconds: float) -> None:
-    """Give up the lease of entries that were not confirmed; each waits twice as long as the time before."""
+async def put_back(
+    database: Database, errors: Mapping[int, str], *, maybe_sent: Collection[int], max_backoff_seconds: float
+) -> None:
+    """Give up the lease of entries that were not confirmed; each waits twice as long as the time before.
+
+    Those in `maybe_sent` got no answer; the others were certainly not delivered.
+    """
     async with database.transaction() as tx:
         await tx.run(
             """
             UPDATE own.outbox o
                SET lease_holder = NULL, lease_until = NULL, last_error = failed.error,
+                   maybe_sent = o.maybe_sent OR o.id = ANY (CAST(:maybe_sent AS bigint[])),
                    next_try_at = clock_timestamp() + make_interval(
                        secs => least(:most, 2.0 ^ least(greatest(o.attempts, 1) - 1, 30)))
               FROM unnest(CAST(:ids AS bigint[]), CAST(:errors AS text[])) AS failed(id, error)
              WHERE o.id = failed.id AND o.confirmed_at IS NULL
             """,
             most=float(max_backoff_seconds),
+            maybe_sent=list(maybe_sent),
             ids=list(errors),
             errors=[storable(error)[:500] for error in errors.values()],
         )
@@ -196,29 +206,6 @@ async def pending(database: Database) -> Pending:
         )
     assert row is not None  # noqa: S101  # an aggregate without GROUP BY has exactly one row
     return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0))
-
-
-async def retry_exists(database: Database, execution_id: int) -> bool:
-    """Whether a first copy of the notice has already made the host retry this workflow task."""
-    async with database.transaction() as tx:
-        row = await tx.row(
-            """
-            SELECT 1 FROM execution done
-             WHERE done.id = :id AND EXISTS (
-                SELECT FROM execution again
-                 WHERE again.id <> done.id AND (
-                    again.original_execution = done.id
-                    OR (again.parent = done.parent
-                        AND (again.config ->> 'retry_of' = CAST(done.id AS text)
-                             OR (again.workflow_task ->> 'task_name' = done.workflow_task ->> 'task_name'
-                                 AND again.workflow_task ->> 'task_index'
-                                     IS NOT DISTINCT FROM done.workflow_task ->> 'task_index'
-                                 AND CAST(again.workflow_task ->> 'retry_count' AS integer)
-                                     > coalesce(CAST(done.workflow_task ->> 'retry_count' AS integer), 0))))))
-            """,
-            id=execution_id,
-        )
-    return row is not None
 
 
 async def sweep_confirmed(database: Database, *, older_than_seconds: float) -> int:

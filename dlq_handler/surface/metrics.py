@@ -40,6 +40,9 @@ class Metrics(Observer):
         self._repeats = self._counter(
             "dead_letter_repeats", "Deliveries of letters that were on record already."
         )
+        self._rejudged = self._counter("dead_letters_rejudged", "Kept letters judged again.", ("outcome",))
+        for outcome in Outcome:
+            self._rejudged.labels(outcome.value)
         self._verdict_latency = self._histogram(
             "verdict_latency_seconds", "From a letter's death to the commit of its verdict.", _LATENCY_BUCKETS
         )
@@ -84,6 +87,9 @@ class Metrics(Observer):
         self._letters.labels(reason if reason in REASONS else OTHER_REASON, outcome.value).inc()
         if latency_seconds is not None:
             self._verdict_latency.observe(max(0.0, latency_seconds))
+
+    def letter_rejudged(self, outcome: Outcome) -> None:
+        self._rejudged.labels(outcome.value).inc()
 
     def batch_committed(self, letters: int, held_over: int, seconds: float) -> None:
         self._batch_letters.observe(letters)

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "dlq_handler"
 # other.
 FLOORS: list[set[str]] = [
     {"domain"},
-    {"errors", "clock", "logs", "settings"},
+    {"errors", "clock", "waiting", "logs", "settings"},
     {"broker", "store"},
     {"services"},
     {"compose"},

@@ -18,9 +18,12 @@ from dlq_handler.settings import Settings
 from dlq_handler.store import letters
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_error, print_json, print_table
+from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
+
+LARGEST_ID = 2**63 - 1
+LetterId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -78,7 +81,7 @@ def list_letters(
 
 @app.command()
 def show(
-    letter_id: Annotated[int, typer.Argument(metavar="ID")],
+    letter_id: LetterId,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -95,7 +98,7 @@ def show(
 
 @app.command()
 def rejudge(
-    letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...")] = None,
+    letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1, max=LARGEST_ID)] = None,
     outcome: Annotated[
         Outcome | None,
         typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign."),
@@ -108,8 +111,13 @@ def rejudge(
         raise typer.BadParameter(
             f"{outcome.value} is settled for good; these can be judged again: {', '.join(sorted(REJUDGEABLE))}"
         )
-    outcomes = REJUDGEABLE if outcome is None else {outcome}
-    results = asyncio.run(_rejudge(load_or_exit(config).settings, letter_ids, outcomes))
+    outcomes = REJUDGEABLE if outcome is None else frozenset({outcome})
+    settings = load_or_exit(config).settings
+    results, passed_over = asyncio.run(_rejudge(settings, letter_ids, outcomes))
+    for letter_id in passed_over:
+        print_warning(
+            f"letter {letter_id} was not judged: not on record, settled for good, or its execution is locked"
+        )
     if output is Output.JSON:
         print_json(results)
         return
@@ -133,17 +141,16 @@ async def _show(settings: Settings, letter_id: int) -> LetterRecord | None:
 
 
 async def _rejudge(
-    settings: Settings, letter_ids: Sequence[int] | None, outcomes: frozenset[Outcome] | set[Outcome]
-) -> list[Rejudged]:
+    settings: Settings, letter_ids: Sequence[int] | None, outcomes: frozenset[Outcome]
+) -> tuple[list[Rejudged], list[int]]:
+    """What became of the letters, and the ids of those that were passed over."""
     async with compose.open_database(settings) as database:
-        judge = LetterJudge(
-            database, compose.judge_policy(settings, compose.lease_holder(settings)), observer=Observer()
-        )
-        rejudger = Rejudger(database, judge, relay=None)
-        if not letter_ids:
-            return await rejudger.rejudge_all(outcomes)
-        judged = [await rejudger.rejudge(letter_id) for letter_id in letter_ids]
-        return [one for one in judged if one is not None]
+        policy = compose.judge_policy(settings, compose.lease_holder(settings))
+        judge = LetterJudge(database, policy, observer=Observer())
+        rejudger = Rejudger(database, judge, relay=None, observer=Observer())
+        wanted = letter_ids or await letters.rejudgeable(database, outcomes)
+        judged = {letter_id: await rejudger.rejudge(letter_id) for letter_id in wanted}
+    return [one for one in judged.values() if one], [number for number, one in judged.items() if one is None]
 
 
 def _brief(record: LetterRecord) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.outgoing import Notice
+from dlq_handler.errors import Unavailable
 from dlq_handler.sandbox.attune.auditor import Auditor
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
@@ -229,3 +230,35 @@ async def test_stopping_flushes_what_is_in_hand_and_lets_go_of_the_rest(it: Fixt
     assert await it.auditor.notice_counts() == {1: 1, 2: 1}
     claimed = await outbox.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
     assert [entry.execution_id for entry in claimed] == [3]
+
+
+async def test_task_whose_notice_was_only_refused_is_announced_although_a_retry_exists(it: Fixture) -> None:
+    """Nobody got it, so nobody acted on it: the retry row has another cause."""
+    done = await it.executor.create_execution(workflow_task={"task_name": "build", "retry_count": 0})
+    await it.write(done, is_workflow_task=True, routing_key="nobody.listens")
+    again = await it.executor.create_execution()
+    await it.executor.database.session.execute(
+        "UPDATE execution SET original_execution = $1 WHERE id = $2", done, again
+    )
+    await it.relay.tick()
+    await it.end_waits()
+    async with it.store.transaction() as tx:
+        await tx.run("UPDATE own.outbox SET routing_key = 'execution.completed', lease_until = NULL")
+    await it.relay.tick()
+    assert await it.auditor.notice_counts() == {done: 1}
+
+
+async def test_stopping_without_a_broker_still_lets_go_of_every_lease(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise Unavailable("broker", "away")
+
+    monkeypatch.setattr(it.publisher, "publish", away)
+    stop = asyncio.Event()
+    stop.set()
+    it.relay.offer(await it.write(1, holder=HOLDER), leased_at=monotonic_seconds())
+    async with asyncio.timeout(30):
+        await it.relay.run(stop)
+    [claimed] = await outbox.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
+    assert not claimed.maybe_sent

@@ -13,6 +13,7 @@ from dlq_handler.sandbox.servers import PostgreSQL
 from dlq_handler.store import letters, migrate, outbox, workers
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import grant_statements, missing_grants
+from dlq_handler.store.workflow_tasks import already_retried
 from tests.integration.store.host import Host, commit_batch
 
 
@@ -58,10 +59,10 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     )
     execution_id = await host.add_execution(enforcement=enforcement)
     entries = await commit_batch(store, [await host.letter_for(execution_id)], holder="me")
-    await outbox.put_back(store, {entries[0].id: "refused"}, max_backoff_seconds=0)
+    await outbox.put_back(store, {entries[0].id: "refused"}, maybe_sent=[], max_backoff_seconds=0)
     entries = await outbox.claim_due(store, holder="me", limit=1, lease_seconds=60)
     await outbox.mark_confirmed(store, [entry.id for entry in entries])
-    assert not await outbox.retry_exists(store, execution_id)
+    assert not await already_retried(store, [execution_id])
     await workers.worker_ids(store)
     assert await letters.sweep_resolved(store, older_than_seconds=0) == 1
     assert await outbox.sweep_confirmed(store, older_than_seconds=0) == 1

@@ -26,7 +26,9 @@ def an_entry(key: str, outcome: Outcome = Outcome.FAILED, *, reason: str = "expi
 
 async def age(host: Host, key: str, interval: str) -> None:
     await host.session.execute(
-        f"UPDATE dlq_handler.letter SET received_at = now() - interval '{interval}' WHERE key = $1", key
+        f"UPDATE dlq_handler.letter SET received_at = now() - interval '{interval}',"
+        f" judged_at = now() - interval '{interval}' WHERE key = $1",
+        key,
     )
 
 

@@ -10,6 +10,7 @@ from dlq_handler.domain.outgoing import Notice
 from dlq_handler.store import outbox
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
+from dlq_handler.store.workflow_tasks import already_retried
 from tests.integration.store.host import Host, commit_batch
 
 
@@ -86,7 +87,7 @@ async def test_notice_that_was_put_back_still_holds_up_the_later_ones_of_its_exe
 ) -> None:
     [first] = await add(store, a_notice(1), holder="me")
     await add(store, a_notice(1), a_notice(2))
-    await outbox.put_back(store, {first.id: "unroutable"}, max_backoff_seconds=60)
+    await outbox.put_back(store, {first.id: "unroutable"}, maybe_sent=[], max_backoff_seconds=60)
 
     assert executions(await claim(store)) == [2]
 
@@ -99,8 +100,22 @@ async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
 
     [adopted] = await claim(store)
 
-    assert (adopted.id, adopted.attempts) == (left_behind.id, 2)
+    assert (adopted.id, adopted.attempts, adopted.maybe_sent) == (left_behind.id, 2, True)
     assert await claim(store, holder="another") == []
+
+
+async def test_only_a_notice_without_an_answer_may_have_been_sent(store: Database, host: Host) -> None:
+    entries = await add(store, a_notice(1), a_notice(2), holder="me")
+    refused, unanswered = (entry.id for entry in entries)
+    await outbox.put_back(
+        store,
+        {refused: "unroutable", unanswered: "no answer"},
+        maybe_sent=[unanswered],
+        max_backoff_seconds=0,
+    )
+    await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
+
+    assert {entry.id: entry.maybe_sent for entry in await claim(store)} == {refused: False, unanswered: True}
 
 
 async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Host) -> None:
@@ -118,7 +133,7 @@ async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: 
     for _ in range(4):
         await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
         [entry] = await claim(store)
-        await outbox.put_back(store, {entry.id: "no\x00 route"}, max_backoff_seconds=3)
+        await outbox.put_back(store, {entry.id: "no\x00 route"}, maybe_sent=[], max_backoff_seconds=3)
         waits.append(
             await host.session.fetchval(
                 "SELECT extract(epoch FROM next_try_at - clock_timestamp())::float FROM dlq_handler.outbox"
@@ -192,7 +207,7 @@ async def test_retry_that_a_first_copy_caused_is_found(
     parent = await host.add_execution(status="running")
     task = {"task_name": "a", "task_index": 1, "retry_count": 1}
     done = await host.add_execution(status="failed", parent=parent, workflow_task=task)
-    assert not await outbox.retry_exists(store, done)
+    assert not await already_retried(store, [done])
 
     if "config" in retry:
         retry = {"config": {"retry_of": done}}
@@ -200,7 +215,7 @@ async def test_retry_that_a_first_copy_caused_is_found(
         retry = {"original_execution": done}
     await host.add_execution(status="requested", parent=parent, **retry)
 
-    assert await outbox.retry_exists(store, done)
+    assert await already_retried(store, [done]) == {done}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +226,8 @@ async def test_retry_that_a_first_copy_caused_is_found(
         {"task_name": "a", "task_index": 1, "retry_count": 0},
         {"task_name": "a", "task_index": 1},
         {"task_name": "a", "task_index": 1, "retry_count": None},
+        {"task_name": "a", "task_index": 1, "retry_count": "two"},
+        {"task_name": "a", "task_index": 1, "retry_count": 2.5},
     ],
 )
 async def test_other_task_of_the_same_workflow_is_no_retry(
@@ -222,4 +239,4 @@ async def test_other_task_of_the_same_workflow_is_no_retry(
     )
     await host.add_execution(parent=parent, workflow_task=task)
 
-    assert not await outbox.retry_exists(store, done)
+    assert not await already_retried(store, [done])

@@ -11,7 +11,7 @@ from tests.support.builders import a_dead_letter
 def a_window(*, prefetch: int = 100, max_bytes: int = 1_000_000, letters: int = 0) -> Window:
     window = Window(incarnation=1, prefetch=prefetch, max_bytes=max_bytes)
     for tag in range(1, letters + 1):
-        window.arrive(tag, a_dead_letter())
+        window.arrive(tag, a_dead_letter(execution_id=tag))
     return window
 
 
@@ -34,6 +34,17 @@ def test_a_letter_put_off_comes_again_before_later_ones_when_it_is_due() -> None
     assert tags(window.take(1, now=9)) == [3]
     assert window.next_due() == 10
     assert tags(window.take(10, now=10)) == [1, 2, 4]
+
+
+def test_a_letter_does_not_overtake_an_older_one_of_its_execution() -> None:
+    window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
+    window.arrive(1, a_dead_letter(execution_id=7))
+    window.put_off(window.take(1, now=0), until=10)
+    window.arrive(2, a_dead_letter(execution_id=8))
+    window.arrive(3, a_dead_letter(execution_id=7))
+
+    assert tags(window.take(10, now=5)) == [2]
+    assert tags(window.take(10, now=10)) == [1, 3]
 
 
 def test_the_window_is_full_when_no_more_can_be_delivered() -> None:

@@ -1,6 +1,6 @@
 """The verdict table of rules §2, row by row, and what must hold whatever comes in."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -48,6 +48,8 @@ def judged(
         ({"stamp": None, "death": a_death(time=NOON - timedelta(seconds=5))}, Outcome.FAILED),
         ({"stamp": None, "death": a_death(time=NOON - timedelta(seconds=6))}, Outcome.STALE_ATTEMPT),
         ({"stamp": None, "death": None}, Outcome.STALE_ATTEMPT),
+        ({"stamp": None, "death": a_death(time=datetime.max.replace(tzinfo=UTC))}, Outcome.FAILED),
+        ({"stamp": None, "death": a_death(time=datetime.min.replace(tzinfo=UTC))}, Outcome.STALE_ATTEMPT),
     ],
 )
 def test_letter_of_a_scheduled_execution(changes: dict[str, object], outcome: Outcome) -> None:
@@ -101,9 +103,8 @@ def test_after_a_database_outage_old_heartbeats_prove_nothing() -> None:
 
 
 statuses = st.sampled_from(ExecutionStatus)
-moments = st.datetimes(min_value=NOON.replace(tzinfo=None) - timedelta(days=1)).map(
-    lambda moment: moment.replace(tzinfo=NOON.tzinfo)
-)
+FIRST_MOMENT, LAST_MOMENT = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+moments = st.sampled_from([FIRST_MOMENT, LAST_MOMENT, NOON]) | st.datetimes(timezones=st.just(UTC))
 letters = st.builds(
     a_dead_letter,
     message_type=st.sampled_from(["ExecutionRequested", "ExecutionCompleted", "", None]),

@@ -63,6 +63,7 @@ _STATEMENTS = (
         body             bytea NOT NULL,
         created_at       timestamptz NOT NULL,
         attempts         integer NOT NULL DEFAULT 0,
+        maybe_sent       boolean NOT NULL DEFAULT false,
         next_try_at      timestamptz NOT NULL,
         lease_holder     text,
         lease_until      timestamptz,

@@ -1,0 +1,13 @@
+"""Wait for one of two events. For loops that sleep until there is work, or it is time to stop."""
+
+import asyncio
+
+
+async def first_of(one: asyncio.Event, other: asyncio.Event, seconds: float | None = None) -> None:
+    """Return when either is set, or the time is over; which it was, the events tell."""
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,127 @@
+"""The watch believes the broker, not the client: a consumer that the broker does not know is rebuilt."""
+
+from collections.abc import AsyncIterator
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractIncomingMessage
+
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.services.intake_watch import FOREIGN, IntakeWatch
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.surface.metrics import Metrics
+from tests.support.eventually import eventually
+
+QUEUE = "attune.dlx.queue"
+
+
+async def ignore(_: AbstractIncomingMessage) -> None:
+    """No letter comes in these tests."""
+
+
+class Fixture:
+    def __init__(self, amqp_url: str, management_url: str) -> None:
+        self.source = DeadLetterSource(
+            BrokerAddress(urls=[amqp_url]),
+            queue=QUEUE,
+            prefetch=10,
+            batch_size=5,
+            batch_wait_seconds=0.01,
+            max_bytes=2**20,
+            body_limit_bytes=1024,
+            consumer_tag="dlq-handler.one",
+        )
+        self.readiness = Readiness()
+        self.api = ManagementApi(management_url, vhost=amqp_url.rpartition("/")[2])
+        self.watch = IntakeWatch(
+            self.source,
+            consumer_tags=self.api.consumer_tags,
+            own_tag_prefix="dlq-handler.",
+            readiness=self.readiness,
+            observer=Metrics(),
+        )
+
+    async def vanish(self) -> None:
+        """Have the broker forget our consumer while the client goes on believing in it."""
+        intake = self.source._intake
+        assert intake
+        assert intake._channel
+        await intake._channel.basic_cancel(self.source.consumer_tag)
+        assert self.source.is_consuming
+
+
+@pytest.fixture
+async def it(vhost: str, rabbitmq: RabbitMQ) -> AsyncIterator[Fixture]:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        await channel.declare_queue(QUEUE, durable=True)
+        credentials = f"://{rabbitmq.user}:{rabbitmq.password}@"
+        fixture = Fixture(vhost, rabbitmq.management_url.replace("://", credentials))
+        await fixture.source.open()
+        yield fixture
+        await fixture.source.close()
+
+
+async def test_registered_consumer_is_left_in_peace(it: Fixture) -> None:
+    await it.watch.tick()
+    assert it.source.is_consuming
+    assert it.readiness.checks["broker"].ok
+    assert it.readiness.notes == {}
+
+
+async def test_consumer_that_the_broker_does_not_know_is_given_up(it: Fixture) -> None:
+    await it.vanish()
+    await it.watch.tick()
+    assert not it.source.is_consuming
+    with pytest.raises(Unavailable, match="no consumer of ours"):
+        await it.source.next_batch(timeout_seconds=5)
+
+
+async def test_missing_consumer_is_noticed_although_others_consume(it: Fixture, vhost: str) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(QUEUE, ensure=False)
+        for tag in ("executor.dlq", "dlq-handler.two"):
+            await queue.consume(ignore, consumer_tag=tag)
+        await it.vanish()
+
+        async def listed() -> bool:
+            return len(await it.api.consumer_tags(QUEUE)) == 2
+
+        await eventually(listed)
+        await it.watch.tick()
+        assert not it.source.is_consuming
+        assert "'executor.dlq'" in it.readiness.notes[FOREIGN]
+        assert "dlq-handler.two" not in it.readiness.notes[FOREIGN]
+
+
+async def test_replica_of_ours_is_no_foreign_consumer(it: Fixture, vhost: str) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(QUEUE, ensure=False)
+        await queue.consume(ignore, consumer_tag="dlq-handler.two")
+
+        async def listed() -> bool:
+            return len(await it.api.consumer_tags(QUEUE)) == 2
+
+        await eventually(listed)
+        await it.watch.tick()
+        assert it.source.is_consuming
+        assert it.readiness.notes == {}
+
+
+async def test_queue_that_is_gone_makes_us_unready(it: Fixture, vhost: str) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        await channel.queue_delete(QUEUE)
+    with pytest.raises(Unavailable):
+        await it.watch.tick()
+    assert not it.readiness.checks["broker"].ok

@@ -1,0 +1,123 @@
+"""Kept letters are judged again by the same rules, and records go when their time is over, not before."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dlq_handler.domain.letter_record import Entry
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.services.retention import RetentionPolicy, RetentionSweeper
+from dlq_handler.store import dead_letters, letters, migrate
+from dlq_handler.store.engine import Database
+from tests.support.builders import a_dead_letter
+
+DAY = 86_400.0
+
+
+class Fixture:
+    def __init__(self, store: Database, unavailable_after_seconds: float = 90) -> None:
+        self.store = store
+        policy = JudgePolicy(
+            instance="test",
+            lease_holder="test",
+            exchange="attune.executions",
+            routing_key="execution.completed",
+            lease_seconds=60,
+            availability=AvailabilityPolicy(unavailable_after_seconds=unavailable_after_seconds),
+            names=WorkerQueueNames(),
+        )
+        judge = LetterJudge(store, policy, observer=Observer())
+        self.rejudger = Rejudger(store, judge, None, observer=Observer())
+        self.sweeper = RetentionSweeper(
+            store, RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)
+        )
+
+    async def sql(self, statement: str, **parameters: Any) -> list[Any]:
+        async with self.store.transaction() as tx:
+            result = await tx.run(statement, **parameters)
+            return list(result.all()) if result.returns_rows else []
+
+    async def keep(
+        self, key: str, outcome: Outcome, *, age_days: float = 0, judged_days: float | None = None
+    ) -> int:
+        async with self.store.transaction() as tx:
+            entry = Entry(letter=a_dead_letter(key=key), outcome=outcome, why="test")
+            await dead_letters.record_letters(tx, [entry], instance="test")
+        [row] = await self.sql(
+            "UPDATE own.letter SET received_at = now() - make_interval(secs => :age),"
+            " judged_at = now() - make_interval(secs => :judged) WHERE key = :key RETURNING id",
+            key=key,
+            age=age_days * DAY,
+            judged=(age_days if judged_days is None else judged_days) * DAY,
+        )
+        return int(row.id)
+
+    async def outcomes(self) -> dict[str, str]:
+        return {row.key: row.outcome for row in await self.sql("SELECT key, outcome FROM own.letter")}
+
+
+@pytest.fixture
+async def it(database: str) -> AsyncIterator[Fixture]:
+    store = Database(database)
+    await migrate.upgrade(store)
+    yield Fixture(store)
+    await store.dispose()
+
+
+async def _a_running_execution_of_a_dead_worker(it: Fixture) -> None:
+    await it.sql(
+        "INSERT INTO worker (id, name, worker_type, worker_role, last_heartbeat)"
+        " VALUES (7, 'dead', 'local', 'action', now() - interval '1 hour')"
+    )
+    await it.sql(
+        "INSERT INTO execution (id, action_ref, status, worker) VALUES (1, 'core.echo', 'running', 7)"
+    )
+
+
+async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(it: Fixture) -> None:
+    """As from the command line, whose link is always young: `left_to_monitor` would be for good."""
+    await _a_running_execution_of_a_dead_worker(it)
+    record = await it.keep("k", Outcome.UNKNOWN_EXECUTION)
+    rejudged = await it.rejudger.rejudge(record)
+    assert rejudged
+    assert rejudged.outcome is Outcome.UNKNOWN_EXECUTION
+    assert "too young" in rejudged.why
+    assert await letters.due_for_rejudge(it.store) == [record], (
+        "a sidecar that has watched longer takes it up"
+    )
+
+
+async def test_link_old_enough_fails_the_execution_of_the_dead_worker(it: Fixture) -> None:
+    await _a_running_execution_of_a_dead_worker(it)
+    record = await it.keep("k", Outcome.UNKNOWN_EXECUTION)
+    rejudged = await Fixture(it.store, unavailable_after_seconds=0.000_001).rejudger.rejudge(record)
+    assert rejudged
+    assert (rejudged.before, rejudged.outcome) == (Outcome.UNKNOWN_EXECUTION, Outcome.FAILED)
+    [row] = await it.sql("SELECT CAST(status AS text) AS status FROM execution")
+    assert row.status == "failed"
+
+
+async def test_record_that_is_gone_or_settled_is_passed_over(it: Fixture) -> None:
+    settled = await it.keep("k", Outcome.FAILED)
+    assert await it.rejudger.rejudge(settled) is None
+    assert await it.rejudger.rejudge(10**9) is None
+
+
+async def test_records_are_swept_when_their_time_is_over(it: Fixture) -> None:
+    await it.keep("resolved, old", Outcome.FAILED, age_days=1.1)
+    await it.keep("resolved, young", Outcome.FAILED, age_days=0.9)
+    await it.keep("kept for days, resolved just now", Outcome.FAILED, age_days=5, judged_days=0)
+    await it.keep("unresolved, old", Outcome.UNREADABLE, age_days=31)
+    await it.keep("unresolved, young", Outcome.UNREADABLE, age_days=29)
+    await it.keep("unresolved, judged again lately", Outcome.UPDATE_FAILED, age_days=31, judged_days=0)
+    await it.sweeper.tick()
+    assert set(await it.outcomes()) == {
+        "resolved, young",
+        "kept for days, resolved just now",
+        "unresolved, young",
+    }
