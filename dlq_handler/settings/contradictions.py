@@ -30,12 +30,13 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             wanted=f"at least {2 * own.batch.size}, so that one batch fills while another is written",
             remedy="raise it, remove it, or lower dlq_handler.batch.size",
         )
-    if own.outbox.lease_seconds <= own.broker.publish_timeout_seconds:
+    if own.outbox.lease_seconds < 2 * own.broker.publish_timeout_seconds:
         yield Contradiction(
             keys=("dlq_handler.outbox.lease_seconds", "dlq_handler.broker.publish_timeout_seconds"),
             found=f"is {own.outbox.lease_seconds:g} s with broker.publish_timeout_seconds "
             f"{own.broker.publish_timeout_seconds:g}",
-            wanted="more than the publish timeout, or a replica repeats a notice that is still on its way",
+            wanted=f"at least {2 * own.broker.publish_timeout_seconds:g} s, twice the publish timeout: a notice is "
+            f"published only while its lease outlasts that timeout, and to claim it takes time too",
             remedy="raise it or lower the publish timeout",
         )
     if own.database.lock_timeout_ms >= own.database.statement_timeout_ms:
@@ -43,7 +44,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             keys=("dlq_handler.database.lock_timeout_ms", "dlq_handler.database.statement_timeout_ms"),
             found=f"is {own.database.lock_timeout_ms} with statement_timeout_ms "
             f"{own.database.statement_timeout_ms}",
-            wanted="less than the statement timeout, or a row held by another looks like a sick database",
+            wanted="less than the statement timeout, or a lock held by another looks like a sick database",
             remedy="lower it or raise the statement timeout",
         )
     if own.intake.max_bytes < own.intake.body_limit_bytes:
@@ -85,20 +86,12 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 
 def warnings(settings: Settings) -> Iterator[str]:
-    own, executor = settings.dlq_handler, settings.executor
+    own = settings.dlq_handler
     dead_letter = settings.message_queue.rabbitmq.dead_letter
     if not dead_letter.enabled:
         yield (
             "message_queue.rabbitmq.dead_letter.enabled is false: no dead letter is taken in, and executions "
             "whose message expires stay scheduled until a timeout monitor finds them"
-        )
-    horizon = settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000 + own.grace.horizon_seconds
-    if executor.enable_timeout_monitor and executor.scheduled_timeout < horizon:
-        latest = executor.scheduled_timeout + executor.timeout_check_interval
-        yield (
-            f"executor.scheduled_timeout is {executor.scheduled_timeout} s, below the worker queue's TTL "
-            f"plus grace ({horizon:g} s): within {latest} s Attune's own monitor may fail an execution whose "
-            f"message a worker can still take and run"
         )
     if dead_letter.ttl_ms > own.retention.unresolved_days * 86_400_000:
         yield (

@@ -23,20 +23,13 @@ class Http(OwnSection):
 
 
 class Grace(OwnSection):
-    """How long we wait for others before we act."""
+    """How much time we are given to end."""
 
     shutdown_seconds: Annotated[Seconds, Field(ge=0, le=3600)] = Field(
         default=30,
         description=(
             "Seconds between SIGTERM and the end: to finish the batch and flush the outbox; keep it below "
             "what the container runtime allows, or it kills us first, which repeats work but loses nothing."
-        ),
-    )
-    horizon_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
-        default=30,
-        description=(
-            "Seconds that a message gets beyond its queue's TTL before its execution may count as stale; the "
-            "broker expires messages late, never early."
         ),
     )
 

@@ -65,8 +65,9 @@ class DatabaseUse(OwnSection):
     lock_timeout_ms: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
         default=2000,
         description=(
-            "Milliseconds to wait for a row that another session holds; then its letter waits for a later "
-            "batch."
+            "Milliseconds to wait for a lock that cannot be skipped, on a table or on our own records; "
+            "then the whole batch is tried again. Executions that another session holds are not waited for: "
+            "their letters are held over."
         ),
     )
 
@@ -89,7 +90,8 @@ class Outbox(OwnSection):
     lease_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
-            "Seconds a claimed notice is left to its claimer; after a crash it waits that long to be adopted."
+            "Seconds a claimed notice is left to its claimer; after a crash it waits that long to be adopted. "
+            "At least 2 x `dlq_handler.broker.publish_timeout_seconds`."
         ),
     )
     poll_interval_seconds: Annotated[Seconds, Field(ge=0.05, le=3600)] = Field(

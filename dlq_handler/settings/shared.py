@@ -81,13 +81,13 @@ class MessageQueue(SharedSection):
 
 
 class Executor(SharedSection):
-    """How Attune's own timeout monitor is set: the sidecar must not be slower or faster than it believes."""
+    """How Attune's own timeout monitor is set. Shown by `config show`; the sidecar does nothing by it."""
 
     scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300,
         description=(
-            "After how many seconds Attune's monitor fails an execution that is still scheduled; below the "
-            "queue's TTL it fails executions whose message can still be taken, which we warn about."
+            "After how many seconds Attune's monitor fails an execution that is still scheduled; up to the "
+            "queue's TTL it fails executions whose message can still be taken and run."
         ),
     )
     timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Secret
 
+from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.settings.redaction import redact_url
 from dlq_handler.settings.value_types import in_words
 
@@ -68,6 +69,8 @@ def _http(url: SecretUrl) -> SecretUrl:
 def _postgres(url: SecretUrl) -> SecretUrl:
     # libpq allows several hosts, or none with `?host=/socket/folder`; the driver understands both.
     _split(url, ("postgresql", "postgres"), "postgresql://user:password@host:5432/attune")
+    # What the driver would refuse is found out here, not after a minute of attempts to connect.
+    read_database_url(url.get_secret_value(), application_name="")
     return url
 
 

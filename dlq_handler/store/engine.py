@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.errors import Unavailable
-from dlq_handler.store.database_url import read_database_url
+from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
 from dlq_handler.store.link import Link
 from dlq_handler.store.transaction import Transaction, quoted

@@ -28,5 +28,6 @@ def test_a_shipped_file_can_be_used(name: str) -> None:
     loaded = load(ROOT / name, {})
 
     assert loaded.files == (ROOT / name,)
+    assert loaded.warnings == ()
     assert loaded.settings.database.schema_name == "attune"
     assert loaded.settings.worker.heartbeat_interval == 10
