@@ -19,7 +19,7 @@ from typing import Self
 from benchmarks.world import Stage
 
 LETTERS = "BENCH_LETTERS"
-RUN_SECONDS = 300
+RUN_SECONDS = 180
 
 
 class ContenderFailed(Exception):

@@ -64,15 +64,19 @@ async def opening(child: Child) -> float:
 
 
 async def _all_confirmed(stage: Stage, child: Child) -> float:
-    async with asyncio.timeout(RUN_SECONDS), stage.session() as session:
-        while True:
-            progress = await session.fetchrow(_PROGRESS)
-            if progress is not None and progress["confirmed"] >= stage.letters:
-                last: datetime = progress["last"]
-                return last.timestamp()
-            if child.has_ended:
-                raise ContenderFailed(f"the sidecar ended early:\n{child.log_tail()}")
+    give_up_at = time.monotonic() + RUN_SECONDS
+    confirmed = 0
+    async with stage.session() as session:
+        while time.monotonic() < give_up_at and not child.has_ended:
+            progress = await session.fetchrow(_PROGRESS) or {}
+            confirmed, last = progress["confirmed"], progress["last"]
+            if confirmed >= stage.letters:
+                return float(last.timestamp())
             await asyncio.sleep(0.1)
+    raise ContenderFailed(
+        f"the sidecar ended early, or went on for {RUN_SECONDS} s: {confirmed} of {stage.letters} confirmed:\n"
+        f"{child.log_tail()}"
+    )
 
 
 async def _check(stage: Stage) -> None:
