@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
+import pytest
+
 from dlq_handler.sandbox.servers import PrivatePostgreSQL
 from tests.crash.world import World
 from tests.support.eventually import eventually
@@ -29,24 +31,32 @@ async def test_letters_go_back_to_the_queue_while_the_database_is_away(
         await sidecar.wait_ready()
 
 
+@pytest.mark.parametrize(
+    ("right", "named"),
+    [
+        ("UPDATE (status, result) ON execution", "execution"),
+        # Needed by a trigger of the host that runs with our rights: no rehearsal of ours meets it.
+        ("INSERT ON execution_history", "execution_history"),
+    ],
+)
 async def test_a_right_taken_from_us_settles_nothing_and_is_named(
-    world: World, postgres: PrivatePostgreSQL
+    world: World, postgres: PrivatePostgreSQL, right: str, named: str
 ) -> None:
     async with a_plain_role(world, postgres) as (role, database):
         dispatches = await world.schedule(LETTERS)
         async with world.sidecar(database=database, pause__database_away_seconds="1") as sidecar:
-            await world.sql(f"REVOKE UPDATE (status, result) ON execution FROM {role}")
+            await world.sql(f"REVOKE {right} FROM {role}")
             await world.bury(dispatches)
             await eventually(lambda: all_are_back(world))
             assert "dlq-handler grants" in await why_unready(sidecar)
             [put_off] = sidecar.events("batch.put_off")
             assert "dlq-handler grants" in put_off["error"]
-            assert "execution" in put_off["error"]
+            assert named in put_off["error"]
             await eventually(lambda: has_looked_again(sidecar))
             assert len(sidecar.events("intake.opened")) == 1, (
                 "letters are not taken to find out whether they can be"
             )
-            await world.sql(f"GRANT UPDATE (status, result) ON execution TO {role}")
+            await world.sql(f"GRANT {right} TO {role}")
             await world.settled_once(dispatches)
             await sidecar.wait_ready()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dlq_handler.sandbox.servers.ports import free_port
-from tests.crash.world import PATIENT, World
+from tests.crash.world import PATIENT, SABOTAGE, World
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 
@@ -30,6 +30,16 @@ async def test_sigterm_finishes_the_batch_in_hand_and_leaves_the_rest_in_the_que
     await eventually(lambda: has_ready(world, 90))
     async with world.sidecar("heir"):
         await world.settled_once(dispatches)
+
+
+async def test_sigterm_flushes_the_notices_that_are_still_held(world: World) -> None:
+    async with world.sidecar(start=False, outbox__lease_seconds="60") as sidecar:
+        await sidecar.start(program=(SABOTAGE, "a_late_relay", "0"))
+        dispatches = await world.a_buried(50)
+        await eventually(lambda: has_failed(world, 50))
+        assert await world.auditor.notices() == []
+        assert await sidecar.terminate() == 0
+    await world.settled_once(dispatches)
 
 
 async def test_a_second_signal_ends_it_at_once_and_loses_nothing(world: World) -> None:
@@ -129,3 +139,7 @@ def nowhere(url: str) -> str:
 
 async def has_ready(world: World, count: int) -> bool:
     return await world.letters_ready() == count
+
+
+async def has_failed(world: World, count: int) -> bool:
+    return await world.failed() == count

@@ -32,7 +32,7 @@ SABOTAGE = str(Path(__file__).parent.parent / "support" / "sabotage.py")
 
 # Short waits, where a crash test would otherwise sit through the default ones.
 QUICK = {
-    "outbox__lease_seconds": "1.5",
+    "outbox__lease_seconds": "2",
     "broker__publish_timeout_seconds": "1",
     "broker__connect_timeout_seconds": "2",
     "grace__shutdown_seconds": "5",

@@ -14,6 +14,7 @@ from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.main import main
 from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.store import dead_letters, outbox
 
 
@@ -50,7 +51,7 @@ def after_ack(nth: int) -> None:
 
 
 def a_bug(nth: int) -> None:
-    """Judging a batch raises what nobody expects. The only point that kills nobody."""
+    """Judging a batch raises what nobody expects. Kills nobody."""
     commit = LetterJudge.commit
     left = iter(range(nth - 1, -1, -1))
 
@@ -60,6 +61,15 @@ def a_bug(nth: int) -> None:
         return await commit(self, letters)
 
     LetterJudge.commit = commit_or_not  # type: ignore[method-assign]  # the sabotage
+
+
+def a_late_relay(_nth: int) -> None:
+    """Nothing is published before the end. Kills nobody."""
+
+    async def nothing(_self: OutboxRelay) -> None:
+        pass
+
+    OutboxRelay.tick = nothing  # type: ignore[assignment,method-assign]  # the sabotage
 
 
 def half_published(nth: int) -> None:
@@ -83,7 +93,7 @@ def after_confirm(nth: int) -> None:
 
 POINTS = {
     point.__name__: point
-    for point in (before_commit, after_commit, after_ack, half_published, after_confirm, a_bug)
+    for point in (before_commit, after_commit, after_ack, half_published, after_confirm, a_bug, a_late_relay)
 }
 
 

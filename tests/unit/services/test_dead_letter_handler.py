@@ -1,0 +1,120 @@
+"""The intake loop itself: what it does when opening works and the batch does not."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from dlq_handler.broker.delivery import Delivery
+from dlq_handler.services import dead_letter_handler
+from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
+from dlq_handler.services.judge_letters import Committed
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from tests.support.builders import a_dead_letter
+
+
+class Source:
+    """Always opens, always has a letter."""
+
+    queue = "attune.dlx.queue"
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.opened = 0
+        self.settled = 0
+
+    async def open(self) -> None:
+        self.is_open = True
+        self.opened += 1
+
+    async def close(self) -> None:
+        self.is_open = False
+
+    async def next_batch(self, _: asyncio.Event, timeout_seconds: float | None = None) -> list[Delivery]:
+        return [Delivery(1, self.opened, a_dead_letter(), 10)]
+
+    def hold_over(self, deliveries: list[Delivery], _: float) -> None:
+        assert deliveries == []
+
+    async def settle(self, deliveries: list[Delivery]) -> int:
+        self.settled += len(deliveries)
+        return len(deliveries)
+
+
+class Judge:
+    """Fails as often as it is told to, with what nobody foresaw."""
+
+    def __init__(self, failures: float) -> None:
+        self.failures = failures
+
+    async def check_database(self) -> None:
+        pass
+
+    async def commit(self, _: Any) -> Committed:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ValueError("a bug")
+        return Committed(outbox=(), leased_at=0.0)
+
+
+class Deaf:
+    def offer(self, *_: Any, **__: Any) -> None: ...
+
+    def reapply_now(self) -> None: ...
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the handler waited for after failed batches; nobody really waits."""
+    seen: list[float] = []
+
+    async def pause(stop: asyncio.Event, seconds: float) -> bool:
+        seen.append(seconds)
+        return stop.is_set()
+
+    monkeypatch.setattr(dead_letter_handler, "pause", pause)
+    return seen
+
+
+def a_handler(source: Source, judge: Judge, readiness: Readiness) -> DeadLetterHandler:
+    return DeadLetterHandler(
+        cast("Any", source),
+        cast("Any", judge),
+        cast("Any", Deaf()),
+        cast("Any", Deaf()),
+        IntakePolicy(database_away_seconds=30),
+        readiness=readiness,
+        observer=Observer(),
+    )
+
+
+async def test_batches_that_always_fail_are_tried_ever_more_rarely(waits: list[float]) -> None:
+    source, readiness = Source(), Readiness()
+    handler = a_handler(source, Judge(failures=float("inf")), readiness)
+    stop = asyncio.Event()
+    for _ in range(10):
+        await handler._take(stop)
+        with pytest.raises(ValueError, match="a bug"):
+            await handler._take(stop)
+        assert not source.is_open, "the letters are given back"
+        assert not readiness.checks["consumer"].ok
+    assert len(waits) == source.opened - 1 == 9
+    assert min(waits[6:]) >= 15
+    assert source.settled == 0
+
+
+async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[float]) -> None:
+    source, readiness = Source(), Readiness()
+    handler = a_handler(source, Judge(failures=1), readiness)
+    stop = asyncio.Event()
+    await handler._take(stop)
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(stop)
+    seen = []
+    for _ in range(2):
+        await handler._take(stop)
+        seen.append(readiness.checks["consumer"].ok)
+    assert seen == [False, True], "that it opened proves nothing"
+    assert source.settled == 1
+    assert len(waits) == 1

@@ -1,0 +1,47 @@
+"""Whose fault an error is: a refused row is its letter's, everything else is our own trouble."""
+
+import asyncpg
+import pytest
+
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+from dlq_handler.store.driver_errors import commit_fault_of, fault_of
+
+
+def an_error(sqlstate: str) -> asyncpg.PostgresError:
+    error = asyncpg.PostgresError("it says no")
+    error.sqlstate = sqlstate
+    return error
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "kind"),
+    [
+        ("22023", RowRejected),
+        ("23505", RowRejected),
+        ("44000", RowRejected),
+        ("54000", RowRejected),
+        ("P0001", RowRejected),
+        ("U0001", RowRejected),
+        ("99999", RowRejected),
+        ("40P01", Contended),
+        ("40001", Contended),
+        ("55P03", Contended),
+        ("42501", GrantsMissing),
+        ("42P01", Unavailable),
+        ("08006", Unavailable),
+        ("53300", Unavailable),
+        ("55006", Unavailable),
+        ("57P01", Unavailable),
+        ("58030", Unavailable),
+        ("XX000", Unavailable),
+        ("25P02", Unavailable),
+        ("F0000", Unavailable),
+    ],
+)
+def test_fault_by_sqlstate(sqlstate: str, kind: type[Exception]) -> None:
+    assert type(fault_of(an_error(sqlstate), "query").error) is kind
+
+
+@pytest.mark.parametrize("sqlstate", ["22023", "23505", "P0001", "40001", "42501", "57P01"])
+def test_at_commit_nothing_is_a_letters_fault(sqlstate: str) -> None:
+    assert isinstance(commit_fault_of(an_error(sqlstate)).error, Unavailable)
