@@ -37,6 +37,9 @@ class DatabaseWatch:
             self._readiness.report("schema", ok=True, detail="current")
             waiting = await outbox.pending(self._database)
             missing = await grants.missing_grants(self._database)
+            if missing and not self._were_missing:
+                statements = await grants.grants_for_us(self._database)
+                log.warning("grants.missed", grants=list(missing), run=statements)
         except Unavailable as error:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
@@ -47,8 +50,6 @@ class DatabaseWatch:
 
     def _tell_of_grants(self, missing: Sequence[str]) -> None:
         """A note, not a verdict: a host may write its history with rights of its own."""
-        if missing and not self._were_missing:
-            log.warning("grants.missed", grants=list(missing), remedy="dlq-handler grants")
         self._were_missing = bool(missing)
         note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
         self._readiness.note("grants", note if missing else None)

@@ -76,6 +76,13 @@ async def missing_grants(database: Database) -> list[str]:
     return missing
 
 
+async def grants_for_us(database: Database) -> list[str]:
+    """What an administrator has to run for the role that we are connected as."""
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT current_user AS role")
+    return grant_statements(rows[0].role, host_schema=database.host_schema, own_schema=database.own_schema)
+
+
 async def _missing_on_schema(tx: Transaction, schema: str) -> list[str]:
     rows = await tx.rows(
         "SELECT 1 FROM pg_namespace WHERE nspname = :schema AND NOT has_schema_privilege(oid, 'USAGE')",
