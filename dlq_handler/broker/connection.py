@@ -16,7 +16,7 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from aiormq.exceptions import AMQPError
 from yarl import URL
 
-from dlq_handler.broker import tolerant_headers
+from dlq_handler.broker import equal_tables, tolerant_headers
 from dlq_handler.errors import Unavailable
 
 CLOSE_TIMEOUT_SECONDS = 5.0
@@ -94,6 +94,7 @@ class BrokerAddress:
     async def connect(self, purpose: str) -> Connection:
         """Open one connection; the next call after a failure goes to the next node."""
         tolerant_headers.install()
+        equal_tables.install()
         url = URL(self.urls[self._turn % len(self.urls)])
         try:
             async with broker_errors(f"connect to {url.host}:{url.port or 5672}"):

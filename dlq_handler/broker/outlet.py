@@ -34,6 +34,8 @@ class Outlet:
         self._sent = 0
         self._flight: Flight | None = None
         self._known_exchanges = {""}
+        self._last_route: tuple[str, str] | None = None
+        self._last_publish = b""
 
     async def start(self) -> None:
         self._channel = await open_direct_channel(
@@ -74,14 +76,15 @@ class Outlet:
         """Make sure that the broker reads us. Nothing is published before `finish` sends the bytes."""
         self._flight = flight = Flight(self._sent + 1, messages)
         self._sent += len(messages)
-        frames = [frame for message in messages for frame in self._frames(message, datetime.now(UTC))]
+        now = datetime.now(UTC)
+        frames = [frame for message in messages for frame in self._frames(message, now)]
         # A message without a body is complete with its header, which then has to wait as well.
         opening = 2 if messages[0].body else 1
-        await self._channel.send(self._channel.marshal(*frames[:opening]))
+        await self._channel.send(b"".join(frames[:opening]))
         await self._questions.basic_qos(prefetch_count=1)
         if self.lost is not None:
             raise Unavailable("broker", self.lost)
-        return flight, self._channel.marshal(*frames[opening:])
+        return flight, b"".join(frames[opening:])
 
     async def finish(self, flight: Flight, payload: bytes) -> None:
         await self._channel.send(payload)
@@ -92,23 +95,26 @@ class Outlet:
         if self._flight is not None:
             self._flight.land()
 
-    def _frames(
-        self, message: OutgoingMessage, now: datetime
-    ) -> Iterator[Basic.Publish | ContentHeader | ContentBody]:
-        yield Basic.Publish(exchange=message.exchange, routing_key=message.routing_key, mandatory=True)
-        yield ContentHeader(
-            body_size=len(message.body),
-            properties=Basic.Properties(
-                content_type="application/json",
-                delivery_mode=2,
-                correlation_id=message.correlation_id,
-                message_id=message.message_id,
-                timestamp=now,
-            ),
+    def _frames(self, message: OutgoingMessage, now: datetime) -> Iterator[bytes]:
+        yield self._publish_frame(message.exchange, message.routing_key)
+        properties = Basic.Properties(
+            content_type="application/json",
+            delivery_mode=2,
+            correlation_id=message.correlation_id,
+            message_id=message.message_id,
+            timestamp=now,
         )
+        yield self._channel.marshal(ContentHeader(body_size=len(message.body), properties=properties))
         size = self._channel.max_content_size
         for start in range(0, len(message.body), size):
-            yield ContentBody(message.body[start : start + size])
+            yield self._channel.marshal(ContentBody(message.body[start : start + size]))
+
+    def _publish_frame(self, exchange: str, routing_key: str) -> bytes:
+        """The same for nearly all notices, so it is made once."""
+        if self._last_route != (exchange, routing_key):
+            publish = Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=True)
+            self._last_route, self._last_publish = (exchange, routing_key), self._channel.marshal(publish)
+        return self._last_publish
 
     def _returned(self, method: ContentMethod, header: ContentHeader, _body: bytes) -> None:
         if self._flight is not None and isinstance(method, Basic.Return):

@@ -9,6 +9,8 @@ from dlq_handler.domain.execution import Execution
 
 SOURCE_SERVICE = "dlq-handler"
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 # Fixed for ever: consumers recognise a repeated notice by an id made from this.
 NOTICE_NAMESPACE = UUID("6f1d3c5e-2a0b-5c47-9e1d-0c8b4f7a9d21")
 
@@ -61,7 +63,7 @@ def failed_notice(
         correlation_id=correlation,
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
-        body=json.dumps(envelope, separators=(",", ":")).encode(),
+        body=_ENCODER.encode(envelope).encode(),
     )
 
 

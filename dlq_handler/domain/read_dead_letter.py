@@ -90,7 +90,7 @@ def read_dead_letter(raw: RawLetter, *, body_limit_bytes: int) -> DeadLetter:
 
 def _read_envelope(body: bytes) -> _Envelope:
     try:
-        envelope = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        envelope = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _Flaw("body is not UTF-8") from error
     except RecursionError as error:
@@ -123,6 +123,10 @@ def _read_envelope(body: bytes) -> _Envelope:
 def _refuse_constant(name: str) -> NoReturn:
     # Python's parser takes NaN and Infinity, which no JSON writer may send and PostgreSQL's jsonb refuses.
     raise ValueError(f"{name} is not a JSON number")
+
+
+# Made once: json.loads makes another one for each call that names a parameter.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _described(payload: Mapping[str, object]) -> str:

@@ -98,17 +98,16 @@ async def add_to_outbox(
         OutboxEntry(
             id=row.id,
             message_id=row.message_id,
-            correlation_id=by_id[row.message_id].correlation_id,
-            execution_id=by_id[row.message_id].execution_id,
-            is_workflow_task=by_id[row.message_id].is_workflow_task,
+            correlation_id=notice.correlation_id,
+            execution_id=notice.execution_id,
+            is_workflow_task=notice.is_workflow_task,
             exchange=exchange,
             routing_key=routing_key,
-            body=by_id[row.message_id].body,
+            body=notice.body,
             created_at=row.created_at,
             attempts=row.attempts,
         )
-        for row in rows
-        if row.attempts > 0
+        for row, notice in ((row, by_id[row.message_id]) for row in rows if row.attempts > 0)
     ]
 
 
