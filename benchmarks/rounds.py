@@ -14,7 +14,6 @@ from benchmarks.ours import measure_ours
 from benchmarks.world import Stage, World
 
 NAIVE, OURS = "naive", "ours"
-LARGEST_NAIVE = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +33,22 @@ async def _measure_limit(stage: Stage, name: str) -> Measurement:
     return await measure(stage, "benchmarks.limits", name)
 
 
-async def _measure_naive(stage: Stage) -> Measurement:
-    return await measure(stage, "benchmarks.naive")
+async def _measure_naive(stage: Stage, driver: str) -> Measurement:
+    return await measure(stage, "benchmarks.naive", driver)
 
 
 CONTENDERS = (
     Contender(
         name=NAIVE,
-        text="naive: SELECT, UPDATE, commit, ack; no record, no notice",
-        run=_measure_naive,
-        share=0.15,
+        text="naive: SELECT, UPDATE, commit, ack, one at a time",
+        run=partial(_measure_naive, driver="sqlalchemy"),
+        share=0.1,
+    ),
+    Contender(
+        name="naive-bare",
+        text="naive on the bare driver, without a transaction",
+        run=partial(_measure_naive, driver="asyncpg"),
+        share=0.1,
     ),
     Contender(name=OURS, text="ours: the whole job, the real process", run=measure_ours, share=1.0),
     _limit("aio-pika", "limit: aio-pika, take and ack only"),
@@ -78,8 +83,6 @@ async def run_rounds(world: World, *, rounds: int, letters: int, say: Callable[[
         # Forwards and backwards in turn: whatever grows in the course of a round favours nobody.
         for contender in CONTENDERS if number % 2 == 0 else reversed(CONTENDERS):
             count = max(100, int(letters * contender.share))
-            if contender.name == NAIVE:
-                count = min(count, LARGEST_NAIVE)
             async with world.stage(count) as stage:
                 one = await contender.run(stage)
             measured[contender.name].append(one)
