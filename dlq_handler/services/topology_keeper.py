@@ -78,7 +78,13 @@ class TopologyKeeper:
             # A broker that was wiped meanwhile still gets back the bindings of the workers we know of.
             database_away = error
         incarnation = await self._link.open()
-        if incarnation != self._applied_incarnation or self._asked != self._answered or self._is_overdue():
+        is_stale = (
+            incarnation != self._applied_incarnation or self._asked != self._answered or self._is_overdue()
+        )
+        # Deleted alone, the exchange takes every binding with it, and no consumer hears of that.
+        if is_stale or not await queue_probe.exchange_exists(
+            self._link, self._blueprint.dead_letter_exchange
+        ):
             await self._apply_all(incarnation)
         else:
             await self._apply_delta()

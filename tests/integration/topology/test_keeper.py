@@ -132,6 +132,20 @@ async def test_what_was_deleted_is_restored_when_somebody_says_so_or_in_time(
     assert await keys_bound(api, STOCK_QUEUE) == keys(1)
 
 
+async def test_a_dead_letter_exchange_deleted_alone_is_restored_by_the_next_tick(
+    stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    keeper = a_keeper(link, Workers(1))
+    await keeper.tick()
+    async with link.channel("delete the exchange") as channel:
+        await channel.exchange_delete("attune.dlx")
+    assert "attune.dlx" not in (await api.snapshot()).exchanges
+
+    await keeper.tick()
+
+    assert await keys_bound(api, STOCK_QUEUE) == keys(1)
+
+
 async def test_a_failed_pass_is_tried_again(stock: None, link: AdminLink, api: ManagementApi) -> None:
     workers = Workers(1)
     keeper = a_keeper(link, workers)
