@@ -6,7 +6,6 @@ are written. Every contender starts from a copy of one template, analysed and ch
 """
 
 import asyncio
-import os
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -22,6 +21,7 @@ from dlq_handler.sandbox.attune import messages, schema, topology
 from dlq_handler.sandbox.attune.amqp import open_connection
 from dlq_handler.sandbox.attune.database import Session, bare_connection
 from dlq_handler.sandbox.servers import Servers
+from dlq_handler.sandbox.surroundings import surroundings
 from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 
@@ -70,16 +70,16 @@ class Stage:
 
     def environment(self, **more: str) -> dict[str, str]:
         """For a process of its own: our defaults, whatever the caller's shell says of Attune."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATTUNE")}
-        return {
-            **inherited,
-            "PYTHONPATH": str(ROOT),
-            "ATTUNE__MESSAGE_QUEUE__URL": self.amqp_url,
-            "ATTUNE__DATABASE__URL": self.database_url,
-            "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
-            "ATTUNE__DLQ_HANDLER__HTTP__PORT": "0",
-            **more,
-        }
+        return surroundings(
+            {
+                "PYTHONPATH": str(ROOT),
+                "ATTUNE__MESSAGE_QUEUE__URL": self.amqp_url,
+                "ATTUNE__DATABASE__URL": self.database_url,
+                "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
+                "ATTUNE__DLQ_HANDLER__HTTP__PORT": "0",
+                **more,
+            }
+        )
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:

@@ -31,6 +31,7 @@ app = typer.Typer(
     help="Ends executions whose worker is gone, and announces it, beside an unmodified Attune.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
 )
 app.add_typer(topology.app, name="topology")
 app.add_typer(letters.app, name="letters")

@@ -49,7 +49,11 @@ def set_up() -> None:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="dlq-handler-pip-") as scratch:
             if not is_marked(PACKAGES, packages):
-                print(f"./run: making .venv with Python {sys.version.split()[0]}", flush=True)
+                count = sum(1 for line in LOCK.read_text().splitlines() if line[:1].isalnum())
+                print(
+                    f"./run: making .venv with Python {sys.version.split()[0]}: {count} packages, about a minute",
+                    flush=True,
+                )
                 if VENV.is_symlink():
                     VENV.unlink()
                 venv.create(VENV, clear=True, symlinks=True, with_pip=False)
@@ -126,4 +130,8 @@ def run(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    set_up()
+    try:
+        set_up()
+    except KeyboardInterrupt:
+        print("\n./run: interrupted; the next command takes it up again", file=sys.stderr)
+        sys.exit(130)

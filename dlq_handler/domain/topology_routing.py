@@ -85,7 +85,7 @@ class _Walker:
         if matches.certain or (matches.possible and not self._hopeful):
             return
         if not exchange.policy_is_known and ALTERNATE_EXCHANGE not in exchange.arguments:
-            self.doubt = f"exchange {name!r} is under a policy that this user may not read"
+            self.doubt = f"exchange {name!r} may be under a policy, which cannot be read"
             self.is_blind = True
         alternate = exchange.text(ALTERNATE_EXCHANGE)
         if alternate is not None:

@@ -74,7 +74,7 @@ def _decided_at_the_queue(snapshot: Snapshot, queue: QueueFacts) -> Walk | None:
     if exchange != DEFAULT_EXCHANGE and exchange not in snapshot.exchanges:
         return _hole(queue.name, f"its dead-letter exchange {exchange!r} does not exist")
     if not queue.policy_is_known and DEAD_LETTER_ROUTING_KEY not in queue.arguments:
-        return _unknown(queue.name, "it is under a policy that this user may not read")
+        return _unknown(queue.name, "policies can change where its letters go, and cannot be read")
     return None
 
 

@@ -51,7 +51,7 @@ class Settings(BaseSettings):
 
     @property
     def management_url(self) -> SecretUrl:
-        return self.dlq_handler.broker.management_url or management_url_beside(self.broker_urls[0])
+        return management_url_beside(self.broker_urls[0], self.dlq_handler.broker.management_url)
 
     @property
     def worker_unavailable_after_seconds(self) -> float:

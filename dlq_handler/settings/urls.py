@@ -5,7 +5,7 @@ The checks raise `ValueError` with what was wanted, and never quote the URL.
 """
 
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Secret
 
@@ -86,11 +86,19 @@ def vhost_of(amqp_url: SecretUrl) -> str:
     return path if path and path.lower() != "%2f" else "%2f"
 
 
-def management_url_beside(amqp_url: SecretUrl) -> SecretUrl:
-    """Where the management API is unless moved: same host and credentials, port 15672 (15671 with TLS)."""
+def management_url_beside(amqp_url: SecretUrl, given: SecretUrl | None = None) -> SecretUrl:
+    """Where the management API is unless moved: same host and credentials, port 15672 (15671 with TLS).
+
+    A given URL without credentials gets the broker's: it is the same user, and a request without any is refused.
+    """
     parts = urlsplit(amqp_url.get_secret_value())
-    scheme, port = ("https", 15671) if parts.scheme == "amqps" else ("http", 15672)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     # An AMQP URL without credentials means guest:guest to the client; HTTP has no such habit.
     userinfo = parts.netloc.rpartition("@")[0] or "guest:guest"
+    if given is not None:
+        api = urlsplit(given.get_secret_value())
+        if "@" in api.netloc:
+            return given
+        return SecretUrl(urlunsplit(api._replace(netloc=f"{userinfo}@{api.netloc}")))
+    scheme, port = ("https", 15671) if parts.scheme == "amqps" else ("http", 15672)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return SecretUrl(f"{scheme}://{userinfo}@{host}:{port}")

@@ -23,6 +23,7 @@ _ROW_CLASSES = ("22", "23", "44", "54", "P0")
 _SERVER_CLASSES = ("53", "55", "57", "58", "XX")
 _CONTENDED = ("40P01", "40001", "55P03")
 _NO_GRANT = "42501"
+_NO_TABLE = "42P01"
 # 57014 is our own statement_timeout: slow, but an answer. 25P03 ended our idle transaction with its
 # connection.
 _CONNECTION_CLASSES = ("08", "53", "57", "58")
@@ -54,6 +55,8 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(RowRejected(sqlstate, _message(cause)), False)
     if sqlstate == _NO_GRANT:
         return Fault(GrantsMissing(what), False)
+    if sqlstate == _NO_TABLE:
+        what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
     is_link_down = sqlstate == _ENDED_FOR_IDLENESS or (
         sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
     )
@@ -84,6 +87,8 @@ def _driver_error(error: BaseException) -> BaseException:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there; is PostgreSQL up, is database.url right?"
     return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
 
 

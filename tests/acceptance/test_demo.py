@@ -55,7 +55,12 @@ def left_running(process: asyncio.subprocess.Process, folder: Path) -> list[str]
 async def test_demo_shows_the_rescue_and_leaves_nothing_behind(
     rabbitmq: RabbitMQ, postgres: PostgreSQL, tmp_path: Path
 ) -> None:
-    process = await demo(rabbitmq, postgres, tmp_path)
+    # Whoever runs the real one has its settings in the shell: the demo must neither use nor touch that broker.
+    elsewhere = {
+        "ATTUNE__DLQ_HANDLER__BROKER__URLS": "amqp://127.0.0.1:1/%2f",
+        "attune__database__url": "postgresql://x",
+    }
+    process = await demo(rabbitmq, postgres, tmp_path, **elsewhere)
     out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()
     assert b"Worker queue TTL expired" in out
@@ -89,3 +94,4 @@ async def test_interrupted_demo_leaves_nothing_behind(
     out = await process.stdout.read()
     assert await process.wait() == 130, out.decode()
     assert left_running(process, tmp_path) == []
+    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - nothing else runs in this loop now

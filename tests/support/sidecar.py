@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 
 from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
 
 # Every wait of the sidecar that a test would have to sit through, short.
@@ -34,16 +34,17 @@ class SidecarProcess:
         self.name, self.port = name, free_port()
         self.log_path = folder / f"{name}.log"
         self._folder = folder
-        self._environment = {
-            **os.environ,
-            **QUICK,
-            "ATTUNE__MESSAGE_QUEUE__URL": amqp_url,
-            "ATTUNE__DATABASE__URL": database_url,
-            "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": name,
-            "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
-            "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(self.port),
-            **environment,
-        }
+        self._environment = surroundings(
+            {
+                **QUICK,
+                "ATTUNE__MESSAGE_QUEUE__URL": amqp_url,
+                "ATTUNE__DATABASE__URL": database_url,
+                "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": name,
+                "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
+                "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(self.port),
+                **environment,
+            }
+        )
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, *, program: Sequence[str] = ("-m", "dlq_handler"), ready: bool = True) -> None:

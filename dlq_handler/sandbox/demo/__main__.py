@@ -9,10 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dlq_handler.sandbox.demo.story import tell_story
+from dlq_handler.sandbox.demo.story import StoryBroken, tell_story
 from dlq_handler.sandbox.demo.telling import Teller
 from dlq_handler.sandbox.servers import NoServer
 
+EXIT_BROKEN = 1
 EXIT_NO_SERVER = 69
 EXIT_INTERRUPTED = 130
 
@@ -26,28 +27,33 @@ def main() -> int:
     teller = Teller()
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
     log = folder / "sidecar.log"
-    kept = False
+    kept, keep_log = False, True
     try:
         kept = asyncio.run(_until_told(teller, log, patience_seconds))
     except NoServer as error:
         print(error, file=sys.stderr)
         return EXIT_NO_SERVER
+    except StoryBroken as error:
+        print(error, file=sys.stderr)
+        return EXIT_BROKEN
     except (KeyboardInterrupt, asyncio.CancelledError):
+        keep_log = False
         teller.line("interrupted; everything that was started is gone")
         return EXIT_INTERRUPTED
     finally:
-        if kept or not log.exists():
+        if kept or not keep_log or not log.exists():
             shutil.rmtree(folder, ignore_errors=True)
         else:
             teller.line(f"the sidecar's log is kept in {log}")
-    return 0 if kept else 1
+    return 0 if kept else EXIT_BROKEN
 
 
 async def _until_told(teller: Teller, log: Path, patience_seconds: float) -> bool:
-    """SIGTERM ends the story as Ctrl-C does: with everything cleaned up."""
+    """SIGTERM and a closed terminal end the story as Ctrl-C does: with everything cleaned up."""
     story = asyncio.create_task(tell_story(teller, log, patience_seconds=patience_seconds), name="story")
     with contextlib.suppress(NotImplementedError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, story.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, story.cancel)
     return await story
 
 

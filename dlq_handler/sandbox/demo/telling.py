@@ -14,7 +14,7 @@ class Kept:
     expected: object
     seen: object
     look: str
-    """Where to see it oneself."""
+    """Where it was counted."""
 
     @property
     def held(self) -> bool:
@@ -35,7 +35,7 @@ class Teller:
     def table(self, rows: Sequence[Kept]) -> bool:
         """The closing table; true when every promise held."""
         cells = [
-            ("", "promise", "expected", "seen", "see it yourself"),
+            ("", "promise", "expected", "seen", "counted from"),
             *(
                 ("ok" if row.held else "BROKEN", row.promise, str(row.expected), str(row.seen), row.look)
                 for row in rows

@@ -1,13 +1,16 @@
 """`dlq-handler migrate` and `dlq-handler grants`: our own tables, and the rights the sidecar needs on the host's."""
 
 import asyncio
+import shlex
 from typing import Annotated
+from urllib.parse import unquote
 
 import typer
 
 from dlq_handler import compose
 from dlq_handler.domain.broker_permissions import broker_permissions
 from dlq_handler.settings import Settings
+from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store import grants as store_grants
 from dlq_handler.store import migrate as store_migrate
 from dlq_handler.surface.cli.config import load_or_exit
@@ -40,10 +43,17 @@ def grants(
     if output is Output.JSON:
         print_json({"postgresql": statements, "rabbitmq": permissions})
         return
-    print("-- PostgreSQL: run this as the owner of the host's schema.")
+    vhost = unquote(vhost_of(settings.broker_urls[0]))
+    patterns = shlex.join((permissions.configure, permissions.write, permissions.read))
+    print(
+        "-- PostgreSQL: as a superuser, or as the owner of the database, of Attune's schema and of its tables."
+    )
     print("\n".join(statements))
-    print("\n# RabbitMQ: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ")
-    print(f"'{permissions.configure}' '{permissions.write}' '{permissions.read}'")
+    print(
+        "\n-- RabbitMQ, in a shell; the tag lets `topology check` and the watch of foreign consumers see all:"
+    )
+    print(f"-- rabbitmqctl set_permissions -p {shlex.quote(vhost)} USER {patterns}")
+    print("-- rabbitmqctl set_user_tags USER monitoring")
 
 
 async def _migrate(settings: Settings) -> None:

@@ -120,12 +120,20 @@ def rejudge(
         )
     if output is Output.JSON:
         print_json(results)
+        _fail_if(letter_ids and passed_over)
         return
     print_table(
         ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
         [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in results],
         empty="no letter to judge again",
     )
+    _fail_if(letter_ids and passed_over)
+
+
+def _fail_if(problem: object) -> None:
+    """A letter that was named and not judged is a failure; a script must see it."""
+    if problem:
+        raise typer.Exit(1)
 
 
 async def _list(
@@ -142,15 +150,28 @@ async def _show(settings: Settings, letter_id: int) -> LetterRecord | None:
 
 async def _rejudge(
     settings: Settings, letter_ids: Sequence[int] | None, outcomes: frozenset[Outcome]
-) -> tuple[list[Rejudged], list[int]]:
-    """What became of the letters, and the ids of those that were passed over."""
+) -> tuple[list[Rejudged], dict[int, str]]:
+    """What became of the letters, and why others were passed over."""
     async with compose.open_database(settings) as database:
         policy = compose.judge_policy(settings, compose.lease_holder(settings))
         judge = LetterJudge(database, policy, observer=Observer())
         rejudger = Rejudger(database, judge, relay=None, observer=Observer())
         wanted = letter_ids or await letters.rejudgeable(database, outcomes)
         judged = {letter_id: await rejudger.rejudge(letter_id) for letter_id in wanted}
-    return [one for one in judged.values() if one], [number for number, one in judged.items() if one is None]
+        passed_over = {
+            letter_id: _why_passed_over(await letters.show(database, letter_id))
+            for letter_id, one in judged.items()
+            if one is None
+        }
+    return [one for one in judged.values() if one], passed_over
+
+
+def _why_passed_over(record: LetterRecord | None) -> str:
+    if record is None:
+        return "there is no such letter on record"
+    if record.outcome not in REJUDGEABLE:
+        return f"{record.outcome.value} is settled for good"
+    return "its record or its execution is locked by somebody just now; try again"
 
 
 def _brief(record: LetterRecord) -> dict[str, object]:

@@ -271,13 +271,13 @@ def test_keys_that_are_given_are_taken() -> None:
         dlq_handler:
           prefetch: 5000
           worker: {unavailable_after_seconds: 200}
-          broker: {urls: [amqp://a, amqp://b], management_url: http://c}
+          broker: {urls: [amqp://a, amqp://b], management_url: "http://u:p@c"}
         """
     ).settings
 
     assert (settings.prefetch, settings.worker_unavailable_after_seconds) == (5000, 200)
     assert [url.get_secret_value() for url in settings.broker_urls] == ["amqp://a", "amqp://b"]
-    assert settings.management_url.get_secret_value() == "http://c"
+    assert settings.management_url.get_secret_value() == "http://u:p@c"
 
 
 def test_a_broker_without_credentials_is_asked_as_guest() -> None:
