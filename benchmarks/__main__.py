@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -70,10 +71,11 @@ async def _bench(extent: Extent) -> int:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    load = os.getloadavg()[0]
     lines: list[str] = []
     bars: list[report.Bar] = []
     async with asyncio.timeout(LONGEST_SECONDS), World.open() as world:
-        lines.append(report.machine(await world.versions()))
+        lines += report.machine(await world.versions(), load=load)
         if extent.rounds:
             results = await run_rounds(world, rounds=extent.rounds, letters=extent.letters, say=_say)
             lines += ["", *report.table(results)]
