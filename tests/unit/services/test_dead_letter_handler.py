@@ -77,26 +77,21 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-def a_handler(
-    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1
-) -> DeadLetterHandler:
+def a_handler(source: Source, judge: Judge, readiness: Readiness) -> DeadLetterHandler:
     return DeadLetterHandler(
         cast("Any", source),
         cast("Any", judge),
         cast("Any", Deaf()),
         cast("Any", Deaf()),
-        IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
+        IntakePolicy(database_away_seconds=30),
         readiness=readiness,
         observer=Observer(),
     )
 
 
-@pytest.mark.parametrize("batches_at_once", [1, 2, 3])
-async def test_batches_that_always_fail_are_tried_ever_more_rarely(
-    waits: list[float], batches_at_once: int
-) -> None:
+async def test_batches_that_always_fail_are_tried_ever_more_rarely(waits: list[float]) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Judge(failures=float("inf")), readiness, batches_at_once=batches_at_once)
+    handler = a_handler(source, Judge(failures=float("inf")), readiness)
     stop = asyncio.Event()
     for _ in range(10):
         await handler._take(stop)
