@@ -47,4 +47,5 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
 
 async def some_judged(sidecar: SidecarProcess) -> bool:
     one_by_one = len(sidecar.events("dead_letter.judged"))
-    return one_by_one + sum(batch["letters"] for batch in sidecar.events("batch.judged")) >= 40
+    in_batches: int = sum(batch["letters"] for batch in sidecar.events("batch.judged"))
+    return one_by_one + in_batches >= 40
