@@ -63,6 +63,8 @@ async def test_vhost_user_and_durable_message_outlive_a_kill(servers: PrivateSer
         await channel.declare_queue("kept", durable=True)
         message = aio_pika.Message(b"still here", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(message, "kept", timeout=10)
+    # RabbitMQ keeps the declaration of a queue in its own memory for up to two seconds before it is written.
+    await rabbitmq.control("eval", "mnesia:sync_log().")
     await rabbitmq.kill()
     await rabbitmq.start()
     async with await aio_pika.connect(url, timeout=10) as connection:
