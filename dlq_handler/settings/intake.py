@@ -29,7 +29,7 @@ class Intake(OwnSection):
         ),
     )
     max_bytes: Annotated[int, Field(ge=1_048_576, le=2**40)] = Field(
-        default=33_554_432,
+        default=8_388_608,
         description=(
             "Bytes of letters held in memory at most; when reached, what is there is settled before more is "
             "taken."
