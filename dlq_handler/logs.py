@@ -35,7 +35,7 @@ _LEAST_LEVELS = {
 _DEEPEST = 6
 
 
-def configure_logging(*, level: Level, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002
+def configure_logging(*, level: Level, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002  the setting's name
     """Replaces whatever was configured before. `stream` is stdout unless given."""
     out = sys.stdout if stream is None else stream
     as_console = format == "console" or (format == "auto" and out.isatty())

@@ -33,9 +33,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003  the signature is pydantic-settings'
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # pydantic-settings' own choice would pick up variables named DATABASE or WORKER.
         return cls.sources or (init_settings,)

@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def configured(level: Level = "info", format: Format = "json") -> tuple[io.StringIO, Lines]:  # noqa: A002
+def configured(level: Level = "info", format: Format = "json") -> tuple[io.StringIO, Lines]:  # noqa: A002  the setting's name
     stream = io.StringIO()
     configure_logging(level=level, format=format, stream=stream)
     return stream, lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
