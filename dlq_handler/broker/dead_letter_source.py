@@ -124,7 +124,7 @@ class DeadLetterSource:
     def hold_over(self, deliveries: Iterable[Delivery], delay_seconds: float) -> None:
         """Leave them unsettled, and give them again, in order, in a batch after the delay."""
         if self._intake is not None:
-            self._intake.window.put_off(deliveries, asyncio.get_running_loop().time() + delay_seconds)
+            self._intake.put_off(deliveries, asyncio.get_running_loop().time() + delay_seconds)
 
     async def settle(self, deliveries: Sequence[Delivery]) -> int:
         """Acknowledge what this channel delivered; the number acknowledged.

@@ -5,7 +5,7 @@ When the incarnation is lost, for whatever reason, it stays lost.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
@@ -70,6 +70,12 @@ class Intake:
             self._wake.clear()
             wake_at = min((at for at in (give_up_at, self.window.next_due()) if at is not None), default=None)
             await first_of(self._wake, stop, None if wake_at is None else wake_at - now)
+
+    def put_off(self, deliveries: Iterable[Delivery], until: float) -> None:
+        self.window.put_off(deliveries, until)
+        # Whoever waits for letters went to sleep without knowing of these: without a call they would wait for the next
+        # arrival, for ever on a quiet night.
+        self._wake.set()
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> int:
         if self._channel is None or self.lost is not None:

@@ -4,7 +4,7 @@ It knows when it is full, by count or by bytes: a thousand letters may be a mega
 Pure: `now` is an argument, nothing is sent.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
@@ -14,6 +14,9 @@ from dlq_handler.domain.dead_letter import DeadLetter
 # What a letter holds beside its body: some twenty fields and their strings, generously.
 LETTER_OVERHEAD_BYTES = 2048
 
+# How long a letter waits before it is looked at again when an older one of its execution is being judged.
+BUSY_SECONDS = 0.05
+
 
 class Window:
     def __init__(self, *, incarnation: int, prefetch: int, max_bytes: int) -> None:
@@ -22,6 +25,8 @@ class Window:
         """Bytes by tag. The broker counts tags upwards, so the order of arrival is the order of tags."""
         self._arrived: deque[Delivery] = deque()
         self._put_off: list[tuple[float, int, Delivery]] = []
+        self._taken: Counter[int | None] = Counter()
+        """Letters given and not yet settled or put off, by execution."""
         self.held_bytes = 0
 
     @property
@@ -55,35 +60,49 @@ class Window:
         return self._put_off[0][0] if self._put_off else None
 
     def take(self, limit: int, now: float) -> list[Delivery]:
-        """Those put off first, as they came first; then the others in order of arrival."""
+        """Those put off first, as they came first; then the others in order of arrival.
+
+        A letter stays back while an older one of its execution is put off, or taken and not settled: two letters of one
+        execution are judged in the order in which they were delivered.
+        """
+        due: list[Delivery] = []
+        while self._put_off and self._put_off[0][0] <= now and len(due) < limit:
+            due.append(heappop(self._put_off)[2])
+        due.sort(key=lambda delivery: delivery.tag)
+        busy = dict.fromkeys(self._taken, now + BUSY_SECONDS)
+        busy |= {delivery.letter.execution_id: until for until, _, delivery in self._put_off}
         taken: list[Delivery] = []
-        while self._put_off and self._put_off[0][0] <= now and len(taken) < limit:
-            taken.append(heappop(self._put_off)[2])
-        # Two letters of one execution are judged in the order in which they were delivered.
-        taken.sort(key=lambda delivery: delivery.tag)
-        waiting = {delivery.letter.execution_id: until for until, _, delivery in self._put_off}
-        while self._arrived and len(taken) < limit:
-            delivery = self._arrived.popleft()
-            until = waiting.get(delivery.letter.execution_id)
+        while (due or self._arrived) and len(taken) < limit:
+            delivery = due.pop(0) if due else self._arrived.popleft()
+            until = busy.get(delivery.letter.execution_id)
             if until is None:
                 taken.append(delivery)
             else:
-                # An older letter of its execution is put off: judged now, this one would overtake it.
                 heappush(self._put_off, (until, delivery.tag, delivery))
+        self._taken.update(delivery.letter.execution_id for delivery in taken)
+        self._taken.pop(None, None)
         return taken
 
     def put_off(self, deliveries: Iterable[Delivery], until: float) -> None:
         for delivery in deliveries:
             if self._is_ours(delivery):
+                self._hand_back(delivery)
                 heappush(self._put_off, (until, delivery.tag, delivery))
 
     def settle(self, deliveries: Iterable[Delivery]) -> AckPlan:
         """Forget them, and say how to acknowledge them, but for those of other channels or settled before."""
-        settled = {delivery.tag for delivery in deliveries if self._is_ours(delivery)}
-        plan = plan_acks(self._open, settled)
-        for tag in settled:
+        ours = {delivery.tag: delivery for delivery in deliveries if self._is_ours(delivery)}
+        plan = plan_acks(self._open, ours)
+        for tag, delivery in ours.items():
+            self._hand_back(delivery)
             self.held_bytes -= self._open.pop(tag)
         return plan
+
+    def _hand_back(self, delivery: Delivery) -> None:
+        number = delivery.letter.execution_id
+        self._taken[number] -= 1
+        if self._taken[number] <= 0:
+            del self._taken[number]
 
     def _is_ours(self, delivery: Delivery) -> bool:
         return delivery.incarnation == self._incarnation and delivery.tag in self._open

@@ -32,6 +32,7 @@ PROVING_SECONDS = 5.0
 class IntakePolicy:
     database_away_seconds: float
     hold_over_seconds: float = 1.0
+    batches_at_once: int = 2
 
 
 class DeadLetterHandler:
@@ -48,8 +49,10 @@ class DeadLetterHandler:
     ) -> None:
         self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
         self._policy, self._readiness, self._observer = policy, readiness, observer
-        # True while letters are in hand: found true at opening, the last batch could not be ended.
+        # A batch could not be ended: the next opening waits.
         self._owes_pause = False
+        # Letters are waited for by one at a time, so that batches fill.
+        self._turn = asyncio.Lock()
         self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -59,10 +62,10 @@ class DeadLetterHandler:
             await self._close("stopped")
 
     async def _take(self, stop: asyncio.Event) -> None:
-        """Open the intake, or end one batch. Each is a tick: one that succeeds resets the pauses between failures."""
+        """Open the intake, or end some batches. Each is a tick: one that succeeds resets the pauses after failures."""
         try:
             if self._source.is_open:
-                await self._take_batch(stop)
+                await self._take_batches(stop)
             elif not await self._pause_owed(stop):
                 # Never probe by consuming: letters taken in vain only wear out their delivery count.
                 await self._judge.check_database()
@@ -72,13 +75,28 @@ class DeadLetterHandler:
             await self._close(str(error) or type(error).__name__)
             raise
 
+    async def _take_batches(self, stop: asyncio.Event) -> None:
+        """Some at once: while the database works on one batch, another is judged and settled here."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._policy.batches_at_once):
+                    group.create_task(self._take_batch(stop), name=f"batch-{number}")
+        except BaseExceptionGroup as failed:
+            # One reason is enough to give everything back; that a server is away is the one worth telling.
+            away, others = failed.split(Unavailable)
+            raise (away or others or failed).exceptions[0] from failed
+
     async def _take_batch(self, stop: asyncio.Event) -> None:
         is_unproven = self._failed_batches.failures > 0
-        batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
+        async with self._turn:
+            batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
-            self._owes_pause = True
-            await self._end(batch, stop)
-            self._owes_pause = False
+            try:
+                await self._end(batch, stop)
+            except Exception:
+                # Not when it was only called off because the other batch, or the channel, failed.
+                self._owes_pause = True
+                raise
         if is_unproven:
             self._failed_batches.reset()
             self._report_consuming()

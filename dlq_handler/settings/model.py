@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     @property
     def prefetch(self) -> int:
         own = self.dlq_handler
-        return 2 * own.batch.size if own.prefetch is None else own.prefetch
+        return 3 * own.batch.size if own.prefetch is None else own.prefetch
 
     @property
     def broker_urls(self) -> tuple[SecretUrl, ...]:

@@ -80,8 +80,8 @@ class DlqHandler(OwnSection):
         default=None,
         description=(
             "Letters that the broker hands out before it waits for us, at least 2 x `batch.size`, so that "
-            "one batch fills while another is written; null means exactly that. It bounds memory, with "
-            "`intake.max_bytes`."
+            "one batch fills while another is written; null means 3 x, as two are written at once. It bounds "
+            "memory, with `intake.max_bytes`."
         ),
     )
     intake: Intake = Field(default_factory=Intake)

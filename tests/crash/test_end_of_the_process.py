@@ -15,19 +15,19 @@ from tests.support.tcp_proxy import TcpProxy
 GRACE_SECONDS = 5 + 5
 
 
-async def test_sigterm_finishes_the_batch_in_hand_and_leaves_the_rest_in_the_queue(world: World) -> None:
+async def test_sigterm_finishes_the_batches_in_hand_and_leaves_the_rest_in_the_queue(world: World) -> None:
     dispatches = await world.schedule(100)
     async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar:
         async with world.executions_locked():
             await world.bury(dispatches)
-            await eventually(world.a_batch_waits)
+            await eventually(lambda: world.batches_wait(2))
             sidecar.signal(signal.SIGTERM)
             await eventually(lambda: sidecar.events("sidecar.stop_requested"))
         assert await sidecar.wait() == 0
-    assert await world.failed() == 10
-    assert len(await world.auditor.notices()) == 10
+    assert await world.failed() == 20
+    assert len(await world.auditor.notices()) == 20
     assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
-    await eventually(lambda: has_ready(world, 90))
+    await eventually(lambda: has_ready(world, 80))
     async with world.sidecar("heir"):
         await world.settled_once(dispatches)
 

@@ -136,12 +136,15 @@ class World:
             yield
 
     async def a_batch_waits(self) -> bool:
-        """The sidecar is in the middle of a transaction, held up by `executions_locked`."""
+        return await self.batches_wait(1)
+
+    async def batches_wait(self, count: int) -> bool:
+        """The sidecar is in the middle of so many transactions, held up by `executions_locked`."""
         waiting = await self.sql(
             "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() "
             "AND application_name LIKE 'dlq-handler%'"
         )
-        return bool(waiting)
+        return len(waiting) >= count
 
     async def failed(self) -> int:
         return (await self.auditor.statuses())["failed"]

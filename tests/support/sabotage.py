@@ -43,7 +43,7 @@ def after_ack(nth: int) -> None:
 
     async def settle_and_die(self: DeadLetterSource, deliveries: Sequence[Any]) -> int:
         settled = await settle(self, deliveries)
-        if next(left) == 0:
+        if next(left, None) == 0:
             die()  # `settle` returns when the acknowledgement is written
         return settled
 
@@ -78,7 +78,7 @@ def half_published(nth: int) -> None:
     left = iter(range(nth - 1, -1, -1))
 
     async def publish_half(self: Publisher, messages: Sequence[Any]) -> Any:
-        if next(left) == 0:
+        if next(left, None) == 0:
             await publish(self, messages[: len(messages) // 2])
             die()
         return await publish(self, messages)
@@ -113,7 +113,7 @@ def _wrap(owner: Any, name: str, nth: int, *, after: bool) -> None:
     left = iter(range(nth - 1, -1, -1))
 
     async def wrapped(*arguments: Any, **keywords: Any) -> Any:
-        is_the_one = next(left) == 0
+        is_the_one = next(left, None) == 0
         if is_the_one and not after:
             die()
         answer = await original(*arguments, **keywords)

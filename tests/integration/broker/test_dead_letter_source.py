@@ -156,6 +156,21 @@ async def test_letters_held_over_come_again_in_order_and_stay_unsettled(
     assert source.outstanding == 2
 
 
+async def test_a_letter_held_over_wakes_whoever_waits_for_letters(
+    letterbox: Letterbox, a_source: SourceFactory
+) -> None:
+    await letterbox.put(1)
+    source = a_source(batch_size=1)
+    await source.open()
+    held = await source.next_batch(timeout_seconds=20)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        other_batch = group.create_task(source.next_batch())
+        await asyncio.sleep(0)  # it waits, and no letter will ever arrive
+        source.hold_over(held, 0.01)
+
+    assert execution_ids(other_batch.result()) == [1]
+
+
 async def test_a_missing_queue_is_said_by_name_and_found_later(
     letterbox: Letterbox, a_source: SourceFactory
 ) -> None:

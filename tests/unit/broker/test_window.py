@@ -47,6 +47,27 @@ def test_a_letter_does_not_overtake_an_older_one_of_its_execution() -> None:
     assert tags(window.take(10, now=10)) == [1, 3]
 
 
+def test_a_letter_waits_while_an_older_one_of_its_execution_is_being_judged() -> None:
+    window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
+    window.arrive(1, a_dead_letter(execution_id=7))
+    first = window.take(10, now=0)
+    window.arrive(2, a_dead_letter(execution_id=7))
+    window.arrive(3, a_dead_letter(execution_id=8))
+
+    assert tags(window.take(10, now=0)) == [3]
+    assert tags(window.take(10, now=1)) == [], "not settled yet"
+    window.settle(first)
+    assert tags(window.take(10, now=2)) == [2]
+
+
+def test_letters_of_one_execution_in_one_batch_stay_together() -> None:
+    window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
+    for tag in (1, 2):
+        window.arrive(tag, a_dead_letter(execution_id=7))
+
+    assert tags(window.take(10, now=0)) == [1, 2]
+
+
 def test_the_window_is_full_when_no_more_can_be_delivered() -> None:
     window = a_window(prefetch=3, letters=2)
     was_full_with_two = window.is_full

@@ -77,21 +77,26 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-def a_handler(source: Source, judge: Judge, readiness: Readiness) -> DeadLetterHandler:
+def a_handler(
+    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1
+) -> DeadLetterHandler:
     return DeadLetterHandler(
         cast("Any", source),
         cast("Any", judge),
         cast("Any", Deaf()),
         cast("Any", Deaf()),
-        IntakePolicy(database_away_seconds=30),
+        IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
         readiness=readiness,
         observer=Observer(),
     )
 
 
-async def test_batches_that_always_fail_are_tried_ever_more_rarely(waits: list[float]) -> None:
+@pytest.mark.parametrize("batches_at_once", [1, 2, 3])
+async def test_batches_that_always_fail_are_tried_ever_more_rarely(
+    waits: list[float], batches_at_once: int
+) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Judge(failures=float("inf")), readiness)
+    handler = a_handler(source, Judge(failures=float("inf")), readiness, batches_at_once=batches_at_once)
     stop = asyncio.Event()
     for _ in range(10):
         await handler._take(stop)

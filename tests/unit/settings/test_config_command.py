@@ -75,7 +75,7 @@ def test_show_prints_every_setting_redacted_with_its_origin(monkeypatch: pytest.
     }
     assert shown["database.url"] == ("postgresql://u:***@h/d", "config.yaml:4")
     assert shown["dlq_handler.batch.size"] == (7, "ATTUNE__DLQ_HANDLER__BATCH__SIZE")
-    assert shown["dlq_handler.prefetch"] == (14, "derived")
+    assert shown["dlq_handler.prefetch"] == (21, "derived")
     assert shown["dlq_handler.http.port"] == (9464, "default")
     assert shown["dlq_handler.broker.management_url"] == ("http://guest:***@localhost:15672", "derived")
     assert list(shown) == [key.name for key in known_keys().values()]

@@ -250,7 +250,7 @@ def test_empty_keys_follow_from_others() -> None:
         """
     ).settings
 
-    assert settings.prefetch == 20
+    assert settings.prefetch == 30
     assert settings.worker_unavailable_after_seconds == 180
     assert settings.broker_urls == (settings.message_queue.url,)
     assert settings.management_url.get_secret_value() == "https://u:p%40@[::1]:15671"
