@@ -24,7 +24,7 @@ from dlq_handler import compose
 from dlq_handler.broker.publisher import Confirmed, OutgoingMessage
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import Execution, ExecutionStatus
-from dlq_handler.domain.outgoing import failed_notice
+from dlq_handler.domain.outgoing import ended_notice
 from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
 from dlq_handler.logs import configure_logging
 from dlq_handler.sandbox.attune import messages
@@ -183,7 +183,7 @@ def _notice(number: int, exchange: str, routing_key: str) -> OutgoingMessage:
         is_workflow_task=False,
     )
     result: dict[str, object] = {"error": "Worker queue TTL expired", "message": "x" * 100, "queue": "y" * 20}
-    notice = failed_notice(execution, result, correlation_id=None, now=now)
+    notice = ended_notice(execution, ExecutionStatus.FAILED, result, correlation_id=None, now=now)
     return OutgoingMessage(
         message_id=str(notice.message_id),
         correlation_id=str(notice.correlation_id),

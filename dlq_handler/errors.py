@@ -24,6 +24,20 @@ class SchemaOutdated(Unavailable):
         super().__init__("database", f"{what}; run `dlq-handler migrate`")
 
 
+class Braked(Unavailable):
+    """The brake is tripped: too many executions were ended in a minute, and nothing more is ended for now."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("brake", f"{what}; `dlq-handler brake status` tells more")
+
+
+class GateClosed(Unavailable):
+    """Our own view is sick, so nothing is judged by it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("gate", what)
+
+
 class Contended(Exception):
     """The database asked us to try the same transaction again: deadlock, serialisation, lock timeout."""
 

@@ -38,8 +38,12 @@ TERMINAL = frozenset(
 # that writes asks this table too, so that no judge can talk it into more.
 TRANSITIONS: Mapping[ExecutionStatus, frozenset[ExecutionStatus]] = MappingProxyType(
     {
+        # The first two only where the operator asked for it: nothing was dispatched that could have died.
+        ExecutionStatus.REQUESTED: frozenset({ExecutionStatus.FAILED}),
+        ExecutionStatus.SCHEDULING: frozenset({ExecutionStatus.FAILED}),
         ExecutionStatus.SCHEDULED: frozenset({ExecutionStatus.FAILED}),
-        ExecutionStatus.RUNNING: frozenset({ExecutionStatus.FAILED}),
+        ExecutionStatus.RUNNING: frozenset({ExecutionStatus.FAILED, ExecutionStatus.ABANDONED}),
+        ExecutionStatus.CANCELING: frozenset({ExecutionStatus.CANCELLED}),
     }
 )
 
@@ -61,12 +65,12 @@ class Execution:
     action_ref: str
     is_workflow_task: bool = False
 
-    def failed(self) -> "Execution":
+    def ended(self, status: ExecutionStatus) -> "Execution":
         """The row as a later letter of the same batch must see it: judged again it is terminal."""
         # Spelt out because dataclasses.replace takes three times as long, and this is done for every letter.
         return Execution(
             id=self.id,
-            status=ExecutionStatus.FAILED,
+            status=status,
             updated=self.updated,
             worker_id=self.worker_id,
             action_id=self.action_id,

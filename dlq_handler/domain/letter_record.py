@@ -1,8 +1,8 @@
 """A letter on record: what is written when it was judged, and what is shown later."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from dlq_handler.domain.dead_letter import DeadLetter
@@ -24,6 +24,7 @@ class Entry:
     tries: int = 0
     """How often the database refused it."""
     next_try_at: datetime | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,10 @@ class LetterRecord:
     received_at: datetime
     judged_at: datetime
     instance: str
+    evidence: Mapping[str, object]
+    """What the verdict rests on; empty for letters without a row."""
+    is_shadow: bool
+    """True: only what would have been done."""
     body_size: int
     body: bytes | None
     """None in a list, which is made without bodies."""
@@ -78,9 +83,9 @@ def entries_of(
     judged as if the change had been made.
     """
     missed = {
-        ruling.failure.execution.id
+        ruling.ending.execution.id
         for ruling in rulings
-        if ruling.failure is not None and ruling.failure.execution.id not in changed
+        if ruling.ending is not None and ruling.ending.execution.id not in changed
     }
     return list(_entries(rulings, missed, now, tries_before))
 
@@ -92,7 +97,12 @@ def _entries(
         if ruling.letter.execution_id in missed:
             yield update_failed(ruling.letter, GUARD_MISSED, tries=tries_before + 1, now=now)
         else:
-            yield Entry(letter=ruling.letter, outcome=ruling.verdict.outcome, why=ruling.verdict.why)
+            yield Entry(
+                letter=ruling.letter,
+                outcome=ruling.verdict.outcome,
+                why=ruling.verdict.why,
+                evidence=ruling.evidence,
+            )
 
 
 def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime) -> Entry:

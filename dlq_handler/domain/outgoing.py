@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
 
-from dlq_handler.domain.execution import Execution
+from dlq_handler.domain.execution import Execution, ExecutionStatus
 
 SOURCE_SERVICE = "dlq-handler"
 
@@ -34,8 +34,13 @@ def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
     )
 
 
-def failed_notice(
-    execution: Execution, result: dict[str, object], *, correlation_id: str | None, now: datetime
+def ended_notice(
+    execution: Execution,
+    becomes: ExecutionStatus,
+    result: dict[str, object] | None,
+    *,
+    correlation_id: str | None,
+    now: datetime,
 ) -> Notice:
     """`execution` is the row our change replaced; `now` is the database's clock."""
     message_id = notice_id(execution.id, execution.updated)
@@ -53,7 +58,8 @@ def failed_notice(
             # Attune's consumer refuses null here; its own services send 0 when they do not know.
             "action_id": execution.action_id or 0,
             "action_ref": execution.action_ref,
-            "status": "Failed",
+            # As Attune's services name it on this exchange: Failed, Abandoned, Cancelled.
+            "status": becomes.value.capitalize(),
             "result": result,
             "completed_at": moment,
         },

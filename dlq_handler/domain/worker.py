@@ -15,6 +15,18 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSight:
+    """What the broker tells of a worker's queue that exists."""
+
+    consumers: int
+    ready: int
+    unacked: int | None = None
+    """What its consumers hold; None where the management API cannot be asked."""
+    ttl_ms: int | None = None
+    """Its x-message-ttl as it was really declared; None when unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerQueueNames:
     """How this host names a worker's queue and its routing key; `{id}` stands for the worker's id."""
 
@@ -47,6 +59,8 @@ def _id_in(name: str, pattern: str) -> int | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailabilityPolicy:
     unavailable_after_seconds: float
+    late_after_seconds: float = 90.0
+    """For display only: three heartbeats missed."""
 
 
 def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:

@@ -23,6 +23,7 @@ from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailabl
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
+from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import missing_grants
 from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
@@ -152,9 +153,9 @@ class LetterJudge:
     async def write(
         self, tx: Transaction, rulings: Sequence[Ruling], now: datetime, *, tries_before: int = 0
     ) -> tuple[list[Entry], list[OutboxEntry]]:
-        failures = [ruling.failure for ruling in rulings if ruling.failure is not None]
-        changed = await dead_letters.fail_executions(tx, failures)
-        notices = [failure.notice for failure in failures if failure.execution.id in changed]
+        endings = [ruling.ending for ruling in rulings if ruling.ending is not None]
+        changed = await end_executions(tx, endings)
+        notices = [ending.notice for ending in endings if ending.execution.id in changed]
         entries = await add_to_outbox(
             tx,
             notices,

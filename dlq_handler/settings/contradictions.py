@@ -98,6 +98,14 @@ def warnings(settings: Settings) -> Iterator[str]:
             f"message_queue.rabbitmq.dead_letter.ttl_ms keeps resolved records longer than "
             f"dlq_handler.retention.unresolved_days ({own.retention.unresolved_days}) keeps unresolved ones"
         )
+    is_given = "scheduled_timeout" in settings.executor.model_fields_set
+    if is_given and settings.executor.scheduled_timeout < settings.least_horizon_seconds:
+        yield (
+            f"executor.scheduled_timeout is {settings.executor.scheduled_timeout} s, raised to "
+            f"{settings.least_horizon_seconds:g} s: message_queue.rabbitmq.worker_queue_ttl_ms and "
+            f"dlq_handler.grace.horizon_seconds must pass first, or an execution is failed whose message can "
+            f"still be taken and run"
+        )
     if own.worker.unavailable_after_seconds is not None:
         beats = own.worker.unavailable_after_seconds / settings.worker.heartbeat_interval
         if beats < 3:

@@ -87,6 +87,20 @@ class WorkerWatch(OwnSection):
             "until it was seen."
         ),
     )
+    rescue: bool = Field(
+        default=False,
+        description=(
+            "Whether the queue of a worker that is confirmed gone, and has no consumer, is emptied by us at once "
+            "instead of waiting for its TTL; its messages are judged like letters, with the reason `rescued`."
+        ),
+    )
+    mark_inactive: bool = Field(
+        default=False,
+        description=(
+            "Whether the row of a worker that is confirmed gone is set to inactive. Nothing in Attune sets it "
+            "back but a restart of that worker; needs UPDATE (status) on the worker table."
+        ),
+    )
 
 
 class Topology(OwnSection):

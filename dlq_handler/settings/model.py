@@ -54,6 +54,16 @@ class Settings(BaseSettings):
         return management_url_beside(self.broker_urls[0], self.dlq_handler.broker.management_url)
 
     @property
+    def horizon_seconds(self) -> float:
+        """Before this age no scheduled execution is stale: its message may still be in the worker's queue."""
+        return max(float(self.executor.scheduled_timeout), self.least_horizon_seconds)
+
+    @property
+    def least_horizon_seconds(self) -> float:
+        ttl_seconds = self.message_queue.rabbitmq.worker_queue_ttl_ms / 1000
+        return ttl_seconds + self.dlq_handler.grace.horizon_seconds
+
+    @property
     def worker_unavailable_after_seconds(self) -> float:
         given = self.dlq_handler.worker.unavailable_after_seconds
         return max(90.0, 3.0 * self.worker.heartbeat_interval) if given is None else given

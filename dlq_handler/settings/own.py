@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dlq_handler.settings.backstop import Brake, Gate, Monitor, Shadow
 from dlq_handler.settings.intake import LARGEST_PREFETCH, Batch, Intake, Pause, Topology, WorkerWatch
 from dlq_handler.settings.servers import Broker, DatabaseUse, Outbox, Retention
 from dlq_handler.settings.value_types import OwnSection, SchemaName, Seconds
@@ -23,13 +24,20 @@ class Http(OwnSection):
 
 
 class Grace(OwnSection):
-    """How much time we are given to end."""
+    """How much time is allowed beyond what the rule says."""
 
     shutdown_seconds: Annotated[Seconds, Field(ge=0, le=3600)] = Field(
         default=30,
         description=(
             "Seconds between SIGTERM and the end: to finish the batch and flush the outbox; keep it below "
             "what the container runtime allows, or it kills us first, which repeats work but loses nothing."
+        ),
+    )
+    horizon_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
+        default=30,
+        description=(
+            "Seconds beyond the queue's TTL before the monitor takes an execution for stale: a message that "
+            "expired must have the time to come to us as a letter."
         ),
     )
 
@@ -89,6 +97,10 @@ class DlqHandler(OwnSection):
     worker: WorkerWatch = Field(default_factory=WorkerWatch)
     topology: Topology = Field(default_factory=Topology)
     pause: Pause = Field(default_factory=Pause)
+    monitor: Monitor = Field(default_factory=Monitor)
+    brake: Brake = Field(default_factory=Brake)
+    gate: Gate = Field(default_factory=Gate)
+    shadow: Shadow = Field(default_factory=Shadow)
     broker: Broker = Field(default_factory=Broker)
     database: DatabaseUse = Field(default_factory=DatabaseUse)
     outbox: Outbox = Field(default_factory=Outbox)

@@ -81,26 +81,24 @@ class MessageQueue(SharedSection):
 
 
 class Executor(SharedSection):
-    """How Attune's own timeout monitor is set. Shown by `config show`; the sidecar does nothing by it."""
+    """How Attune's timeout monitor is set; ours obeys the first two."""
 
     scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300,
         description=(
-            "After how many seconds Attune's monitor fails an execution that is still scheduled; up to the "
-            "queue's TTL it fails executions whose message can still be taken and run."
+            "After how many seconds an execution that is still scheduled is stale; raised, with a warning, to "
+            "the queue's TTL and `dlq_handler.grace.horizon_seconds`, before which its message can still be run."
         ),
     )
     timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=60,
-        description=(
-            "Every how many seconds Attune's monitor looks; it is the precision of `scheduled_timeout`."
-        ),
+        description=("Every how many seconds the monitor looks; it is the precision of `scheduled_timeout`."),
     )
     enable_timeout_monitor: bool = Field(
         default=True,
         description=(
-            "Whether Attune's own monitor runs; when false, an execution whose message left no dead letter "
-            "stays scheduled."
+            "Whether Attune's own monitor runs, which fails executions whose message can still be run; ours is "
+            "`dlq_handler.monitor.enabled`."
         ),
     )
 

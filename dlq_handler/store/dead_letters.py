@@ -4,22 +4,18 @@ Rows are locked and inserted in one order everywhere (executions by id, letters 
 hold parts of the same batch then wait for each other at worst, and never in a circle.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain.execution import Execution, ExecutionStatus, may_become
-from dlq_handler.domain.judge_batch import Failure
+from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.worker import Worker
+from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.transaction import Transaction
 
 _STATUSES = {status.value: status for status in ExecutionStatus}
-
-# json.dumps would build an encoder for each call.
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,30 +110,6 @@ async def read_workers(tx: Transaction, ids: Iterable[int]) -> dict[int, Worker]
     return {row.id: Worker(id=row.id, heartbeat_age_seconds=row.age) for row in rows}
 
 
-async def fail_executions(tx: Transaction, failures: Sequence[Failure]) -> set[int]:
-    """Fail those that are still exactly as they were read; the answer names those really changed."""
-    if not failures:
-        return set()
-    ordered = sorted(failures, key=lambda failure: failure.execution.id)
-    # The status is compared as text: the enum's name is the host's own business.
-    rows = await tx.rows(
-        """
-        UPDATE execution e SET status = 'failed', result = CAST(wanted.result AS jsonb)
-          FROM unnest(CAST(:ids AS bigint[]), CAST(:statuses AS text[]), CAST(:updated AS timestamptz[]),
-                      CAST(:results AS text[])) AS wanted(id, status, updated, result)
-         WHERE e.id = wanted.id AND CAST(e.status AS text) = wanted.status AND e.updated = wanted.updated
-           AND CAST(e.status AS text) = ANY (CAST(:open AS text[]))
-        RETURNING e.id
-        """,
-        ids=[failure.execution.id for failure in ordered],
-        statuses=[failure.execution.status.value for failure in ordered],
-        updated=[failure.execution.updated for failure in ordered],
-        results=[_json(failure.result) for failure in ordered],
-        open=[status.value for status in may_become(ExecutionStatus.FAILED)],
-    )
-    return {row.id for row in rows}
-
-
 async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance: str) -> None:
     """Put letters on record; of two with one key the first stays, in this batch or on record."""
     if not entries:
@@ -149,7 +121,7 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         INSERT INTO own.letter (
             id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
             reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
-            flaw, outcome, why, error, tries, next_try_at, received_at, judged_at, instance)
+            flaw, outcome, why, error, tries, next_try_at, evidence, received_at, judged_at, instance)
         SELECT arrived.*, now(), now(), :instance
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
                   FROM unnest(
@@ -161,7 +133,7 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
                     CAST(:routing_key AS text[]), CAST(:stamp AS timestamptz[]), CAST(:body AS bytea[]),
                     CAST(:body_size AS bigint[]), CAST(:flaw AS text[]), CAST(:outcome AS text[]),
                     CAST(:why AS text[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
-                    CAST(:next_try_at AS timestamptz[])
+                    CAST(:next_try_at AS timestamptz[]), CAST(:evidence AS jsonb[])
                   ) AS given(key)) AS arrived
          ORDER BY arrived.key, arrived.id
         ON CONFLICT (key) DO NOTHING
@@ -189,6 +161,7 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         error=_texts(entry.error for entry in entries),
         tries=[entry.tries for entry in entries],
         next_try_at=[entry.next_try_at for entry in entries],
+        evidence=[as_jsonb(entry.evidence) for entry in entries],
         instance=instance,
     )
 
@@ -200,19 +173,3 @@ def _texts(values: Iterable[str | None]) -> list[str | None]:
     if whole.isascii() and "\x00" not in whole:
         return texts
     return [None if text is None else storable(text) for text in texts]
-
-
-def _json(value: Mapping[str, object]) -> str:
-    text = _ENCODE(value)
-    # NUL and lone surrogates come out as escapes, which jsonb refuses just the same. Most texts have neither.
-    return _ENCODE(_storable(value)) if "\\u0000" in text or "\\ud" in text else text
-
-
-def _storable(value: object) -> object:
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, Mapping):
-        return {storable(str(name)): _storable(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(inner) for inner in value]
-    return value

@@ -33,11 +33,12 @@ _HOST_NEEDS = (
     _Need(table="execution_history", privilege="INSERT"),
     _Need(table="audit_event", privilege="INSERT"),
 )
+_OWN_TABLES = ("letter", "outbox", "stale_verdict", "worker_look", "lease", "brake", "change_count")
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _OWN_NEEDS = (
     *(
         _Need(table=table, privilege=privilege, is_everywhere=True)
-        for table in ("letter", "outbox")
+        for table in _OWN_TABLES
         for privilege in _OWN_PRIVILEGES
     ),
     _Need(table="alembic_version", privilege="SELECT", is_everywhere=True),

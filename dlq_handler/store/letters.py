@@ -12,6 +12,7 @@ from dlq_handler.domain.letter_record import ClaimedLetter, Entry, LetterRecord
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
+from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
@@ -34,8 +35,8 @@ async def list_letters(
             """
             SELECT id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref,
                    queue, reason, died_at, first_death_queue, exchange, routing_key, stamp, outcome, why,
-                   error, tries, next_try_at, repeats, received_at, judged_at, instance, body_size,
-                   NULL AS body
+                   error, tries, next_try_at, repeats, received_at, judged_at, instance, evidence,
+                   is_shadow, body_size, NULL AS body
               FROM own.letter
              WHERE (CAST(:outcome AS text) IS NULL OR outcome = :outcome)
                AND (CAST(:reason AS text) IS NULL OR reason = :reason)
@@ -110,7 +111,7 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
         """
         UPDATE own.letter
            SET outcome = :outcome, why = :why, error = :error, tries = :tries, next_try_at = :next_try_at,
-               judged_at = clock_timestamp()
+               evidence = CAST(:evidence AS jsonb), judged_at = clock_timestamp()
          WHERE id = :id
         """,
         id=record_id,
@@ -119,6 +120,7 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
         error=None if entry.error is None else storable(entry.error),
         tries=entry.tries,
         next_try_at=entry.next_try_at,
+        evidence=as_jsonb(entry.evidence),
     )
 
 

@@ -6,12 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.domain.judge_batch import Failure, Ruling, judge_batch
+from dlq_handler.domain.ending import Ending
+from dlq_handler.domain.judge_batch import Ruling, judge_batch
 from dlq_handler.domain.letter_record import entries_of
 from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
 from dlq_handler.sandbox.attune.database import Row, Session
 from dlq_handler.store import dead_letters, outbox
 from dlq_handler.store.dead_letters import LockedView
+from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
 from tests.support.builders import a_dead_letter, circumstances
@@ -85,8 +87,8 @@ def judged(letters: list[DeadLetter], view: LockedView) -> list[Ruling]:
     )
 
 
-def failures_of(rulings: list[Ruling]) -> list[Failure]:
-    return [ruling.failure for ruling in rulings if ruling.failure is not None]
+def endings_of(rulings: list[Ruling]) -> list[Ending]:
+    return [ruling.ending for ruling in rulings if ruling.ending is not None]
 
 
 async def commit_batch(
@@ -100,13 +102,13 @@ async def commit_batch(
         rulings = judged(
             [letter for letter in letters if letter.execution_id not in view.locked_elsewhere], view
         )
-        changed = await dead_letters.fail_executions(tx, failures_of(rulings))
+        changed = await end_executions(tx, endings_of(rulings))
         await dead_letters.record_letters(
             tx, entries_of(rulings, changed=changed, now=view.now), instance="here"
         )
         return await outbox.add_to_outbox(
             tx,
-            [failure.notice for failure in failures_of(rulings) if failure.execution.id in changed],
+            [ending.notice for ending in endings_of(rulings) if ending.execution.id in changed],
             exchange="attune.executions",
             routing_key="execution.completed",
             lease_holder=holder,

@@ -12,8 +12,9 @@ from dlq_handler.domain.letter_record import GUARD_MISSED, Entry, entries_of
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.errors import RowRejected
 from dlq_handler.store import dead_letters
+from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
-from tests.integration.store.host import Host, commit_batch, failures_of, judged
+from tests.integration.store.host import Host, commit_batch, endings_of, judged
 from tests.support.builders import a_dead_letter
 
 MICROSECOND = timedelta(microseconds=1)
@@ -67,9 +68,9 @@ async def test_change_is_refused_when_updated_differs_by_one_microsecond(
     async with store.transaction() as tx:
         view = await dead_letters.lock_executions(tx, [execution_id])
         [ruling] = judged([letter], view)
-        assert ruling.failure is not None
-        as_read = replace(ruling.failure.execution, updated=ruling.failure.execution.updated + offset)
-        changed = await dead_letters.fail_executions(tx, [replace(ruling.failure, execution=as_read)])
+        assert ruling.ending is not None
+        as_read = replace(ruling.ending.execution, updated=ruling.ending.execution.updated + offset)
+        changed = await end_executions(tx, [replace(ruling.ending, execution=as_read)])
 
     assert changed == set()
     assert (await host.execution(execution_id))["status"] == "scheduled"
@@ -83,7 +84,7 @@ async def test_change_is_refused_when_the_status_differs(store: Database, host: 
         view = await dead_letters.lock_executions(tx, [execution_id])
         scheduled = replace(view.executions[execution_id], status=ExecutionStatus.SCHEDULED)
         [ruling] = judged([letter], replace(view, executions={execution_id: scheduled}))
-        changed = await dead_letters.fail_executions(tx, failures_of([ruling]))
+        changed = await end_executions(tx, endings_of([ruling]))
 
     assert changed == set()
     assert (await host.execution(execution_id))["status"] == "completed"
@@ -268,9 +269,9 @@ async def test_nul_and_lone_surrogates_reach_neither_text_nor_jsonb(store: Datab
     async with store.transaction() as tx:
         view = await dead_letters.lock_executions(tx, [execution_id])
         [ruling] = judged([letter], view)
-        assert ruling.failure is not None
-        failure = replace(ruling.failure, result={nasty: [nasty, {"deep": nasty}]})
-        assert await dead_letters.fail_executions(tx, [failure]) == {execution_id}
+        assert ruling.ending is not None
+        ended = replace(ruling.ending, result={nasty: [nasty, {"deep": nasty}]})
+        assert await end_executions(tx, [ended]) == {execution_id}
         entry = Entry(letter=letter, outcome=Outcome.FAILED, why=nasty, error=nasty)
         await dead_letters.record_letters(tx, [entry], instance="here")
 

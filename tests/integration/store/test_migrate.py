@@ -14,6 +14,18 @@ from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 
 
+OUR_TABLES = {
+    "alembic_version",
+    "letter",
+    "outbox",
+    "stale_verdict",
+    "worker_look",
+    "lease",
+    "brake",
+    "change_count",
+}
+
+
 async def tables_in(url: str, schema: str) -> set[str]:
     async with bare_connection(url) as connection:
         rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
@@ -38,7 +50,7 @@ async def test_replicas_that_start_together_make_the_tables_once(database: str) 
         for replica in replicas:
             together.create_task(migrate.upgrade(replica))
     assert await migrate.is_current(replicas[0])
-    assert await tables_in(database, "dlq_handler") == {"letter", "outbox", "alembic_version"}
+    assert await tables_in(database, "dlq_handler") == OUR_TABLES
     for replica in replicas:
         await replica.dispose()
 
@@ -48,7 +60,7 @@ async def test_tables_and_their_version_live_in_the_schema_that_is_configured(da
     before = await tables_in(database, "attune"), await tables_in(database, "public")
     await migrate.upgrade(store)
     await migrate.check_current(store)
-    assert await tables_in(database, 'Our "own" schema') == {"letter", "outbox", "alembic_version"}
+    assert await tables_in(database, 'Our "own" schema') == OUR_TABLES
     assert (await tables_in(database, "attune"), await tables_in(database, "public")) == before
     await store.dispose()
 

@@ -21,7 +21,7 @@ def test_second_letter_of_an_execution_sees_the_effect_of_the_first() -> None:
         letters, executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
     )
     assert [ruling.verdict.outcome for ruling in rulings] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
-    assert [ruling.failure is not None for ruling in rulings] == [True, False]
+    assert [ruling.ending is not None for ruling in rulings] == [True, False]
 
 
 def the_failure(**letter: object) -> tuple[dict[str, object], dict[str, object]]:
@@ -32,8 +32,8 @@ def the_failure(**letter: object) -> tuple[dict[str, object], dict[str, object]]
         circumstances=circumstances(),
         now=LATER,
     )
-    assert ruling.failure
-    return ruling.failure.result, json.loads(ruling.failure.notice.body)
+    assert ruling.ending
+    return ruling.ending.result, json.loads(ruling.ending.notice.body)
 
 
 def test_expired_letter_fails_with_the_words_of_attune() -> None:
@@ -83,8 +83,8 @@ def test_unknown_action_is_announced_as_zero() -> None:
         circumstances=circumstances(),
         now=LATER,
     )
-    assert ruling.failure
-    assert json.loads(ruling.failure.notice.body)["payload"]["action_id"] == 0
+    assert ruling.ending
+    assert json.loads(ruling.ending.notice.body)["payload"]["action_id"] == 0
 
 
 def test_correlation_that_is_no_uuid_becomes_the_message_id() -> None:
@@ -108,5 +108,5 @@ def test_running_execution_keeps_its_status_in_the_result() -> None:
         circumstances=circumstances(),
         now=LATER,
     )
-    assert ruling.failure
-    assert ruling.failure.result["original_status"] == "running"
+    assert ruling.ending
+    assert ruling.ending.result["original_status"] == "running"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,4 +101,6 @@ def test_it_runs_as_a_module_and_is_plain_and_whole_in_a_pipe() -> None:
     result = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
 
     assert "\x1b" not in result.stdout
-    assert "dlq_handler.worker.routing_key_pattern         execution.dispatch.worker.{id}" in result.stdout
+    assert re.search(
+        r"dlq_handler\.worker\.routing_key_pattern +execution\.dispatch\.worker\.\{id\}", result.stdout
+    )

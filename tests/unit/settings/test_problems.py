@@ -226,6 +226,7 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
         ("message_queue: {rabbitmq: {dead_letter: {enabled: false}}}", "dead_letter.enabled is false"),
         ("message_queue: {rabbitmq: {dead_letter: {ttl_ms: 2592000001}}}", "keeps resolved records longer"),
         ("dlq_handler: {worker: {unavailable_after_seconds: 75}}", "allows only 2.5 heartbeats"),
+        ("executor: {scheduled_timeout: 329}", "is 329 s, raised to 330 s"),
         (
             "dlq_handlers: {}",
             "config.yaml:1: dlq_handlers is ignored: no key we know; did you mean dlq_handler?",
@@ -239,6 +240,21 @@ def test_what_surprises_is_a_warning(text: str, told: str) -> None:
 
 def test_defaults_have_no_warning() -> None:
     assert load(None, {}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("executor: {scheduled_timeout: 10}", 330),
+        ("executor: {scheduled_timeout: 900}", 900),
+        (
+            "message_queue: {rabbitmq: {worker_queue_ttl_ms: 1500}}\ndlq_handler: {grace: {horizon_seconds: 2}}",
+            300,
+        ),
+    ],
+)
+def test_no_horizon_is_shorter_than_ttl_and_grace(text: str, seconds: float) -> None:
+    assert loaded_from(text).settings.horizon_seconds == seconds
 
 
 def test_empty_keys_follow_from_others() -> None:

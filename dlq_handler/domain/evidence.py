@@ -1,0 +1,40 @@
+"""What a verdict about a letter rests on, as JSON kept with its record: for whoever asks afterwards if it was right.
+
+Only what the letter's own columns do not say: the row and the worker as they were seen at that moment.
+"""
+
+from collections.abc import Mapping
+
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
+from dlq_handler.domain.worker import Worker
+
+
+def letter_evidence(
+    letter: DeadLetter,
+    execution: Execution | None,
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+) -> dict[str, object]:
+    if execution is None:
+        return {}
+    seen: dict[str, object] = {
+        "status": execution.status.value,
+        "updated": execution.updated.isoformat(),
+        "worker": execution.worker_id,
+    }
+    if letter.death is not None:
+        seen["x_death"] = {"count": letter.death.count, "exchange": letter.death.exchange}
+    if execution.status is ExecutionStatus.RUNNING:
+        worker_id = worker_in_question(letter, execution, circumstances.names)
+        worker = workers.get(worker_id) if worker_id is not None else None
+        seen["worker_in_question"] = worker_id
+        seen["heartbeat_age_seconds"] = _rounded(worker.heartbeat_age_seconds) if worker else None
+        seen["unavailable_after_seconds"] = circumstances.availability.unavailable_after_seconds
+        seen["link_age_seconds"] = _rounded(circumstances.link_age_seconds)
+    return seen
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

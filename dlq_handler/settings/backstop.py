@@ -1,0 +1,114 @@
+"""The keys of the backstop: the timeout monitor, and what keeps it and us from making an outage worse."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dlq_handler.settings.value_types import AmqpName, OwnSection, Seconds
+
+
+class Monitor(OwnSection):
+    """The timeout monitor. It looks every `executor.timeout_check_interval` seconds."""
+
+    enabled: bool = Field(
+        default=True,
+        description=(
+            "Whether executions are looked for that no dead letter told of; when false, one whose message was "
+            "lost, or whose worker died while running it, hangs for ever."
+        ),
+    )
+    confirm_after_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
+        default=30,
+        description=(
+            "Least seconds between the two looks that must both find a worker unavailable, with the same last "
+            "heartbeat, before what it was running is abandoned."
+        ),
+    )
+    held_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
+        default=3600,
+        description=(
+            "Seconds for which a worker that lives and consumes may hold a dispatch before it is failed all "
+            "the same; a busy worker holds prefetched messages for long and runs them in the end."
+        ),
+    )
+    canceling_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
+        default=3600,
+        description="Seconds after which an execution that is still canceling is cancelled.",
+    )
+    unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=60, le=30 * 86_400)] = Field(
+        default=900,
+        description=(
+            "Seconds after which an execution that is still requested or scheduling is announced to the "
+            "scheduler again, once, if nothing says that it waits lawfully."
+        ),
+    )
+    fail_unscheduled: bool = Field(
+        default=False,
+        description=(
+            "Whether an execution that was announced again and is still not scheduled after another "
+            "`unscheduled_timeout_seconds` is failed."
+        ),
+    )
+    page_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1000,
+        description="Executions looked at in one transaction of a sweep.",
+    )
+    reconcile_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+        default=300,
+        description=(
+            "Every how many seconds slots held by ended executions, ends that nobody announced, and "
+            "executions brought back by a late worker are looked for."
+        ),
+    )
+
+
+class Brake(OwnSection):
+    """Stops a mass failure. One state for all replicas."""
+
+    max_verdicts_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
+        default=10_000,
+        description="Executions that all replicas together may end in 60 seconds before we stop; 0 means no limit.",
+    )
+    hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = Field(
+        default=600,
+        description=(
+            "Seconds for which we then end nothing, before we go on at that rate; 0 means until "
+            "`dlq-handler brake release`."
+        ),
+    )
+
+
+class Gate(OwnSection):
+    """No verdicts while our own view is sick."""
+
+    unknown_percent: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=50,
+        description=(
+            "When so many percent of 20 or more letters name executions that do not exist, we are at the wrong "
+            "database, and stop; 0 means that we never do."
+        ),
+    )
+
+
+class Shadow(OwnSection):
+    """Watch, and only say what would have been done."""
+
+    enabled: bool = Field(
+        default=False,
+        description=(
+            "Whether copies of the letters are judged and nothing is changed or announced; the intake queue is "
+            "then neither consumed nor bound."
+        ),
+    )
+    queue: AmqpName = Field(
+        default="attune.dlx.shadow.queue",
+        description="Our own queue for the copies, declared with the two limits below.",
+    )
+    max_letters: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        default=10_000,
+        description="Copies that the queue keeps while nobody reads them; older ones are dropped.",
+    )
+    ttl_ms: Annotated[int, Field(ge=1000, le=2**31 - 1)] = Field(
+        default=3_600_000,
+        description="How long, in milliseconds, the queue keeps a copy.",
+    )
