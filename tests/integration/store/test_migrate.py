@@ -13,7 +13,6 @@ from dlq_handler.sandbox.servers import PostgreSQL
 from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 
-
 OUR_TABLES = {
     "alembic_version",
     "letter",
