@@ -1,6 +1,7 @@
-"""What the sidecar publishes: the notice that an execution has ended, in Attune's envelope."""
+"""What the sidecar publishes, in Attune's envelope: that an execution has ended, or its request once more."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
@@ -17,27 +18,30 @@ NOTICE_NAMESPACE = UUID("6f1d3c5e-2a0b-5c47-9e1d-0c8b4f7a9d21")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One `execution.completed` message, complete and ready to be published as often as it takes."""
+    """One message about an execution, complete and ready to be published as often as it takes."""
 
     message_id: UUID
     correlation_id: UUID
     execution_id: int
     is_workflow_task: bool
+    """Whether a repeat would do harm: a second `execution.completed` of a workflow task makes a second retry."""
     body: bytes
 
 
 def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
     """The same for every repeat of one status change, another for every other change."""
-    return uuid5(
-        NOTICE_NAMESPACE,
-        f"{execution_id}/{replaced_updated.astimezone(UTC).isoformat(timespec='microseconds')}",
-    )
+    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(replaced_updated)}")
+
+
+def request_id(execution_id: int, updated: datetime) -> UUID:
+    """The same for every repeat of one request, and never that of a notice of its end."""
+    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request")
 
 
 def ended_notice(
     execution: Execution,
     becomes: ExecutionStatus,
-    result: dict[str, object] | None,
+    result: Mapping[str, object] | None,
     *,
     correlation_id: str | None,
     now: datetime,
@@ -46,31 +50,66 @@ def ended_notice(
     message_id = notice_id(execution.id, execution.updated)
     correlation = _uuid(correlation_id) or message_id
     moment = _rfc3339(now)
-    envelope = {
-        "message_id": str(message_id),
-        "correlation_id": str(correlation),
-        "message_type": "ExecutionCompleted",
-        "version": "1.0",
-        "timestamp": moment,
-        "headers": {"retry_count": 0, "source_service": SOURCE_SERVICE},
-        "payload": {
-            "execution_id": execution.id,
-            # Attune's consumer refuses null here; its own services send 0 when they do not know.
-            "action_id": execution.action_id or 0,
-            "action_ref": execution.action_ref,
-            # As Attune's services name it on this exchange: Failed, Abandoned, Cancelled.
-            "status": becomes.value.capitalize(),
-            "result": result,
-            "completed_at": moment,
-        },
+    payload = {
+        "execution_id": execution.id,
+        # Attune's consumer refuses null here; its own services send 0 when they do not know.
+        "action_id": execution.action_id or 0,
+        "action_ref": execution.action_ref,
+        # As Attune's services name it on this exchange: Failed, Abandoned, Cancelled.
+        "status": becomes.value.capitalize(),
+        "result": result,
+        "completed_at": moment,
     }
     return Notice(
         message_id=message_id,
         correlation_id=correlation,
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
-        body=_ENCODER.encode(envelope).encode(),
+        body=_envelope("ExecutionCompleted", message_id, correlation, payload, moment),
     )
+
+
+def repeated_request(
+    execution: Execution,
+    *,
+    parent_id: int | None,
+    enforcement_id: int | None,
+    config: object,
+    now: datetime,
+) -> Notice:
+    """The request for the scheduler, as whoever created the execution published it."""
+    message_id = request_id(execution.id, execution.updated)
+    payload = {
+        "execution_id": execution.id,
+        "action_id": execution.action_id,
+        "action_ref": execution.action_ref,
+        "parent_id": parent_id,
+        "enforcement_id": enforcement_id,
+        "config": config,
+    }
+    return Notice(
+        message_id=message_id,
+        correlation_id=message_id,
+        execution_id=execution.id,
+        # The scheduler claims an execution once, however often it is asked: no repeat has to be withheld.
+        is_workflow_task=False,
+        body=_envelope("ExecutionRequested", message_id, message_id, payload, _rfc3339(now)),
+    )
+
+
+def _envelope(
+    message_type: str, message_id: UUID, correlation_id: UUID, payload: Mapping[str, object], moment: str
+) -> bytes:
+    envelope = {
+        "message_id": str(message_id),
+        "correlation_id": str(correlation_id),
+        "message_type": message_type,
+        "version": "1.0",
+        "timestamp": moment,
+        "headers": {"retry_count": 0, "source_service": SOURCE_SERVICE},
+        "payload": payload,
+    }
+    return _ENCODER.encode(envelope).encode()
 
 
 def _uuid(text: str | None) -> UUID | None:
@@ -80,5 +119,9 @@ def _uuid(text: str | None) -> UUID | None:
         return None
 
 
+def _microseconds(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
 def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return _microseconds(moment).replace("+00:00", "Z")
