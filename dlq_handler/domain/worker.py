@@ -4,6 +4,7 @@ Evidence is the age of its heartbeat alone, and only while our own view can be t
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +13,8 @@ class Worker:
 
     id: int
     heartbeat_age_seconds: float | None
+    last_heartbeat: datetime | None = None
+    """The heartbeat itself: what tells two looks apart that both find it old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,12 +102,16 @@ async def read_workers(tx: Transaction, ids: Iterable[int]) -> dict[int, Worker]
     """An id that is missing from the answer has no row."""
     rows = await tx.rows(
         """
-        SELECT id, CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
+        SELECT id, last_heartbeat,
+               CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
           FROM worker WHERE id = ANY (CAST(:ids AS bigint[]))
         """,
         ids=sorted(set(ids)),
     )
-    return {row.id: Worker(id=row.id, heartbeat_age_seconds=row.age) for row in rows}
+    return {
+        row.id: Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat)
+        for row in rows
+    }
 
 
 async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance: str) -> None:
