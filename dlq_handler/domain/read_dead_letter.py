@@ -115,7 +115,7 @@ def _read_envelope(body: bytes) -> _Envelope:
         execution_id=execution_id,
         worker_id=_int64(payload.get("worker_id")),
         action_ref=_text(payload.get("action_ref")),
-        stamp=_timestamp(payload.get("scheduled_attempt_updated_at")),
+        stamp=read_time(payload.get("scheduled_attempt_updated_at")),
         flaw=flaw,
     )
 
@@ -145,7 +145,7 @@ def _text(value: object) -> str | None:
     return storable(value)[:500] if isinstance(value, str) and value else None
 
 
-def _timestamp(value: object) -> datetime | None:
+def read_time(value: object) -> datetime | None:
     """An RFC 3339 time with its offset. Without one it could mean any hour, so it counts as unparsable."""
     if not isinstance(value, str):
         return None

@@ -1,0 +1,103 @@
+"""Judge an execution that was requested and has not been scheduled. Pure and total: no I/O, no clock.
+
+Nothing was dispatched yet, so no message of it can die. Either it waits lawfully (in the line of its action, for the
+time of its retry), or its request was lost: a scheduler that meets an error drops the message and leaves the row as it
+is. Asking once more is harmless, as a scheduler claims an execution once however often it is asked. So in doubt it
+waits, then it is announced again, and only where the operator wants it does it ever end.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.read_dead_letter import read_time
+
+UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
+
+# For so long the scheduler's queue must have been seen empty, with a consumer: before that, the request may be in it.
+QUIET_SECONDS = 60.0
+
+# What the scheduler writes so soon after we announced an execution again is its answer to that: with no worker at hand
+# it takes the row up and puts it back.
+ANSWER_WITHIN = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unscheduled:
+    """A row that is requested or scheduling, with all that may make its waiting lawful."""
+
+    execution: Execution
+    is_in_line: bool
+    """Its action has a limit, and it waits for a slot."""
+    next_retry_at: str | None
+    """As the workflow wrote it; None when it wrote none."""
+    is_workflow_parent: bool
+    announced_again_at: datetime | None
+    """When we last published its request; None: never."""
+    is_announced_again: bool
+    """Whether that was for the row as it is now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnscheduledPolicy:
+    timeout_seconds: float
+    may_fail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LetWait:
+    """`until` None: nothing of ours ends this wait."""
+
+    why: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceAgain:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    why: str
+
+
+UnscheduledVerdict = LetWait | AnnounceAgain | GiveUp
+
+
+def judge_unscheduled(
+    row: Unscheduled, *, quiet_seconds: float | None, policy: UnscheduledPolicy, now: datetime
+) -> UnscheduledVerdict:
+    """`quiet_seconds`: how long the scheduler's queue was seen empty with a consumer; None: it is not, or unknown."""
+    execution, timeout = row.execution, timedelta(seconds=policy.timeout_seconds)
+    if execution.status not in UNSCHEDULED:
+        return LetWait(f"is {execution.status}, so it was scheduled")
+    if row.is_workflow_parent:
+        return LetWait("a workflow's parent: its tasks decide over it")
+    if row.is_in_line:
+        return LetWait("waits in the line of its action for a slot")
+    since = execution.updated
+    if row.next_retry_at is not None:
+        retry_at = read_time(row.next_retry_at)
+        if retry_at is None:
+            return LetWait("its workflow_task.next_retry_at cannot be read, so it may lie ahead")
+        if retry_at > now:
+            return LetWait("waits for the time of its retry", retry_at)
+        since = max(since, retry_at)
+    # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
+    if now - since < timeout:
+        return LetWait("the scheduler may still be at it", since + timeout if since <= now else None)
+    if quiet_seconds is None or quiet_seconds < QUIET_SECONDS:
+        return LetWait(
+            f"its request may be in the scheduler's queue, which was not seen empty with a consumer for "
+            f"{QUIET_SECONDS:.0f} s"
+        )
+    waited = f"{execution.status} for {(now - since).total_seconds():.0f} s"
+    repeated_at = row.announced_again_at
+    if policy.may_fail and repeated_at is not None and execution.updated - repeated_at <= ANSWER_WITHIN:
+        if now - repeated_at >= timeout:
+            return GiveUp(f"{waited}, although it was announced to the scheduler again")
+        return LetWait("announced to the scheduler again", repeated_at + timeout)
+    if row.is_announced_again:
+        return LetWait("announced to the scheduler again, once; monitor.fail_unscheduled is off")
+    return AnnounceAgain(f"{waited}, while the scheduler's queue is empty and nothing says that it may wait")

@@ -1,0 +1,161 @@
+"""Requested or scheduling for too long: row by row, and what no row may ever lead to."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_unscheduled import (
+    QUIET_SECONDS,
+    UNSCHEDULED,
+    AnnounceAgain,
+    GiveUp,
+    LetWait,
+    Unscheduled,
+    UnscheduledPolicy,
+    UnscheduledVerdict,
+    judge_unscheduled,
+)
+from tests.support.builders import NOON, an_execution
+
+TIMEOUT = 900.0
+LATER = NOON + timedelta(hours=1)
+
+
+def a_row(*, status: ExecutionStatus = ExecutionStatus.REQUESTED, **changes: Any) -> Unscheduled:
+    """Requested at noon, and nothing that excuses it."""
+    fields: dict[str, Any] = {
+        "execution": an_execution(status=status, worker_id=None, updated=changes.pop("updated", NOON)),
+        "is_in_line": False,
+        "next_retry_at": None,
+        "is_workflow_parent": False,
+        "announced_again_at": None,
+        "is_announced_again": False,
+    }
+    return Unscheduled(**(fields | changes))
+
+
+def judged(
+    row: Unscheduled,
+    *,
+    now: datetime = LATER,
+    quiet_seconds: float | None = QUIET_SECONDS,
+    may_fail: bool = False,
+) -> UnscheduledVerdict:
+    policy = UnscheduledPolicy(timeout_seconds=TIMEOUT, may_fail=may_fail)
+    return judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
+
+
+@pytest.mark.parametrize("status", sorted(UNSCHEDULED))
+def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus) -> None:
+    assert isinstance(judged(a_row(status=status)), AnnounceAgain)
+
+
+@pytest.mark.parametrize(
+    ("row", "why", "until"),
+    [
+        (a_row(is_in_line=True), "in the line", None),
+        (a_row(is_workflow_parent=True), "its tasks decide", None),
+        (
+            a_row(next_retry_at="2026-11-16T14:00:00Z"),
+            "time of its retry",
+            datetime(2026, 11, 16, 14, tzinfo=UTC),
+        ),
+        (
+            a_row(next_retry_at="2026-11-16T12:55:00.123456789Z"),
+            "may still be at it",
+            datetime(2026, 11, 16, 13, 10, 0, 123456, tzinfo=UTC),
+        ),
+        (a_row(next_retry_at="tomorrow"), "cannot be read", None),
+        (a_row(next_retry_at="2026-11-16T01:00:00"), "cannot be read", None),
+        (a_row(updated=LATER - timedelta(seconds=899)), "may still be at it", LATER + timedelta(seconds=1)),
+        (a_row(updated=LATER + timedelta(hours=1)), "may still be at it", None),
+        (a_row(announced_again_at=NOON, is_announced_again=True), "fail_unscheduled is off", None),
+        (a_row(status=ExecutionStatus.SCHEDULED), "was scheduled", None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_lawful_wait_is_left_alone_and_says_until_when(
+    row: Unscheduled, why: str, until: datetime | None
+) -> None:
+    verdict = judged(row)
+    assert isinstance(verdict, LetWait)
+    assert why in verdict.why
+    assert verdict.until == until
+
+
+@pytest.mark.parametrize("quiet_seconds", [None, 0.0, QUIET_SECONDS - 0.1])
+def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seconds: float | None) -> None:
+    assert isinstance(judged(a_row(), quiet_seconds=quiet_seconds), LetWait)
+
+
+def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() -> None:
+    """No worker was at hand: the scheduler took it up, put it back, and forgot it."""
+    row = a_row(updated=NOON + timedelta(minutes=20), announced_again_at=NOON + timedelta(minutes=16))
+    assert isinstance(judged(row), AnnounceAgain)
+
+
+@pytest.mark.parametrize(
+    "moved", [timedelta(seconds=-1), timedelta(seconds=1)], ids=["not touched since", "taken up, put back"]
+)
+def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta) -> None:
+    announced = NOON + timedelta(minutes=16)
+    row = a_row(
+        updated=announced + moved, announced_again_at=announced, is_announced_again=moved < timedelta()
+    )
+    due = announced + timedelta(seconds=TIMEOUT)
+    assert isinstance(judged(row, may_fail=True, now=due + timedelta(seconds=1)), GiveUp)
+    early = judged(row, may_fail=True, now=due - timedelta(seconds=1))
+    assert isinstance(early, LetWait)
+    assert not isinstance(judged(row, may_fail=False, now=due + timedelta(seconds=1)), GiveUp)
+
+
+def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
+    """It was scheduled meanwhile and came back: that is another wait, with an announcement of its own."""
+    row = a_row(updated=NOON + timedelta(minutes=30), announced_again_at=NOON)
+    assert isinstance(judged(row, may_fail=True), AnnounceAgain)
+
+
+times = st.datetimes(timezones=st.just(UTC))
+rows = st.builds(
+    Unscheduled,
+    execution=st.builds(
+        lambda status, updated: an_execution(status=status, updated=updated),
+        st.sampled_from(ExecutionStatus),
+        times,
+    ),
+    is_in_line=st.booleans(),
+    next_retry_at=st.none() | st.text() | times.map(datetime.isoformat),
+    is_workflow_parent=st.booleans(),
+    announced_again_at=st.none() | times,
+    is_announced_again=st.booleans(),
+)
+
+
+@given(
+    row=rows,
+    now=times,
+    quiet_seconds=st.none() | st.floats(min_value=0, max_value=1e6),
+    timeout_seconds=st.floats(min_value=60, max_value=30 * 86_400),
+    may_fail=st.booleans(),
+)
+def test_no_row_is_acted_upon_that_may_wait(
+    row: Unscheduled, now: datetime, quiet_seconds: float | None, timeout_seconds: float, may_fail: bool
+) -> None:
+    policy = UnscheduledPolicy(timeout_seconds=timeout_seconds, may_fail=may_fail)
+    verdict = judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
+    if isinstance(verdict, LetWait):
+        return
+    assert row.execution.status in UNSCHEDULED
+    assert not row.is_in_line
+    assert not row.is_workflow_parent
+    assert quiet_seconds is not None
+    assert quiet_seconds >= QUIET_SECONDS
+    assert now - row.execution.updated >= timedelta(seconds=timeout_seconds)
+    if isinstance(verdict, GiveUp):
+        assert may_fail
+        assert row.announced_again_at is not None
+        assert now - row.announced_again_at >= timedelta(seconds=timeout_seconds)
