@@ -18,6 +18,7 @@ from dlq_handler.services.judge_letters import JudgePolicy
 from dlq_handler.services.outbox_relay import RelayPolicy
 from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
+from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
 from dlq_handler.settings import Settings
 from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.engine import Database
@@ -96,6 +97,15 @@ def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
 def management_api(settings: Settings) -> ManagementApi:
     vhost = unquote(vhost_of(settings.broker_urls[0]))
     return ManagementApi(settings.management_url.get_secret_value(), vhost=vhost)
+
+
+def worker_sight(settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True) -> WorkerSight:
+    return WorkerSight(
+        AdminLink(address),
+        statistics=management_api(settings).queue_statistics,
+        names=names(settings),
+        policy=SightPolicy(probes_ttl=probes_ttl),
+    )
 
 
 def publisher(settings: Settings, address: BrokerAddress) -> Publisher:

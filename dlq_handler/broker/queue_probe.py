@@ -6,8 +6,7 @@ never create a queue. One that exists answers with 406, naming the first argumen
 value; one that does not exist answers that the argument is invalid, whoever creates or deletes it meanwhile.
 """
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiormq.abc import FieldValue
@@ -20,15 +19,12 @@ from aiormq.exceptions import (
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.refusal import Refusal, read_refusal
-from dlq_handler.errors import Unavailable
 
 TTL_ARGUMENT = "x-message-ttl"
 DEAD_LETTER_EXCHANGE_ARGUMENT = "x-dead-letter-exchange"
 
 # Each value has a type that RabbitMQ refuses for its argument, for classic, quorum and stream queues alike.
 _POISON: Mapping[str, FieldValue] = {TTL_ARGUMENT: "probe", DEAD_LETTER_EXCHANGE_ARGUMENT: 1}
-
-_ASKERS = 8
 
 # More rounds than RabbitMQ knows arguments and flags that are compared.
 _MOST_ROUNDS = 24
@@ -73,29 +69,6 @@ async def exchange_exists(link: AdminLink, exchange: str) -> bool:
         except ChannelNotFoundEntity:
             return False
         return True
-
-
-async def existing_queues(link: AdminLink, queues: Collection[str]) -> frozenset[str]:
-    """Those of the queues that exist. Each missing one costs a channel, so a few are asked for at a time."""
-    found: set[str] = set()
-    names = iter(queues)
-
-    async def ask() -> None:
-        for queue in names:
-            if await count(link, queue) is not None:
-                found.add(queue)
-
-    try:
-        async with asyncio.TaskGroup() as askers:
-            for _ in range(_ASKERS):
-                askers.create_task(ask())
-    except ExceptionGroup as group:
-        away, bugs = group.split(Unavailable)
-        if away is None or bugs is not None:
-            raise
-        # One loss is told once.
-        raise away.exceptions[0] from group
-    return frozenset(found)
 
 
 async def probe_ttl_ms(link: AdminLink, queue: str) -> int | None:

@@ -14,6 +14,7 @@ import structlog
 from dlq_handler.broker import queue_probe
 from dlq_handler.broker import topology as broker_topology
 from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_survey import existing_queues
 from dlq_handler.broker.topology import Applied
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.topology import Blueprint, Delta, diff, wanted_bindings, workers_to_serve
@@ -139,6 +140,6 @@ class TopologyKeeper:
             return self._served
         names = self._blueprint.workers
         unseen = self._served - self._registered - self._retired
-        queues = await queue_probe.existing_queues(self._link, [names.queue(worker) for worker in unseen])
+        queues = await existing_queues(self._link, [names.queue(worker) for worker in unseen])
         self._retired |= {worker for worker in unseen if names.queue(worker) in queues}
         return workers_to_serve(self._registered, self._served, self._retired)

@@ -9,10 +9,8 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.queue_probe import ProbedQueue, QueueCounts
-from dlq_handler.errors import Unavailable
 from dlq_handler.sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import declare_queue, delete_queue, queue_names
-from tests.support.tcp_proxy import TcpProxy
 
 
 async def test_a_stock_worker_queue_tells_its_ttl_and_its_dead_letter_exchange(
@@ -107,15 +105,3 @@ async def test_counts_are_of_this_instant(link: AdminLink) -> None:
         await channel.basic_publish(b"1", routing_key="q")
         await channel.queue_declare("q", passive=True)
         assert await queue_probe.count(link, "q") == QueueCounts(ready=1, consumers=0)
-
-
-async def test_many_queues_are_told_apart_and_a_lost_broker_is_unavailable(vhost: str) -> None:
-    names = [f"q{number}" for number in range(40)]
-    async with TcpProxy.to(vhost) as proxy, AdminLink(BrokerAddress(urls=[proxy.url])) as link:
-        for name in names[::2]:
-            await declare_queue(link, name)
-        assert await queue_probe.existing_queues(link, names) == set(names[::2])
-
-        await proxy.refuse()
-        with pytest.raises(Unavailable):
-            await queue_probe.existing_queues(link, names)

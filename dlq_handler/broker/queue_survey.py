@@ -1,0 +1,86 @@
+"""Ask the broker about many queues: a few questions at a time, without creating or changing anything."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+
+from aiormq.exceptions import ChannelAccessRefused, ChannelLockedResource, ChannelNotFoundEntity
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_probe import QueueCounts, probe_ttl_ms
+from dlq_handler.errors import Unavailable
+
+_ASKERS = 8
+_QUEUES_PER_CHANNEL = 100
+
+
+async def existing_queues(link: AdminLink, queues: Collection[str]) -> frozenset[str]:
+    """Those of the queues that exist, also if we may not see how they are."""
+    counted = await count_all(link, queues)
+    return frozenset(queues) - {queue for queue, counts in counted.items() if counts is None}
+
+
+async def count_all(link: AdminLink, queues: Collection[str]) -> dict[str, QueueCounts | None]:
+    """None for a queue that does not exist; one that the broker does not let us see is left out."""
+    counted: dict[str, QueueCounts | None] = {}
+    waiting = iter(queues)
+
+    async def ask() -> None:
+        for queue in waiting:
+            # A channel is good until it meets a missing queue: one for each question would have the broker open and
+            # close hundreds a second for a large fleet.
+            asked: Sequence[str] = (queue, *islice(waiting, _QUEUES_PER_CHANNEL - 1))
+            while asked:
+                asked = await _count_until_refused(link, asked, counted)
+
+    async with _told_once(), asyncio.TaskGroup() as askers:
+        for _ in range(_ASKERS):
+            askers.create_task(ask())
+    return counted
+
+
+async def _count_until_refused(
+    link: AdminLink, queues: Sequence[str], counted: dict[str, QueueCounts | None]
+) -> Sequence[str]:
+    """Ask over one channel, which the first refusal closes; those that are still to be asked for."""
+    async with link.channel(f"look at queue {queues[0]!r} and others") as channel:
+        for place, queue in enumerate(queues, start=1):
+            try:
+                answer = await channel.queue_declare(queue, passive=True)
+            except ChannelNotFoundEntity:
+                counted[queue] = None
+                return queues[place:]
+            except (ChannelAccessRefused, ChannelLockedResource):
+                return queues[place:]
+            counted[queue] = QueueCounts(
+                ready=answer.message_count or 0, consumers=answer.consumer_count or 0
+            )
+    return ()
+
+
+async def probe_all_ttl_ms(link: AdminLink, queues: Collection[str]) -> dict[str, int | None]:
+    """`probe_ttl_ms` of many, a few at a time."""
+    probed: dict[str, int | None] = {}
+    waiting = iter(queues)
+
+    async def ask() -> None:
+        for queue in waiting:
+            probed[queue] = await probe_ttl_ms(link, queue)
+
+    async with _told_once(), asyncio.TaskGroup() as askers:
+        for _ in range(_ASKERS):
+            askers.create_task(ask())
+    return probed
+
+
+@asynccontextmanager
+async def _told_once() -> AsyncIterator[None]:
+    """One loss of the broker is told once, not by each of the tasks that met it."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        away, bugs = group.split(Unavailable)
+        if away is None or bugs is not None:
+            raise
+        raise away.exceptions[0] from group

@@ -1,0 +1,160 @@
+"""See what the broker knows of the workers' queues: who consumes, what waits, what is held, how long it may wait.
+
+Promises: creates and changes nothing; a worker that could not be asked about is left out of the answer, never guessed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dlq_handler.broker import queue_survey
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.management import QueueStatistics
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.worker import QueueSight, WorkerQueueNames
+from dlq_handler.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SightPolicy:
+    counts_kept_seconds: float = 2.0
+    ttl_kept_seconds: float = 600.0
+    """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
+    api_pause_seconds: float = 60.0
+    """So long the management API is not asked again after it could not be."""
+    probes_ttl: bool = True
+
+
+Fact = TypeVar("Fact")
+
+
+class _Kept(Generic[Fact]):
+    """Facts by worker, each for a while. None is a fact too: what is not known is not in the answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._facts: dict[int, tuple[float, Fact]] = {}
+
+    def fresh(self, worker_ids: Iterable[int], now: float) -> dict[int, Fact]:
+        """Also forgets what is old, or workers that nobody asks for any more would stay for ever."""
+        self._facts = {one: kept for one, kept in self._facts.items() if now - kept[0] < self._seconds}
+        return {one: self._facts[one][1] for one in worker_ids if one in self._facts}
+
+    def keep(self, facts: Mapping[int, Fact], now: float) -> None:
+        self._facts.update({one: (now, fact) for one, fact in facts.items()})
+
+
+class WorkerSight:
+    """One for all who look, so that they share its answers. `close` it at the end."""
+
+    def __init__(
+        self,
+        link: AdminLink,
+        *,
+        statistics: Callable[[], Awaitable[Mapping[str, QueueStatistics]]],
+        names: WorkerQueueNames,
+        policy: SightPolicy | None = None,
+        now: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`statistics` asks the management API, which may be missing."""
+        self._link, self._statistics, self._names, self._now = link, statistics, names, now
+        self._policy = policy or SightPolicy()
+        self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
+        self._ttls = _Kept[int | None](self._policy.ttl_kept_seconds)
+        self._api_answer: Mapping[str, QueueStatistics] = {}
+        self._api_asked_again_at = 0.0
+        # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
+        self._turn = asyncio.Lock()
+        self.broker_trouble: str | None = None
+        """Why the last look could not ask the broker; None when it could."""
+        self.api_trouble: str | None = None
+        """The same for the management API."""
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
+        """Consumers and ready by AMQP alone. None: no such queue. A worker left out could not be asked about."""
+        async with self._turn:
+            return await self._count(worker_ids)
+
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+        """All that can be known. None: no such queue. A worker left out could not be asked about."""
+        async with self._turn:
+            counted = await self._count(worker_ids)
+            present = [one for one, counts in counted.items() if counts is not None]
+            statistics = await self._ask_api() if present else {}
+            ttls = await self._learn_ttls(present, statistics)
+        return {
+            one: None if counts is None else _sight(counts, statistics.get(self._names.queue(one)), ttls[one])
+            for one, counts in counted.items()
+            if counts is None or one in ttls
+        }
+
+    async def _count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
+        known = self._counts.fresh(worker_ids, self._now())
+        queues = {self._names.queue(one): one for one in worker_ids if one not in known}
+        if not queues:
+            return known
+        try:
+            answer = await queue_survey.count_all(self._link, queues)
+        except Unavailable as error:
+            self.broker_trouble = error.what
+            return known
+        self.broker_trouble = None
+        counted = {queues[queue]: counts for queue, counts in answer.items()}
+        self._counts.keep(counted, self._now())
+        return known | counted
+
+    async def _ask_api(self) -> Mapping[str, QueueStatistics]:
+        """Empty when it does not answer."""
+        if self._now() < self._api_asked_again_at:
+            return self._api_answer
+        try:
+            self._api_answer, self.api_trouble = await self._statistics(), None
+            kept_seconds = self._policy.counts_kept_seconds
+        except Unavailable as error:
+            self._api_answer, self.api_trouble = {}, str(error)
+            kept_seconds = self._policy.api_pause_seconds
+        self._api_asked_again_at = self._now() + kept_seconds
+        return self._api_answer
+
+    async def _learn_ttls(
+        self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics]
+    ) -> dict[int, int | None]:
+        known = self._ttls.fresh(worker_ids, self._now())
+        for one in worker_ids:
+            if told := statistics.get(self._names.queue(one)):
+                known[one] = told.ttl_ms
+        queues = {self._names.queue(one): one for one in worker_ids if one not in known}
+        if not self._policy.probes_ttl:
+            return known | dict.fromkeys(queues.values())
+        try:
+            answer = await queue_survey.probe_all_ttl_ms(self._link, queues)
+        except Unavailable as error:
+            # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
+            self.broker_trouble = error.what
+            return known
+        probed = {queues[queue]: ttl_ms for queue, ttl_ms in answer.items()}
+        self._ttls.keep(probed, self._now())
+        return known | probed
+
+
+def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl_ms: int | None) -> QueueSight:
+    """What AMQP says is of this instant; the API's numbers are some seconds old.
+
+    That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
+    were taken, as ready or as unacked, or it had left by then. The two must be of one moment, though: one delivered
+    since then is not ready by AMQP any more and not unacked by the API yet. So the older count of ready ones is not
+    forgotten, and "ready + unacked = 0" holds only if it did for both.
+    """
+    if statistics is None:
+        return QueueSight(consumers=counts.consumers, ready=counts.ready, ttl_ms=ttl_ms)
+    return QueueSight(
+        consumers=counts.consumers,
+        ready=max(counts.ready, statistics.ready),
+        unacked=statistics.unacked,
+        ttl_ms=ttl_ms,
+    )

@@ -1,0 +1,51 @@
+"""Many queues are asked about at once, and each gets its own answer."""
+
+import pytest
+
+from dlq_handler.broker import queue_survey
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.errors import Unavailable
+from tests.integration.topology.broker_side import declare_queue
+from tests.support.tcp_proxy import TcpProxy
+
+NAMES = [f"q{number}" for number in range(240)]
+
+
+async def test_many_queues_are_told_apart_and_a_lost_broker_is_unavailable(vhost: str) -> None:
+    async with TcpProxy.to(vhost) as proxy, AdminLink(BrokerAddress(urls=[proxy.url])) as link:
+        for name in NAMES[::3]:
+            await declare_queue(link, name)
+        assert await queue_survey.existing_queues(link, NAMES) == set(NAMES[::3])
+        assert await queue_survey.count_all(link, NAMES) == {
+            name: QueueCounts(ready=0, consumers=0) if name in NAMES[::3] else None for name in NAMES
+        }
+
+        await proxy.refuse()
+        with pytest.raises(Unavailable):
+            await queue_survey.existing_queues(link, NAMES)
+
+
+async def test_a_queue_that_nobody_else_may_see_is_left_out_and_yet_exists(vhost: str) -> None:
+    async with (
+        AdminLink(BrokerAddress(urls=[vhost])) as owner,
+        AdminLink(BrokerAddress(urls=[vhost])) as link,
+    ):
+        await declare_queue(owner, "open")
+        async with owner.channel("declare") as channel:
+            await channel.queue_declare("closed", exclusive=True)
+
+        asked = ["closed", "open", "gone"]
+
+        assert set(await queue_survey.count_all(link, asked)) == {"open", "gone"}
+        assert await queue_survey.existing_queues(link, asked) == {"open", "closed"}
+
+
+async def test_ttls_of_many_queues_are_probed(link: AdminLink) -> None:
+    for number, name in enumerate(NAMES[:12]):
+        await declare_queue(link, name, x_message_ttl=1000 + number)
+
+    probed = await queue_survey.probe_all_ttl_ms(link, [*NAMES[:12], "gone"])
+
+    assert probed == {name: 1000 + number for number, name in enumerate(NAMES[:12])} | {"gone": None}
