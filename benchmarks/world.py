@@ -94,8 +94,8 @@ class Stage:
 class World:
     def __init__(self, servers: Servers, template: str, folder: Path) -> None:
         self.servers = servers
-        self._template = template
-        self._folder = folder
+        self.template = template
+        self.folder = folder
 
     @classmethod
     @asynccontextmanager
@@ -113,12 +113,12 @@ class World:
     @asynccontextmanager
     async def stage(self, letters: int) -> AsyncIterator[Stage]:
         name = _fresh_name()
-        folder = self._folder / name
+        folder = self.folder / name
         folder.mkdir()
         try:
             stage = Stage(
                 amqp_url=await self.servers.rabbitmq.create_vhost(name),
-                database_url=await self.servers.postgresql.create_database(name, self._template),
+                database_url=await self.servers.postgresql.create_database(name, self.template),
                 letters=letters,
                 folder=folder,
             )
