@@ -1,7 +1,9 @@
 """What the services tell about themselves. They know nothing of Prometheus; `surface/metrics.py` listens."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from dlq_handler.domain.brake import BrakeMode
+from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.verdict import Outcome
 
 
@@ -31,3 +33,12 @@ class Observer:
 
     def outbox_seen(self, pending: int | None, oldest_age_seconds: float | None) -> None:
         """What waits in the outbox; None when the database cannot be asked."""
+
+    def brake_seen(self, mode: BrakeMode | None, ended_last_minute: int | None) -> None:
+        """The state of the brake, and what all replicas ended; None when the database cannot be asked."""
+
+    def brake_tripped(self) -> None:
+        """Some replica tripped the brake since we look at it."""
+
+    def gate_seen(self, causes: Collection[GateCause]) -> None:
+        """What keeps the gate closed; empty when it is open."""

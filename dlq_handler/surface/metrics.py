@@ -4,7 +4,7 @@ Promises: all label combinations exist at 0 from the first scrape, because a cou
 `increase()`; no label holds an id. Never: asks a server anything while it is being scraped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,7 +18,9 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from dlq_handler import __version__
+from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
+from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.services.observer import Observer
 
@@ -31,6 +33,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER_REASON = "other"
 REASONS = (*DEATH_REASONS, UNKNOWN_REASON, OTHER_REASON)
 NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+
+_BRAKE_STATES = {BrakeMode.HOLDING: 1, BrakeMode.LIMITED: 2}
 
 _LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
@@ -89,8 +93,31 @@ class Metrics(Observer):
         self.bound_workers = self._gauge(
             "bound_workers", "Workers whose routing key is bound to the intake queue."
         )
+        self._brake_state = self._gauge(
+            "brake_state",
+            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: cannot tell).",
+        )
+        self._brake_trips = self._counter("brake_trips", "Times the brake tripped, seen by this replica.")
+        self._verdicts_last_minute = self._gauge(
+            "verdicts_last_minute",
+            "Executions ended in the last 60 seconds by all replicas together (NaN: cannot tell).",
+        )
+        self._gate_closed = self._gauge(
+            "gate_closed",
+            "1 while our own view is sick: recovery and unknown_executions stop all verdicts, the others those that "
+            "rest on heartbeats.",
+            ("cause",),
+        )
+        for cause in GateCause:
+            self._gate_closed.labels(cause.value)
+        self.shadow = self._gauge(
+            "shadow",
+            "1 in shadow mode: the counts of letters are what would have been done, and nothing was.",
+        )
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         for gauge in (self._dlq_messages, self._dlq_consumers, self._outbox_pending, self._outbox_oldest):
+            gauge.set(float("nan"))
+        for gauge in (self._brake_state, self._verdicts_last_minute):
             gauge.set(float("nan"))
         build = self._gauge("build_info", "Always 1; the label tells the version.", ("version",))
         build.labels(__version__).set(1)
@@ -127,6 +154,17 @@ class Metrics(Observer):
     def outbox_seen(self, pending: int | None, oldest_age_seconds: float | None) -> None:
         self._outbox_pending.set(_or_nan(pending))
         self._outbox_oldest.set(_or_nan(oldest_age_seconds))
+
+    def brake_seen(self, mode: BrakeMode | None, ended_last_minute: int | None) -> None:
+        self._brake_state.set(_or_nan(None if mode is None else _BRAKE_STATES.get(mode, 0)))
+        self._verdicts_last_minute.set(_or_nan(ended_last_minute))
+
+    def brake_tripped(self) -> None:
+        self._brake_trips.inc()
+
+    def gate_seen(self, causes: Collection[GateCause]) -> None:
+        for cause in GateCause:
+            self._gate_closed.labels(cause.value).set(cause in causes)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

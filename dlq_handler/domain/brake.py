@@ -1,0 +1,162 @@
+"""The brake: may more executions be ended now, and if so how many?
+
+Pure. A mass failure is more often our own mistake, or an outage seen from one side, than the end of thousands of
+executions at once. So beyond a limit we stop, and a person decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from dlq_handler.domain.judge_batch import Ruling
+
+WINDOW_SECONDS = 60
+
+
+class BrakeMode(StrEnum):
+    OFF = "off"
+    """No limit is set."""
+    NORMAL = "normal"
+    RELEASED = "released"
+    """An operator has said that the mass failure is real: no limit for a while."""
+    HOLDING = "holding"
+    """Tripped: nothing is ended."""
+    LIMITED = "limited"
+    """Tripped, and the hold is over: we go on at the limit's rate until an operator has looked."""
+
+    @property
+    def is_tripped(self) -> bool:
+        return self in (BrakeMode.HOLDING, BrakeMode.LIMITED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakePolicy:
+    max_verdicts_per_minute: int
+    """0: no limit."""
+    hold_seconds: float
+    """0: until an operator releases it."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.max_verdicts_per_minute > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeState:
+    """The one row that all replicas share."""
+
+    tripped_at: datetime | None = None
+    hold_until: datetime | None = None
+    """None while tripped: until an operator releases it."""
+    tripped_by: str | None = None
+    why: str | None = None
+    released_at: datetime | None = None
+    released_until: datetime | None = None
+    released_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeView:
+    """The brake as it was read, by the database's clock."""
+
+    state: BrakeState
+    ended_last_minute: int
+    """Executions that all replicas together ended in the last 60 seconds."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimit:
+    """End as many as you like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """End so many, and no more."""
+
+    executions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """End nothing. `until` is None when only an operator ends it."""
+
+    until: datetime | None
+    why: str
+
+
+def mode_of(view: BrakeView, policy: BrakePolicy) -> BrakeMode:
+    state = view.state
+    if not policy.is_on:
+        return BrakeMode.OFF
+    if state.tripped_at is not None:
+        is_over = state.hold_until is not None and state.hold_until <= view.now
+        return BrakeMode.LIMITED if is_over else BrakeMode.HOLDING
+    if state.released_until is not None and view.now < state.released_until:
+        return BrakeMode.RELEASED
+    return BrakeMode.NORMAL
+
+
+def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
+    match mode_of(view, policy):
+        case BrakeMode.OFF | BrakeMode.RELEASED:
+            return NoLimit()
+        case BrakeMode.HOLDING:
+            return Hold(view.state.hold_until, view.state.why or "tripped")
+        case BrakeMode.NORMAL | BrakeMode.LIMITED:
+            # Replicas that read at the same moment may have gone past the limit together: never below zero.
+            return Room(max(0, policy.max_verdicts_per_minute - view.ended_last_minute))
+
+
+def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out: int) -> str:
+    return (
+        f"{view.ended_last_minute} executions ended in {WINDOW_SECONDS} s, {changed} of them in one transaction, where "
+        f"{left_out} more were to be ended; the limit is {policy.max_verdicts_per_minute}"
+    )
+
+
+def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
+    """For people; None when there is nothing to tell."""
+    state = view.state
+    match mode_of(view, policy):
+        case BrakeMode.OFF | BrakeMode.NORMAL:
+            return None
+        case BrakeMode.RELEASED:
+            return f"released by {state.released_by}: no limit until {_moment(state.released_until)}"
+        case BrakeMode.HOLDING:
+            end = "until `dlq-handler brake release`"
+            if state.hold_until is not None:
+                end = f"until {_moment(state.hold_until)} or `dlq-handler brake release`"
+            return f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; nothing is ended {end}"
+        case BrakeMode.LIMITED:
+            return (
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; at most "
+                f"{policy.max_verdicts_per_minute} are ended in a minute until `dlq-handler brake release`"
+            )
+
+
+def split_by_room(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Ruling], list[Ruling]]:
+    """Those that fit, in order, and those left out.
+
+    With an ending that is left out go all later letters of its execution: they were judged as if it had been made.
+    """
+    if room is None:
+        return list(rulings), []
+    fitting: list[Ruling] = []
+    left_out: list[Ruling] = []
+    barred: set[int | None] = set()
+    for ruling in rulings:
+        number = ruling.letter.execution_id
+        if ruling.ending is not None and room <= 0:
+            barred.add(number)
+        if number in barred:
+            left_out.append(ruling)
+            continue
+        room -= ruling.ending is not None
+        fitting.append(ruling)
+    return fitting, left_out
+
+
+def _moment(when: datetime | None) -> str:
+    return "an unknown time" if when is None else when.isoformat(timespec="seconds")

@@ -1,0 +1,97 @@
+"""The gate: can our own view be trusted? Pure.
+
+Two kinds of sickness. A view of the wrong rows makes every verdict wrong, so nothing is judged. A view that makes
+heartbeats look old is only dangerous to verdicts that rest on them, so those wait, and nothing else does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from dlq_handler.domain.judge_batch import Ruling
+from dlq_handler.domain.verdict import Outcome
+
+LEAST_LETTERS = 20
+"""Fewer say nothing: somebody may have deleted a handful of executions."""
+REMEMBERED = 200
+
+# What a slow answer and a clock that is being slewed may differ by; no heartbeat looks old over it.
+JUMP_SECONDS = 5.0
+
+
+class GateCause(StrEnum):
+    RECOVERY = "recovery"
+    """The database is a standby: its rows are of another moment, and nothing can be written."""
+    UNKNOWN_EXECUTIONS = "unknown_executions"
+    """Letters name executions that do not exist: probably this is the wrong database, or a restored one."""
+    CLOCK_JUMP = "clock_jump"
+    YOUNG_LINK = "young_link"
+
+    @property
+    def stops_everything(self) -> bool:
+        return self in (GateCause.RECOVERY, GateCause.UNKNOWN_EXECUTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    unknown_percent: int
+    """0: letters for unknown executions never close the gate."""
+    unavailable_after_seconds: float
+    """For so long the view must have been whole before a heartbeat counts as old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockLook:
+    """What the database's clock said, and between which moments of the process clock it said so."""
+
+    database_time: datetime
+    asked_at: float
+    answered_at: float
+
+
+def jump_seconds(before: ClockLook, after: ClockLook) -> float:
+    """By how much the database's clock went ahead (or back, below 0) of ours between two looks; 0 is no jump.
+
+    However slow the answers were: what passed on our clock lies between two bounds, and only beyond them is a jump.
+    """
+    passed = (after.database_time - before.database_time).total_seconds()
+    least, most = after.asked_at - before.answered_at, after.answered_at - before.asked_at
+    if passed > most + JUMP_SECONDS:
+        return passed - most
+    if passed < least - JUMP_SECONDS:
+        return passed - least
+    return 0.0
+
+
+def recall(recent: Mapping[int, bool], rulings: Sequence[Ruling]) -> dict[int, bool]:
+    """Which executions exist, by id, the latest last. A letter that comes again is no further witness.
+
+    Letters that nobody looked up an execution for say nothing about the database.
+    """
+    witnesses = dict(recent)
+    for ruling in rulings:
+        number, outcome = ruling.letter.execution_id, ruling.verdict.outcome
+        if number is not None and outcome not in (Outcome.UNREADABLE, Outcome.FOREIGN):
+            witnesses.pop(number, None)
+            witnesses[number] = outcome is not Outcome.UNKNOWN_EXECUTION
+    return witnesses
+
+
+def latest(witnesses: Mapping[int, bool]) -> dict[int, bool]:
+    return dict(list(witnesses.items())[-REMEMBERED:])
+
+
+def unknown_among(witnesses: Mapping[int, bool]) -> list[int]:
+    return [number for number, exists in witnesses.items() if not exists]
+
+
+def is_wrong_database(witnesses: Mapping[int, bool], policy: GatePolicy) -> bool:
+    if policy.unknown_percent == 0 or len(witnesses) < LEAST_LETTERS:
+        return False
+    return len(unknown_among(witnesses)) * 100 >= policy.unknown_percent * len(witnesses)
+
+
+def is_right_again(remembered: int, existing: int) -> bool:
+    """Half is enough: of the executions of a restored database some may really be gone."""
+    return 2 * existing >= remembered

@@ -1,0 +1,117 @@
+"""The brake at work: asked before executions are ended, told what did not fit, looked at every few seconds.
+
+Promises: all replicas share one state and one count, both in the database; whoever leaves executions out beyond the
+limit trips it in the same transaction. Transactions that run side by side do not see each other's endings: each may go
+past the limit by what it ends itself, a batch at most. Never: ends anything, or decides anything itself.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import assert_never
+
+import structlog
+
+from dlq_handler.domain.brake import (
+    BrakePolicy,
+    BrakeView,
+    Hold,
+    NoLimit,
+    Room,
+    in_words,
+    mode_of,
+    room_for,
+    why_tripped,
+)
+from dlq_handler.errors import Braked, Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.store import brake as store
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+log = structlog.get_logger()
+
+NOTE = "brake"
+
+
+class Brake:
+    def __init__(
+        self,
+        database: Database,
+        policy: BrakePolicy,
+        *,
+        instance: str,
+        readiness: Readiness,
+        observer: Observer,
+        interval_seconds: float = 2.0,
+    ) -> None:
+        self._database, self._policy, self._instance = database, policy, instance
+        self._readiness, self._observer = readiness, observer
+        self._interval_seconds = interval_seconds
+        # Told once each, whichever of our transactions sees it first; what was there before us is no news.
+        self._has_looked = False
+        self._told: set[datetime | None] = {None}
+
+    async def room(self, tx: Transaction) -> int | None:
+        """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds."""
+        if not self._policy.is_on:
+            return None
+        view = await store.look(tx)
+        self._tell(view)
+        match room_for(view, self._policy):
+            case NoLimit():
+                return None
+            case Room(executions=executions):
+                return executions
+            case Hold():
+                raise Braked(in_words(view, self._policy) or "tripped")
+            case never:
+                assert_never(never)
+
+    async def note(self, tx: Transaction, changed: int, left_out: int) -> None:
+        """To be called last in a transaction that asked for `room`: how many were ended, how many did not fit.
+
+        Last, because the one row is locked from here to the commit: whoever waits for it must hold nothing that the one
+        who has it still needs. `changed` is for the words: `end_executions` has counted it already.
+        """
+        if left_out == 0 or not self._policy.is_on:
+            return
+        view = await store.look(tx)
+        if mode_of(view, self._policy).is_tripped:
+            return
+        why = why_tripped(view, self._policy, changed=changed, left_out=left_out)
+        await store.trip(tx, by=self._instance, why=why, hold_seconds=self._policy.hold_seconds)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="brake")
+
+    async def tick(self) -> None:
+        """Show the state, also on a replica that has nothing to end, and forget old counts."""
+        try:
+            async with self._database.transaction() as tx:
+                view = await store.look(tx)
+                await store.sweep_count(tx)
+        except Unavailable:
+            self._observer.brake_seen(None, None)
+            raise
+        self._tell(view)
+
+    def _tell(self, view: BrakeView) -> None:
+        mode, state = mode_of(view, self._policy), view.state
+        self._observer.brake_seen(mode, view.ended_last_minute)
+        self._readiness.note(NOTE, in_words(view, self._policy))
+        if mode.is_tripped and state.tripped_at not in self._told:
+            log.error(
+                "brake.tripped",
+                by=state.tripped_by,
+                at=state.tripped_at,
+                hold_until=state.hold_until,
+                why=state.why,
+            )
+            if self._has_looked:
+                self._observer.brake_tripped()
+        if self._has_looked and state.released_at not in self._told:
+            log.info("brake.released", by=state.released_by, no_limit_until=state.released_until)
+        self._told |= {state.tripped_at, state.released_at}
+        self._has_looked = True

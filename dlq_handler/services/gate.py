@@ -1,0 +1,144 @@
+"""The gate at work: no verdicts while our own view is sick. One per process, as each has its own view.
+
+Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too.
+Never: touches a letter. Whoever meets `GateClosed` gives its letters back.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.gate import (
+    REMEMBERED,
+    ClockLook,
+    GateCause,
+    GatePolicy,
+    is_right_again,
+    is_wrong_database,
+    jump_seconds,
+    latest,
+    recall,
+    unknown_among,
+)
+from dlq_handler.domain.judge_batch import Ruling
+from dlq_handler.errors import GateClosed
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.store import gate as store
+from dlq_handler.store.engine import Database
+
+log = structlog.get_logger()
+
+NOTE = "gate"
+
+
+class Gate:
+    def __init__(
+        self,
+        database: Database,
+        policy: GatePolicy,
+        *,
+        readiness: Readiness,
+        observer: Observer,
+        interval_seconds: float = 2.0,
+    ) -> None:
+        self._database, self._policy = database, policy
+        self._readiness, self._observer = readiness, observer
+        self._interval_seconds = interval_seconds
+        self._causes: dict[GateCause, str] = {}
+        self._clock: ClockLook | None = None
+        # The process clock when heartbeats were last seen to lie.
+        self._blurred_at = float("-inf")
+        self._witnesses: dict[int, bool] = {}
+        self._missing: list[int] = []
+
+    @property
+    def watched_seconds(self) -> float:
+        """For how long our view of heartbeats has been whole: the link up, the clock steady, no standby."""
+        return min(self._database.link_age_seconds, monotonic_seconds() - self._blurred_at)
+
+    @property
+    def knows_workers(self) -> bool:
+        """Have we watched for long enough to say that a worker is unavailable?"""
+        return self.watched_seconds >= self._policy.unavailable_after_seconds
+
+    def check(self) -> None:
+        """Raises `GateClosed` while nothing may be judged."""
+        whys = [why for cause, why in self._causes.items() if cause.stops_everything]
+        if whys:
+            raise GateClosed("; ".join(whys))
+
+    def consider(self, rulings: Sequence[Ruling]) -> None:
+        """To be called before anything of a batch is written. Raises `GateClosed` when it must not be."""
+        self.check()
+        if self._policy.unknown_percent == 0:
+            return
+        witnesses = recall(self._witnesses, rulings)
+        if not is_wrong_database(witnesses, self._policy):
+            self._witnesses = latest(witnesses)
+            return
+        missing = unknown_among(witnesses)
+        self._missing = missing[-REMEMBERED:]
+        self._set(
+            GateCause.UNKNOWN_EXECUTIONS,
+            f"{len(missing)} of the last {len(witnesses)} letters name executions that do not exist: is this the right "
+            f"database? Opens when half of them exist; dlq_handler.gate.unknown_percent: 0 has them recorded all the "
+            f"same",
+        )
+        self.check()
+
+    def see_clock(self, database_time: datetime, *, asked_at: float, answered_at: float) -> None:
+        """To be told each time the database's clock was read, before anything is judged by it."""
+        look = ClockLook(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
+        before, self._clock = self._clock, look
+        jumped = jump_seconds(before, look) if before else 0.0
+        if jumped:
+            self._blur(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="gate")
+
+    async def tick(self) -> None:
+        asked_at = monotonic_seconds()
+        seen = await store.look(self._database, self._missing)
+        self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        if seen.is_in_recovery:
+            self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
+        else:
+            self._set(GateCause.RECOVERY, None)
+        if self._missing and is_right_again(len(self._missing), seen.existing):
+            self._missing, self._witnesses = [], {}
+            self._set(GateCause.UNKNOWN_EXECUTIONS, None)
+        self._look_at_age()
+
+    def _look_at_age(self) -> None:
+        limit, link_age = self._policy.unavailable_after_seconds, self._database.link_age_seconds
+        is_young = link_age < limit
+        young = f"our link to the database is only {link_age:.0f} s old; heartbeats are believed after {limit:g} s"
+        self._set(GateCause.YOUNG_LINK, young if is_young else None)
+        if monotonic_seconds() - self._blurred_at >= limit:
+            self._set(GateCause.CLOCK_JUMP, None)
+
+    def _blur(self, cause: GateCause, why: str) -> None:
+        self._blurred_at = monotonic_seconds()
+        limit = self._policy.unavailable_after_seconds
+        self._set(cause, f"{why}; heartbeats are believed again after {limit:g} s")
+
+    def _set(self, cause: GateCause, why: str | None) -> None:
+        was_closed = cause in self._causes
+        if why is not None:
+            self._causes[cause] = why
+            if not was_closed and cause is GateCause.YOUNG_LINK:
+                # How every process begins.
+                log.info("gate.closed", cause=cause.value, why=why)
+            elif not was_closed:
+                log.warning("gate.closed", cause=cause.value, why=why)
+        elif was_closed:
+            del self._causes[cause]
+            log.info("gate.opened", cause=cause.value)
+        self._observer.gate_seen(self._causes)
+        self._readiness.note(NOTE, "; ".join(self._causes.values()) or None)
