@@ -6,11 +6,13 @@ is. Asking once more is harmless, as a scheduler claims an execution once howeve
 waits, then it is announced again, and only where the operator wants it does it ever end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.read_dead_letter import read_time
+from dlq_handler.domain.stale_verdict import End, NotStale, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
 
@@ -45,24 +47,14 @@ class UnscheduledPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class LetWait:
-    """`until` None: nothing of ours ends this wait."""
-
-    why: str
-    until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AnnounceAgain:
+    """Its request is published once more; the row stays as it is."""
+
     why: str
+    evidence: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    why: str
-
-
-UnscheduledVerdict = LetWait | AnnounceAgain | GiveUp
+UnscheduledVerdict = End | AnnounceAgain | Wait | NotStale
 
 
 def judge_unscheduled(
@@ -71,33 +63,52 @@ def judge_unscheduled(
     """`quiet_seconds`: how long the scheduler's queue was seen empty with a consumer; None: it is not, or unknown."""
     execution, timeout = row.execution, timedelta(seconds=policy.timeout_seconds)
     if execution.status not in UNSCHEDULED:
-        return LetWait(f"is {execution.status}, so it was scheduled")
+        return NotStale(f"{execution.status}: none that waits to be scheduled")
     if row.is_workflow_parent:
-        return LetWait("a workflow's parent: its tasks decide over it")
+        return NotStale("a workflow's parent: its tasks decide over it")
+    evidence = _evidence(row, quiet_seconds, policy, now)
     if row.is_in_line:
-        return LetWait("waits in the line of its action for a slot")
+        return Wait("waits in the line of its action for a slot", None, evidence)
     since = execution.updated
     if row.next_retry_at is not None:
         retry_at = read_time(row.next_retry_at)
         if retry_at is None:
-            return LetWait("its workflow_task.next_retry_at cannot be read, so it may lie ahead")
+            return Wait("its workflow_task.next_retry_at cannot be read, so it may lie ahead", None, evidence)
         if retry_at > now:
-            return LetWait("waits for the time of its retry", retry_at)
+            return Wait("waits for the time of its retry", retry_at, evidence)
         since = max(since, retry_at)
     # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
     if now - since < timeout:
-        return LetWait("the scheduler may still be at it", since + timeout if since <= now else None)
+        return Wait("the scheduler may still be at it", since + timeout if since <= now else None, evidence)
     if quiet_seconds is None or quiet_seconds < QUIET_SECONDS:
-        return LetWait(
+        return Wait(
             f"its request may be in the scheduler's queue, which was not seen empty with a consumer for "
-            f"{QUIET_SECONDS:.0f} s"
+            f"{QUIET_SECONDS:.0f} s",
+            None,
+            evidence,
         )
     waited = f"{execution.status} for {(now - since).total_seconds():.0f} s"
     repeated_at = row.announced_again_at
     if policy.may_fail and repeated_at is not None and execution.updated - repeated_at <= ANSWER_WITHIN:
-        if now - repeated_at >= timeout:
-            return GiveUp(f"{waited}, although it was announced to the scheduler again")
-        return LetWait("announced to the scheduler again", repeated_at + timeout)
+        if now - repeated_at < timeout:
+            return Wait("announced to the scheduler again", repeated_at + timeout, evidence)
+        why = f"{waited}, although it was announced to the scheduler again"
+        return End(ExecutionStatus.FAILED, why, evidence, policy.timeout_seconds)
     if row.is_announced_again:
-        return LetWait("announced to the scheduler again, once; monitor.fail_unscheduled is off")
-    return AnnounceAgain(f"{waited}, while the scheduler's queue is empty and nothing says that it may wait")
+        return Wait("announced to the scheduler again, once; monitor.fail_unscheduled is off", None, evidence)
+    why = f"{waited}, while the scheduler's queue is empty and nothing says that it may wait"
+    return AnnounceAgain(why, evidence)
+
+
+def _evidence(
+    row: Unscheduled, quiet_seconds: float | None, policy: UnscheduledPolicy, now: datetime
+) -> dict[str, object]:
+    repeated_at = row.announced_again_at
+    return {
+        "age_seconds": round((now - row.execution.updated).total_seconds(), 1),
+        "timeout_seconds": policy.timeout_seconds,
+        "scheduler_queue_quiet_seconds": None if quiet_seconds is None else round(quiet_seconds, 1),
+        "is_in_line": row.is_in_line,
+        "next_retry_at": row.next_retry_at,
+        "announced_again_at": repeated_at.isoformat() if repeated_at else None,
+    }

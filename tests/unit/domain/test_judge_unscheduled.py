@@ -12,13 +12,12 @@ from dlq_handler.domain.judge_unscheduled import (
     QUIET_SECONDS,
     UNSCHEDULED,
     AnnounceAgain,
-    GiveUp,
-    LetWait,
     Unscheduled,
     UnscheduledPolicy,
     UnscheduledVerdict,
     judge_unscheduled,
 )
+from dlq_handler.domain.stale_verdict import End, NotStale, Wait
 from tests.support.builders import NOON, an_execution
 
 TIMEOUT = 900.0
@@ -58,7 +57,6 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
     ("row", "why", "until"),
     [
         (a_row(is_in_line=True), "in the line", None),
-        (a_row(is_workflow_parent=True), "its tasks decide", None),
         (
             a_row(next_retry_at="2026-11-16T14:00:00Z"),
             "time of its retry",
@@ -74,7 +72,6 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
         (a_row(updated=LATER - timedelta(seconds=899)), "may still be at it", LATER + timedelta(seconds=1)),
         (a_row(updated=LATER + timedelta(hours=1)), "may still be at it", None),
         (a_row(announced_again_at=NOON, is_announced_again=True), "fail_unscheduled is off", None),
-        (a_row(status=ExecutionStatus.SCHEDULED), "was scheduled", None),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -82,14 +79,20 @@ def test_lawful_wait_is_left_alone_and_says_until_when(
     row: Unscheduled, why: str, until: datetime | None
 ) -> None:
     verdict = judged(row)
-    assert isinstance(verdict, LetWait)
+    assert isinstance(verdict, Wait)
     assert why in verdict.why
     assert verdict.until == until
 
 
+def test_parent_of_a_workflow_and_what_was_scheduled_are_none_of_its_business() -> None:
+    assert isinstance(judged(a_row(is_workflow_parent=True)), NotStale)
+    for status in set(ExecutionStatus) - UNSCHEDULED:
+        assert isinstance(judged(a_row(status=status)), NotStale)
+
+
 @pytest.mark.parametrize("quiet_seconds", [None, 0.0, QUIET_SECONDS - 0.1])
 def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seconds: float | None) -> None:
-    assert isinstance(judged(a_row(), quiet_seconds=quiet_seconds), LetWait)
+    assert isinstance(judged(a_row(), quiet_seconds=quiet_seconds), Wait)
 
 
 def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() -> None:
@@ -107,10 +110,10 @@ def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta
         updated=announced + moved, announced_again_at=announced, is_announced_again=moved < timedelta()
     )
     due = announced + timedelta(seconds=TIMEOUT)
-    assert isinstance(judged(row, may_fail=True, now=due + timedelta(seconds=1)), GiveUp)
+    assert isinstance(judged(row, may_fail=True, now=due + timedelta(seconds=1)), End)
     early = judged(row, may_fail=True, now=due - timedelta(seconds=1))
-    assert isinstance(early, LetWait)
-    assert not isinstance(judged(row, may_fail=False, now=due + timedelta(seconds=1)), GiveUp)
+    assert isinstance(early, Wait)
+    assert not isinstance(judged(row, may_fail=False, now=due + timedelta(seconds=1)), End)
 
 
 def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
@@ -147,7 +150,7 @@ def test_no_row_is_acted_upon_that_may_wait(
 ) -> None:
     policy = UnscheduledPolicy(timeout_seconds=timeout_seconds, may_fail=may_fail)
     verdict = judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
-    if isinstance(verdict, LetWait):
+    if isinstance(verdict, Wait | NotStale):
         return
     assert row.execution.status in UNSCHEDULED
     assert not row.is_in_line
@@ -155,7 +158,7 @@ def test_no_row_is_acted_upon_that_may_wait(
     assert quiet_seconds is not None
     assert quiet_seconds >= QUIET_SECONDS
     assert now - row.execution.updated >= timedelta(seconds=timeout_seconds)
-    if isinstance(verdict, GiveUp):
+    if isinstance(verdict, End):
         assert may_fail
         assert row.announced_again_at is not None
         assert now - row.announced_again_at >= timedelta(seconds=timeout_seconds)
