@@ -1,0 +1,134 @@
+"""Judge one execution that no letter told of. Pure and total: no I/O, no clock, no exception for odd input.
+
+Promises: never ends a terminal execution, a running or canceling one without a worker, or a scheduled one before its
+message must have died. In doubt it waits: an execution ended late costs time, a live one ended is run twice.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.stale_case import StaleCase, later
+from dlq_handler.domain.stale_verdict import End, NotStale, StaleVerdict, Wait
+from dlq_handler.domain.worker_look import is_empty
+
+SWEPT = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
+
+
+def judge_stale(case: StaleCase) -> StaleVerdict:
+    match case.execution.status:
+        case ExecutionStatus.SCHEDULED:
+            return _judge_scheduled(case)
+        case ExecutionStatus.RUNNING:
+            return _judge_running(case)
+        case ExecutionStatus.CANCELING:
+            return _judge_canceling(case)
+        case ExecutionStatus.REQUESTED | ExecutionStatus.SCHEDULING:
+            return NotStale("not dispatched yet")
+        case (
+            ExecutionStatus.COMPLETED
+            | ExecutionStatus.FAILED
+            | ExecutionStatus.CANCELLED
+            | ExecutionStatus.TIMEOUT
+            | ExecutionStatus.ABANDONED
+        ):
+            return NotStale(f"already {case.execution.status}")
+        case _:
+            assert_never(case.execution.status)
+
+
+def _judge_scheduled(case: StaleCase) -> StaleVerdict:
+    horizon = case.horizon_seconds
+    if case.age_seconds < horizon:
+        return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
+    nobody = _why_nobody_will_take_it(case)
+    if nobody is not None:
+        return _end(case, ExecutionStatus.FAILED, nobody, horizon)
+    if not case.worker.is_queue_known:
+        return _wait(case, "its worker reports, and the broker cannot be asked about its queue", None)
+    held_timeout = case.policy.held_timeout_seconds
+    if case.age_seconds >= held_timeout:
+        why = f"worker {case.execution.worker_id} lives, but has not run it for too long"
+        return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
+    if not is_empty(case.worker.queue):
+        return _wait(case, _why_held(case), case.when_aged(held_timeout))
+    first, confirm_after = _first_empty_look(case), case.policy.confirm_after_seconds
+    if first is None or (case.now - first).total_seconds() < confirm_after:
+        # A worker that has acknowledged a message needs a moment before it writes `running`.
+        why = "its worker's queue is empty; a second look must find it so"
+        return _wait(case, why, later(first or case.now, confirm_after))
+    why = f"worker {case.execution.worker_id} lives, but its queue holds nothing: the message is lost"
+    return _end(case, ExecutionStatus.FAILED, why, horizon)
+
+
+def _judge_running(case: StaleCase) -> StaleVerdict:
+    if case.execution.worker_id is None:
+        return NotStale("running without a worker, as the parent of a workflow does")
+    silence = case.silence
+    if silence is None:
+        return _wait(case, f"worker {case.execution.worker_id} is not known to be unavailable", None)
+    limit = case.policy.confirm_after_seconds
+    first = _first_silent_look(case)
+    if first is None or (case.now - first).total_seconds() < limit:
+        return _wait(case, f"{silence}; a second look must find it so", later(first or case.now, limit))
+    unavailable_after = case.policy.availability.unavailable_after_seconds
+    return _end(case, ExecutionStatus.ABANDONED, silence, unavailable_after)
+
+
+def _judge_canceling(case: StaleCase) -> StaleVerdict:
+    limit = case.policy.canceling_timeout_seconds
+    if case.execution.worker_id is None:
+        return NotStale("canceling without a worker, as the parent of a workflow does")
+    if case.age_seconds < limit:
+        return _wait(case, "its worker has time to cancel it", case.when_aged(limit))
+    why = f"worker {case.execution.worker_id} has not confirmed the cancellation"
+    return _end(case, ExecutionStatus.CANCELLED, why, limit)
+
+
+def _why_nobody_will_take_it(case: StaleCase) -> str | None:
+    worker, worker_id = case.worker, case.execution.worker_id
+    if worker_id is None:
+        return "it has no worker any more: the worker's row was deleted"
+    if case.silence is not None:
+        return case.silence
+    if worker.is_queue_known and worker.queue is None:
+        return f"the queue of worker {worker_id} does not exist"
+    if worker.queue is not None and worker.queue.consumers == 0:
+        return f"nobody consumes the queue of worker {worker_id}"
+    return None
+
+
+def _why_held(case: StaleCase) -> str:
+    queue = case.worker.queue
+    if queue is None or queue.unacked is None:
+        return "its worker lives and consumes; only the management API could tell whether it has the message"
+    return f"its worker lives and consumes; {queue.ready} messages wait for it, it holds {queue.unacked}"
+
+
+def _first_empty_look(case: StaleCase) -> datetime | None:
+    """The earlier one of the last two looks, if it found nothing in the queue and was after the dispatch: one before
+    that says nothing about its message.
+    """
+    look = case.worker.look
+    if look is None or look.empty_since is None or look.empty_since < case.execution.updated:
+        return None
+    return look.empty_since
+
+
+def _first_silent_look(case: StaleCase) -> datetime | None:
+    """The first look that found both the worker and the execution as they are now."""
+    look, row = case.worker.look, case.worker.row
+    if look is None or look.unavailable_since is None:
+        return None
+    if look.last_heartbeat != (row.last_heartbeat if row else None):
+        return None
+    # Whoever wrote the execution since then was perhaps the worker itself.
+    return max(look.unavailable_since, case.execution.updated)
+
+
+def _end(case: StaleCase, becomes: ExecutionStatus, why: str, limit_seconds: float) -> End:
+    return End(becomes, why, case.evidence(), limit_seconds)
+
+
+def _wait(case: StaleCase, why: str, until: datetime | None) -> Wait:
+    return Wait(why, until, case.evidence())

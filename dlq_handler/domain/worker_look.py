@@ -1,0 +1,66 @@
+"""A look at a worker, and what it adds to the looks before it. Pure: no clock, no I/O.
+
+One look proves little: a heartbeat may be late, a message may have been acknowledged a moment ago. So looks come in
+twos, kept in the database, where a new leader finds what the old one saw.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.domain.worker import QueueSight, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLook:
+    """The last look at one worker, with the time of the first one that saw the same."""
+
+    worker_id: int
+    looked_at: datetime
+    last_heartbeat: datetime | None = None
+    unavailable_since: datetime | None = None
+    """The first look that found it unavailable, or its row gone, with this last heartbeat."""
+    empty_since: datetime | None = None
+    """The look before this one that found nothing ready and nothing held in its queue; this one, if none did."""
+
+
+def look_again(
+    worker_id: int,
+    before: WorkerLook | None,
+    *,
+    worker: Worker | None,
+    is_unavailable: bool,
+    queue: QueueSight | None,
+    now: datetime,
+    confirm_after_seconds: float,
+) -> WorkerLook:
+    """`worker` None: its row is gone. `queue` None: there is none, or nobody could tell."""
+    heartbeat = worker.last_heartbeat if worker else None
+    unavailable_since = None
+    if worker is None or is_unavailable:
+        # A heartbeat between two looks is a sign of life, however old it is by the second one.
+        is_same = before is not None and before.last_heartbeat == heartbeat
+        unavailable_since = (before.unavailable_since if before and is_same else None) or now
+    return WorkerLook(
+        worker_id=worker_id,
+        looked_at=now,
+        last_heartbeat=heartbeat,
+        unavailable_since=unavailable_since,
+        empty_since=(_first_of_two(before, confirm_after_seconds) or now) if is_empty(queue) else None,
+    )
+
+
+def is_empty(queue: QueueSight | None) -> bool:
+    """Known to hold nothing, neither ready nor unacked."""
+    return queue is not None and queue.unacked is not None and queue.ready + queue.unacked == 0
+
+
+def _first_of_two(before: WorkerLook | None, confirm_after_seconds: float) -> datetime | None:
+    """The earlier one of the two looks that this one completes.
+
+    When the look before has completed two already, it is the first of the next two: counted from the oldest, "empty
+    since ten o'clock" would speak for a message that was sent at half past ten.
+    """
+    if before is None or before.empty_since is None:
+        return None
+    is_complete = (before.looked_at - before.empty_since).total_seconds() >= confirm_after_seconds
+    return before.looked_at if is_complete else before.empty_since
