@@ -12,10 +12,16 @@ from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.publisher import Publisher
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.gate import GatePolicy
 from dlq_handler.domain.topology import Blueprint
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.services.brake import Brake
+from dlq_handler.services.gate import Gate
 from dlq_handler.services.judge_letters import JudgePolicy
+from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import RelayPolicy
+from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
@@ -125,6 +131,13 @@ def topology_keeper(settings: Settings, address: BrokerAddress, store: Database)
     )
 
 
+def availability_policy(settings: Settings) -> AvailabilityPolicy:
+    return AvailabilityPolicy(
+        unavailable_after_seconds=settings.worker_unavailable_after_seconds,
+        late_after_seconds=3.0 * settings.worker.heartbeat_interval,
+    )
+
+
 def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
     own = settings.dlq_handler
     return JudgePolicy(
@@ -133,8 +146,39 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         lease_seconds=own.outbox.lease_seconds,
-        availability=AvailabilityPolicy(unavailable_after_seconds=settings.worker_unavailable_after_seconds),
+        availability=availability_policy(settings),
         names=names(settings),
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def brake(
+    settings: Settings, store: Database, *, readiness: Readiness | None = None, observer: Observer | None = None
+) -> Brake:
+    """For one command neither is needed: there is nobody to tell."""
+    return Brake(
+        store,
+        BrakePolicy(
+            max_verdicts_per_minute=settings.dlq_handler.brake.max_verdicts_per_minute,
+            hold_seconds=settings.dlq_handler.brake.hold_seconds,
+        ),
+        instance=instance_name(settings),
+        readiness=readiness or Readiness(),
+        observer=observer or Observer(),
+    )
+
+
+def gate(
+    settings: Settings, store: Database, *, readiness: Readiness | None = None, observer: Observer | None = None
+) -> Gate:
+    return Gate(
+        store,
+        GatePolicy(
+            unknown_percent=settings.dlq_handler.gate.unknown_percent,
+            unavailable_after_seconds=settings.worker_unavailable_after_seconds,
+        ),
+        readiness=readiness or Readiness(),
+        observer=observer or Observer(),
     )
 
 

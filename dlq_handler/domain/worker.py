@@ -18,6 +18,25 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredWorker:
+    """A worker row with all that people ask for, and how much it has to do."""
+
+    worker: Worker
+    name: str
+    status: str
+    role: str | None
+    """None on a host whose workers have no role."""
+    is_cordoned: bool
+    cordon_reason: str | None
+    scheduled: int
+    running: int
+
+    @property
+    def takes_dispatches(self) -> bool:
+        return self.role in (None, "action")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSight:
     """What the broker tells of a worker's queue that exists."""
 

@@ -1,5 +1,15 @@
-"""Which workers are registered, for the bindings of their queues."""
+"""The host's workers: who is registered, who is there, and the one thing we may write about them.
 
+Hosts keep the rows of dead workers for ever, so there may be thousands: each question is one statement.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.domain.worker import RegisteredWorker, Worker
 from dlq_handler.store.engine import Database
 
 
@@ -11,3 +21,67 @@ async def worker_ids(database: Database) -> frozenset[int]:
             "SELECT id FROM worker w WHERE coalesce(to_jsonb(w) ->> 'worker_role', 'action') = 'action'"
         )
     return frozenset(row.id for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Every worker that takes dispatches."""
+
+    workers: Sequence[Worker]
+    with_dispatches: frozenset[int]
+    """Those that executions are scheduled on."""
+
+
+async def read_fleet(database: Database) -> Fleet:
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id, last_heartbeat,
+                   CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
+              FROM worker w WHERE coalesce(to_jsonb(w) ->> 'worker_role', 'action') = 'action'
+            """
+        )
+        # By status, of which few rows are scheduled: by worker it would read every execution the worker ever had.
+        scheduled = await tx.rows(
+            "SELECT DISTINCT worker FROM execution WHERE status = 'scheduled' AND worker IS NOT NULL"
+        )
+    return Fleet(
+        workers=[_worker(row) for row in rows], with_dispatches=frozenset(row.worker for row in scheduled)
+    )
+
+
+async def list_workers(database: Database) -> list[RegisteredWorker]:
+    """All of them, sensors too, by id."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT w.id, w.name, CAST(w.status AS text) AS status, w.last_heartbeat,
+                   CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age,
+                   to_jsonb(w) ->> 'worker_role' AS role, to_jsonb(w) ->> 'cordon_reason' AS cordon_reason,
+                   coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned,
+                   coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running
+              FROM worker w
+              LEFT JOIN (SELECT worker, count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
+                                count(*) FILTER (WHERE status = 'running') AS running
+                           FROM execution WHERE status IN ('scheduled', 'running') GROUP BY worker
+                        ) AS load ON load.worker = w.id
+             ORDER BY w.id
+            """
+        )
+    return [
+        RegisteredWorker(
+            worker=_worker(row),
+            name=row.name,
+            status=row.status,
+            role=row.role,
+            is_cordoned=row.is_cordoned,
+            cordon_reason=row.cordon_reason,
+            scheduled=row.scheduled,
+            running=row.running,
+        )
+        for row in rows
+    ]
+
+
+def _worker(row: Row[Any]) -> Worker:
+    return Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat)

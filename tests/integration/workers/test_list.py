@@ -1,0 +1,175 @@
+"""`workers list` as an operator runs it, with a fleet in every state and servers that are not there."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.attune.topology import worker_queue
+from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.sandbox.servers.ports import free_port
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+Command = Callable[..., SidecarProcess]
+
+
+@pytest.fixture
+def command(rabbitmq: RabbitMQ, vhost: str, database: str, tmp_path: Path) -> Command:
+    parts = urlsplit(rabbitmq.management_url)
+    api = f"{parts.scheme}://{rabbitmq.user}:{rabbitmq.password}@{parts.netloc}"
+
+    def with_settings(**environment: str) -> SidecarProcess:
+        return SidecarProcess(
+            tmp_path,
+            amqp_url=vhost,
+            database_url=database,
+            name="cli",
+            environment={
+                "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": api,
+                "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "10",
+                **environment,
+            },
+        )
+
+    return with_settings
+
+
+class Fleet:
+    """A worker that consumes and holds two dispatches, one that is late, one that is dead with three waiting."""
+
+    def __init__(self, live: StockWorker, late: StockWorker, dead: StockWorker) -> None:
+        self.live, self.late, self.dead = live, late, dead
+
+
+async def run_sql(database: str, statement: str, *arguments: object) -> None:
+    connection = await asyncpg.connect(database)
+    try:
+        await connection.execute("SET search_path TO attune, public")
+        await connection.execute(statement, *arguments)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def fleet(vhost: str, database: str) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        executor = await stack.enter_async_context(StockExecutor(vhost, database))
+        live, late, dead = (StockWorker(vhost, database, name=name) for name in ("live", "late", "dead"))
+        for worker in (live, late, dead):
+            await stack.enter_async_context(worker)
+        await live.hang()
+        await late.heartbeat(age_seconds=60)
+        await dead.heartbeat(age_seconds=600)
+        await dead.vanish()
+        await executor.schedule_many(2, live.id)
+        await executor.schedule_many(3, dead.id)
+        await eventually(lambda: len(live.held) == 2)
+        yield Fleet(live, late, dead)
+
+
+async def listed(process: SidecarProcess) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in await process.cli_json("workers", "list")}
+
+
+async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_them(
+    command: Command, fleet: Fleet, database: str
+) -> None:
+    await run_sql(
+        database, "UPDATE worker SET cordoned = true, cordon_reason = 'being replaced' WHERE name = 'late'"
+    )
+    await run_sql(
+        database, "INSERT INTO worker (name, worker_type, worker_role) VALUES ('mute', 'local', 'action')"
+    )
+    await run_sql(
+        database,
+        "INSERT INTO worker (name, worker_type, worker_role, last_heartbeat)"
+        " VALUES ('sensor', 'local', 'sensor', now())",
+    )
+
+    async def unacked_is_known() -> dict[str, dict[str, Any]] | None:
+        workers = await listed(command())
+        return workers if workers["live"]["unacked"] == 2 else None
+
+    workers = await eventually(unacked_is_known, timeout=60)
+
+    def facts(name: str, *fields: str) -> tuple[object, ...]:
+        return tuple(workers[name][field] for field in fields)
+
+    counts = ("queue_exists", "consumers", "ready", "unacked", "scheduled", "running")
+    assert facts("live", "availability", *counts) == ("available", True, 1, 0, 2, 2, 0)
+    assert facts("late", "availability", *counts) == ("late", True, 0, 0, 0, 0, 0)
+    assert facts("dead", "availability", *counts) == ("unavailable", True, 0, 3, 0, 3, 0)
+    assert facts("mute", "availability", "why", *counts[:4]) == (
+        "cannot_tell",
+        "it never sent a heartbeat",
+        False,
+        None,
+        None,
+        None,
+    )
+    assert facts("sensor", "availability", "role", "queue", "queue_exists") == (
+        "available",
+        "sensor",
+        None,
+        None,
+    )
+    assert facts("late", "cordoned", "cordon_reason") == (True, "being replaced")
+    assert facts("dead", "status", "queue") == ("active", worker_queue(fleet.dead.id))
+    assert 600 <= workers["dead"]["heartbeat_age_seconds"] < 700
+
+    code, out, err = await command().cli("workers", "list")
+    assert (code, err) == (0, "")
+    rows = {line.split()[1]: line for line in out.splitlines()}
+    assert "yes: being replaced" in rows["late"]
+    assert "10 min" in rows["dead"]
+    assert "never" in rows["mute"]
+    assert "missing" in rows["mute"]
+
+
+async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command, fleet: Fleet) -> None:
+    away = command(ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
+
+    workers = await listed(away)
+    assert workers["dead"]["availability"] == "unavailable"
+    assert (workers["dead"]["scheduled"], workers["dead"]["queue_exists"]) == (3, None)
+
+    code, out, err = await away.cli("workers", "list")
+    assert code == 0
+    assert "nothing is known of the queues" in err
+    [row] = [line for line in out.splitlines() if " dead " in line]
+    assert row.split()[-5:] == ["?", "?", "?", "3", "0"]
+
+
+async def test_without_the_management_api_only_what_is_held_is_unknown(
+    command: Command, fleet: Fleet
+) -> None:
+    no_api = command(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=f"http://127.0.0.1:{free_port()}")
+
+    code, out, err = await no_api.cli("workers", "list")
+
+    assert code == 0
+    assert "UNACKED" in err
+    [row] = [line for line in out.splitlines() if " dead " in line]
+    assert row.split()[-5:] == ["0", "3", "?", "3", "0"]
+
+
+async def test_without_a_database_the_exit_code_says_so(command: Command) -> None:
+    away = command(ATTUNE__DATABASE__URL=f"postgresql://127.0.0.1:{free_port()}/attune")
+
+    code, out, err = await away.cli("workers", "list")
+
+    assert (code, out) == (69, "")
+    assert err.startswith("database")
+
+
+async def test_help_owns_up_to_judging_by_age_alone(command: Command) -> None:
+    _, out, _ = await command().cli("workers", "list", "--help")
+
+    assert "the age of the heartbeat alone" in " ".join(out.replace("│", " ").split())

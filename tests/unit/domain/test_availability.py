@@ -1,0 +1,52 @@
+"""Available, late, unavailable, or nobody can tell: by age, and never surer than our own view allows."""
+
+import math
+
+import pytest
+
+from dlq_handler.domain.availability import Availability, standing_of
+from dlq_handler.domain.worker import AvailabilityPolicy
+from tests.support.builders import a_worker
+
+POLICY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("age", "watched", "expected"),
+    [
+        (0.0, math.inf, Availability.AVAILABLE),
+        (-5.0, math.inf, Availability.AVAILABLE),
+        (30.0, math.inf, Availability.AVAILABLE),
+        (30.1, math.inf, Availability.LATE),
+        (90.0, math.inf, Availability.LATE),
+        (90.1, math.inf, Availability.UNAVAILABLE),
+        (90.1, 90.0, Availability.UNAVAILABLE),
+        (90.1, 89.9, Availability.CANNOT_TELL),
+        (9e9, 0.0, Availability.CANNOT_TELL),
+        # What is young enough to be seen as such needs no watching.
+        (2.0, 0.0, Availability.AVAILABLE),
+        (60.0, 0.0, Availability.LATE),
+        (None, math.inf, Availability.CANNOT_TELL),
+    ],
+)
+def test_age_of_the_heartbeat_tells(age: float | None, watched: float, expected: Availability) -> None:
+    standing = standing_of(a_worker(heartbeat_age_seconds=age), watched_seconds=watched, policy=POLICY)
+
+    assert standing.availability is expected
+
+
+def test_it_says_why_it_cannot_tell() -> None:
+    never = standing_of(a_worker(heartbeat_age_seconds=None), watched_seconds=math.inf, policy=POLICY)
+    young = standing_of(a_worker(heartbeat_age_seconds=500), watched_seconds=12, policy=POLICY)
+
+    assert "never sent a heartbeat" in never.why
+    assert "watched for 12 s only" in young.why
+
+
+def test_limit_below_three_heartbeats_still_decides() -> None:
+    """An operator may set unavailable below late: the verdict's word goes first."""
+    policy = AvailabilityPolicy(unavailable_after_seconds=20, late_after_seconds=30)
+
+    standing = standing_of(a_worker(heartbeat_age_seconds=25), watched_seconds=math.inf, policy=policy)
+
+    assert standing.availability is Availability.UNAVAILABLE
