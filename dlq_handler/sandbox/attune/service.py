@@ -13,16 +13,20 @@ from dlq_handler.sandbox.attune.database import Database
 
 
 class AttuneService:
-    def __init__(self, amqp_url: str, database_url: str, *, schema: str = "attune") -> None:
+    def __init__(
+        self, amqp_url: str, database_url: str, *, schema: str = "attune", pool: Database | None = None
+    ) -> None:
+        """`pool`: connections shared with others, who close them; fifty services of their own are too many."""
         self._amqp_url = amqp_url
         self._database_url = database_url
         self._schema = schema
+        self._pool = pool
         self._database: Database | None = None
         self._connection: AbstractConnection | None = None
         self._publisher: Publisher | None = None
 
     async def start(self) -> None:
-        self._database = await Database.open(self._database_url, self._schema)
+        self._database = self._pool or await Database.open(self._database_url, self._schema)
         try:
             self._connection = await open_connection(self._amqp_url)
             self._publisher = Publisher(self._connection)
@@ -42,7 +46,7 @@ class AttuneService:
         database, self._database = self._database, None
         if connection is not None:
             await connection.close()
-        if database is not None:
+        if database is not None and database is not self._pool:
             await database.close()
 
     @property

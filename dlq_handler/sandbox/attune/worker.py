@@ -5,6 +5,7 @@ and its heartbeat never makes an inactive worker active again (D10).
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from dlq_handler.sandbox.attune import messages, topology
 from dlq_handler.sandbox.attune.amqp import RPC_SECONDS
+from dlq_handler.sandbox.attune.database import Database, DatabaseError
 from dlq_handler.sandbox.attune.service import AttuneService
 
 RunAction = Callable[[dict[str, Any]], Awaitable[object]]
@@ -30,7 +32,7 @@ async def echo(payload: dict[str, Any]) -> object:
 
 
 class StockWorker(AttuneService):
-    """`id` is known after start(). `ran`: executions it finished. `held`: what it sits on since hang()."""
+    """`id` is known after start(). `ran`: executions it finished. `held`: what it took and has not acked."""
 
     def __init__(
         self,
@@ -43,8 +45,9 @@ class StockWorker(AttuneService):
         max_concurrent_tasks: int = 10,
         heartbeat_seconds: float | None = None,
         run_action: RunAction = echo,
+        pool: Database | None = None,
     ) -> None:
-        super().__init__(amqp_url, database_url, schema=schema)
+        super().__init__(amqp_url, database_url, schema=schema, pool=pool)
         self.name = name
         self.id = 0
         self.ran: list[int] = []
@@ -69,9 +72,7 @@ class StockWorker(AttuneService):
         await topology.declare_worker(channel, self.id, self._ttl_ms)
         self._channel = channel
         if self._heartbeat_seconds is not None:
-            self._beating = asyncio.create_task(
-                self._beat(self._heartbeat_seconds), name=f"{self.name}-heartbeat"
-            )
+            self.start_beating(self._heartbeat_seconds)
 
     async def heartbeat(self, *, age_seconds: float = 0) -> None:
         """One heartbeat; with an age, one that is that old already. Never touches the status."""
@@ -80,6 +81,16 @@ class StockWorker(AttuneService):
             self.id,
             float(age_seconds),
         )
+
+    def start_beating(self, interval_seconds: float) -> None:
+        self._beating = asyncio.create_task(self._beat(interval_seconds), name=f"{self.name}-heartbeat")
+
+    async def stop_beating(self) -> None:
+        """All else stays: its connection, what it holds, what it runs. So looks a worker that hangs."""
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.wait([beating])
 
     async def consume(self) -> None:
         """Take dispatches and run them."""
@@ -92,7 +103,7 @@ class StockWorker(AttuneService):
     async def stop(self, *, shutdown_seconds: float = 30) -> None:
         """Graceful: inactive first, no more heartbeats, then wait for what is running. The queues stay."""
         await self.database.session.execute("UPDATE worker SET status = 'inactive' WHERE id = $1", self.id)
-        await self._stop_beating()
+        await self.stop_beating()
         try:
             async with asyncio.timeout(shutdown_seconds):
                 for _ in range(self._max_concurrent_tasks):
@@ -103,7 +114,7 @@ class StockWorker(AttuneService):
 
     async def vanish(self) -> None:
         """As after kill -9: the row stays active with its last heartbeat, unacked messages return."""
-        await self._stop_beating()
+        await self.stop_beating()
         await self._disconnect()
 
     async def close(self) -> None:
@@ -128,8 +139,10 @@ class StockWorker(AttuneService):
         except (ValueError, KeyError, TypeError):
             await message.nack(requeue=False)
             return
+        self.held.append(message)
         async with self._permits:
             await message.ack()  # before the work: a crash from here on loses the dispatch
+            self.held.remove(message)
             await self._run(execution_id, action_ref, payload)
 
     async def _run(self, execution_id: int, action_ref: str, payload: dict[str, Any]) -> None:
@@ -170,10 +183,5 @@ class StockWorker(AttuneService):
     async def _beat(self, interval_seconds: float) -> None:
         while True:
             await asyncio.sleep(interval_seconds)
-            await self.heartbeat()
-
-    async def _stop_beating(self) -> None:
-        beating, self._beating = self._beating, None
-        if beating is not None:
-            beating.cancel()
-            await asyncio.wait([beating])
+            with contextlib.suppress(DatabaseError, OSError):  # as Attune: the next one may get through
+                await self.heartbeat()
