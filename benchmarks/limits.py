@@ -118,11 +118,16 @@ async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     database = compose.database(settings)
     judge = LetterJudge(
-        database, compose.judge_policy(settings, "bench"), observer=Metrics(), may_lease=lambda _: True
+        database,
+        compose.judge_policy(settings, "bench"),
+        brake=compose.brake(settings, database),
+        gate=compose.gate(settings, database),
+        observer=Metrics(),
+        may_lease=lambda _: True,
     )
     try:
         letters = await _letters_of_scheduled(settings)
-        await judge.check_database()
+        await judge.check()
         stopwatch.start()
         for batch in _batches(letters):
             committed = await judge.commit(batch)

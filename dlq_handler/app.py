@@ -53,9 +53,13 @@ class Sidecar:
             observer=self.metrics,
         )
         self._keeper = compose.topology_keeper(settings, self._address, self._database)
+        self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
+        self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._judge = LetterJudge(
             self._database,
             compose.judge_policy(settings, lease_holder),
+            brake=self._brake,
+            gate=self._gate,
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
         )
@@ -132,6 +136,8 @@ class Sidecar:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
         return [
             self._relay,
+            self._brake,
+            self._gate,
             DatabaseWatch(self._database, readiness=self.readiness, observer=self.metrics),
             RetentionSweeper(self._database, compose.retention_policy(self._settings)),
         ]

@@ -153,7 +153,11 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
 
 
 def brake(
-    settings: Settings, store: Database, *, readiness: Readiness | None = None, observer: Observer | None = None
+    settings: Settings,
+    store: Database,
+    *,
+    readiness: Readiness | None = None,
+    observer: Observer | None = None,
 ) -> Brake:
     """For one command neither is needed: there is nobody to tell."""
     return Brake(
@@ -169,7 +173,11 @@ def brake(
 
 
 def gate(
-    settings: Settings, store: Database, *, readiness: Readiness | None = None, observer: Observer | None = None
+    settings: Settings,
+    store: Database,
+    *,
+    readiness: Readiness | None = None,
+    observer: Observer | None = None,
 ) -> Gate:
     return Gate(
         store,

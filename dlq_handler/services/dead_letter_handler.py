@@ -2,7 +2,8 @@
 
 Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
 right missing) never settles a letter, it only makes us wait; letters are not held for longer than
-`database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible.
+`database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible. When the
+brake holds or the gate is closed they go back at once, and nothing is taken until both say that it may be.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import structlog
 from dlq_handler.broker.dead_letter_source import DeadLetterSource, QueueMissing
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
 from dlq_handler.services.every import Backoff, every, pause
 from dlq_handler.services.judge_letters import Committed, LetterJudge
 from dlq_handler.services.observer import Observer
@@ -68,7 +69,7 @@ class DeadLetterHandler:
                 await self._take_batches(stop)
             elif not await self._pause_owed(stop):
                 # Never probe by consuming: letters taken in vain only wear out their delivery count.
-                await self._judge.check_database()
+                await self._judge.check()
                 await self._open()
         except BaseException as error:
             # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
@@ -93,6 +94,9 @@ class DeadLetterHandler:
         if batch:
             try:
                 await self._end(batch, stop)
+            except (Braked, GateClosed):
+                # No failure of the batch: the next opening asks both before it takes anything.
+                raise
             except Exception:
                 # Not when it was only called off because the other batch, or the channel, failed.
                 self._owes_pause = True
@@ -153,6 +157,8 @@ class DeadLetterHandler:
         while True:
             try:
                 committed = await self._judge.commit(letters)
+            except (Braked, GateClosed):
+                raise
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
                     log.warning("batch.put_off", letters=len(letters), error=str(error))

@@ -1,7 +1,8 @@
 """Judge letters and write what follows: one transaction = status changes + letter records + outbox entries.
 
 Promises: after `commit` returns, every letter it was given is on record or named in `held_over`. A letter the database
-refuses to write is isolated by halving the batch and recorded as `update_failed`; it never takes others with it.
+refuses to write is isolated by halving the batch and recorded as `update_failed`; it never takes others with it. Brake
+and gate are asked before anything is written. In shadow mode letter records are all that is written.
 Never: acknowledges anything, or decides anything itself.
 """
 
@@ -12,14 +13,18 @@ from datetime import datetime
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.brake import split_by_room
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_batch import Ruling, judge_batch
 from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
 from dlq_handler.domain.letter_record import Entry, entries_of, update_failed
+from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
 from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+from dlq_handler.services.brake import Brake
+from dlq_handler.services.gate import Gate
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
@@ -43,6 +48,21 @@ class JudgePolicy:
     lease_seconds: float
     availability: AvailabilityPolicy
     names: WorkerQueueNames
+    is_shadow: bool = False
+    """True: only put on record what would have been done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What one transaction did to executions, and what is to be put on record about it."""
+
+    entries: Sequence[Entry]
+    changed: int
+    """Executions really ended."""
+    notices: Sequence[OutboxEntry]
+    """Those of their notices that are leased to us."""
+    left_out: frozenset[str]
+    """Keys of letters that the brake has no room for: nothing was written about them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +74,7 @@ class Committed:
     leased_at: float
     """The process clock before the first of these leases was taken."""
     held_over: frozenset[str] = frozenset()
-    """Keys of letters whose execution is locked by somebody: to be judged later."""
+    """Keys of letters whose execution is locked by somebody, or that the brake has no room for: to be judged later."""
 
     def __add__(self, other: "Committed") -> "Committed":
         return Committed(
@@ -70,18 +90,23 @@ class LetterJudge:
         database: Database,
         policy: JudgePolicy,
         *,
+        brake: Brake,
+        gate: Gate,
         observer: Observer,
         may_lease: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
+        self._brake, self.gate = brake, gate
         self._was_refused = False
 
-    async def check_database(self) -> None:
-        """Raises `Unavailable` when a batch would fail whatever its letters: no answer, no tables, a right missing."""
+    async def check(self) -> None:
+        """Raises `Unavailable` when a batch would fail whatever its letters: no answer, a right missing, the brake."""
+        self.gate.check()
         try:
             async with self._database.transaction() as tx:
-                await dead_letters.rehearse(tx)
+                await dead_letters.rehearse(tx, is_shadow=self._policy.is_shadow)
+                await self.room(tx)
             if self._was_refused:
                 await self._check_grants()
         except Contended as error:
@@ -95,11 +120,6 @@ class LetterJudge:
         if missing:
             raise GrantsMissing("; ".join(missing))
         self._was_refused = False
-
-    @property
-    def knows_workers(self) -> bool:
-        """Have we watched the database for long enough to say that a worker is unavailable?"""
-        return self._database.link_age_seconds >= self._policy.availability.unavailable_after_seconds
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         """Raises `Unavailable` or `Contended`, and then nobody knows whether it is written: calling again is safe."""
@@ -118,22 +138,40 @@ class LetterJudge:
     async def _commit_together(self, letters: Sequence[DeadLetter]) -> Committed:
         started = monotonic_seconds()
         async with self._database.transaction() as tx:
+            room = await self.room(tx)
             repeated = await dead_letters.known_keys(tx, {letter.key for letter in letters})
             fresh = _first_of_each(letters, repeated)
             view = await self.look(tx, fresh)
             open_letters = [letter for letter in fresh if letter.execution_id not in view.locked_elsewhere]
             rulings = await self.rule(tx, open_letters, view)
-            entries, notices = await self.write(tx, rulings, view.now)
-            await dead_letters.record_letters(tx, entries, instance=self._policy.instance)
-        held_over = frozenset(letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
+            self.gate.consider(rulings)
+            written = await self.write(tx, rulings, view.now, room=room)
+            await dead_letters.record_letters(
+                tx, written.entries, instance=self._policy.instance, is_shadow=self._policy.is_shadow
+            )
+            await self.note(tx, written)
+        locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
+        held_over = written.left_out.union(locked)
         self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
         self._observer.letter_repeated(len(letters) - len(fresh))
-        self._tell(entries, view.now)
-        return Committed(outbox=tuple(notices), leased_at=started, held_over=held_over)
+        self._tell(written.entries, view.now)
+        return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
+
+    async def room(self, tx: Transaction) -> int | None:
+        """How many executions may be ended; None: any number. Raises `Braked`."""
+        return None if self._policy.is_shadow else await self._brake.room(tx)
+
+    async def note(self, tx: Transaction, written: Written) -> None:
+        """Last of all in a transaction, as the brake wants it."""
+        await self._brake.note(tx, written.changed, len(written.left_out))
 
     async def look(self, tx: Transaction, letters: Sequence[DeadLetter]) -> LockedView:
         ids = (letter.execution_id for letter in letters if letter.flaw is None)
-        return await dead_letters.lock_executions(tx, (number for number in ids if number is not None))
+        asked_at = monotonic_seconds()
+        look_at = dead_letters.read_executions if self._policy.is_shadow else dead_letters.lock_executions
+        view = await look_at(tx, (number for number in ids if number is not None))
+        self.gate.see_clock(view.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        return view
 
     async def rule(self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView) -> list[Ruling]:
         """The pure judgement, with the rows it needs; only running executions need their workers looked up."""
@@ -142,7 +180,7 @@ class LetterJudge:
             executions=view.executions,
             workers=await self._workers_in_question(tx, letters, view),
             circumstances=Circumstances(
-                link_age_seconds=self._database.link_age_seconds,
+                link_age_seconds=self.gate.watched_seconds,
                 availability=self._policy.availability,
                 names=self._policy.names,
             ),
@@ -151,12 +189,31 @@ class LetterJudge:
         return [_never_written_over(ruling, view.unfamiliar) for ruling in rulings]
 
     async def write(
-        self, tx: Transaction, rulings: Sequence[Ruling], now: datetime, *, tries_before: int = 0
-    ) -> tuple[list[Entry], list[OutboxEntry]]:
-        endings = [ruling.ending for ruling in rulings if ruling.ending is not None]
+        self,
+        tx: Transaction,
+        rulings: Sequence[Ruling],
+        now: datetime,
+        *,
+        room: int | None,
+        tries_before: int = 0,
+    ) -> Written:
+        fitting, left_out = split_by_room(rulings, room)
+        endings = [ruling.ending for ruling in fitting if ruling.ending is not None]
+        if self._policy.is_shadow:
+            would = {ending.execution.id for ending in endings}
+            entries = entries_of(fitting, changed=would, now=now)
+            return Written(entries=entries, changed=0, notices=(), left_out=frozenset())
         changed = await end_executions(tx, endings)
-        notices = [ending.notice for ending in endings if ending.execution.id in changed]
-        entries = await add_to_outbox(
+        notices = await self._announce(tx, [one.notice for one in endings if one.execution.id in changed])
+        return Written(
+            entries=entries_of(fitting, changed=changed, now=now, tries_before=tries_before),
+            changed=len(changed),
+            notices=notices,
+            left_out=frozenset(ruling.letter.key for ruling in left_out),
+        )
+
+    async def _announce(self, tx: Transaction, notices: Sequence[Notice]) -> list[OutboxEntry]:
+        return await add_to_outbox(
             tx,
             notices,
             exchange=self._policy.exchange,
@@ -164,7 +221,6 @@ class LetterJudge:
             lease_holder=self._policy.lease_holder if self._may_lease(len(notices)) else None,
             lease_seconds=self._policy.lease_seconds,
         )
-        return entries_of(rulings, changed=changed, now=now, tries_before=tries_before), entries
 
     def _tell(self, entries: Collection[Entry], now: datetime) -> None:
         for entry in entries:
@@ -212,7 +268,9 @@ class LetterJudge:
         async with self._database.transaction() as tx:
             view = await dead_letters.lock_executions(tx, ())
             entry = update_failed(letter, str(error), tries=1, now=view.now)
-            await dead_letters.record_letters(tx, [entry], instance=self._policy.instance)
+            await dead_letters.record_letters(
+                tx, [entry], instance=self._policy.instance, is_shadow=self._policy.is_shadow
+            )
         self._tell([entry], view.now)
         return Committed(outbox=(), leased_at=monotonic_seconds())
 

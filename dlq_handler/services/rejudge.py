@@ -1,7 +1,7 @@
 """Judge kept letters again: those the database refused, when they are due; others when an operator asks.
 
-The same rules, the same transaction and the same announcement as for a fresh letter; only the record is replaced
-instead of added.
+The same rules, the same transaction and the same announcement as for a fresh letter, brake and gate included; only the
+record is replaced instead of added.
 """
 
 import asyncio
@@ -56,7 +56,10 @@ class Rejudger:
             await self.rejudge(record_id)
 
     async def rejudge(self, record_id: int) -> Rejudged | None:
-        """None when the record is gone, resolved meanwhile, or its execution is locked: there will be another time."""
+        """None when the record is gone, resolved meanwhile, its execution is locked, or the brake has no room for it:
+        there will be another time.
+        """
+        self._judge.gate.check()
         try:
             try:
                 rejudged = await self._again(record_id)
@@ -80,6 +83,7 @@ class Rejudger:
     async def _again(self, record_id: int) -> Rejudged | None:
         leased_at = monotonic_seconds()
         async with self._database.transaction() as tx:
+            room = await self._judge.room(tx)
             claimed = await letters.claim(tx, record_id)
             if claimed is None:
                 return None
@@ -87,12 +91,16 @@ class Rejudger:
             if claimed.letter.execution_id in view.locked_elsewhere:
                 return None
             rulings = await self._judge.rule(tx, [claimed.letter], view)
-            [entry], notices = await self._judge.write(tx, rulings, view.now, tries_before=claimed.tries)
-            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._judge.knows_workers:
+            written = await self._judge.write(tx, rulings, view.now, room=room, tries_before=claimed.tries)
+            if written.left_out:
+                await self._judge.note(tx, written)
+                return None
+            [entry] = written.entries
+            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._judge.gate.knows_workers:
                 entry = _put_off(claimed, entry, view.now)
             await letters.replace_outcome(tx, record_id, entry)
         if self._relay is not None:
-            self._relay.offer(notices, leased_at=leased_at)
+            self._relay.offer(written.notices, leased_at=leased_at)
         return _rejudged(claimed, entry)
 
     async def _refuse_again(self, record_id: int, error: RowRejected) -> Rejudged | None:

@@ -31,12 +31,15 @@ class LockedView:
     """The database's clock."""
 
 
-async def rehearse(tx: Transaction) -> None:
+async def rehearse(tx: Transaction, *, is_shadow: bool = False) -> None:
     """Change nothing, with every right a batch needs: a missing one shows before letters are in hand."""
     await tx.run("SELECT id FROM worker WHERE false")
-    await tx.run("UPDATE execution SET status = status, result = result WHERE false")
     await tx.run("INSERT INTO own.letter SELECT * FROM own.letter WHERE false")
+    if is_shadow:
+        return
+    await tx.run("UPDATE execution SET status = status, result = result WHERE false")
     await tx.run("INSERT INTO own.outbox SELECT * FROM own.outbox WHERE false")
+    await tx.run("INSERT INTO own.change_count SELECT * FROM own.change_count WHERE false")
 
 
 async def known_keys(tx: Transaction, keys: Collection[str]) -> set[str]:
@@ -52,24 +55,34 @@ async def known_keys(tx: Transaction, keys: Collection[str]) -> set[str]:
     return {row.key for row in rows}
 
 
+# The plain look at the same ids tells a row that is locked elsewhere from one that is not there: taken for missing, the
+# letter of a live execution would be put away as unknown.
+_LOCK = """
+    WITH locked AS MATERIALIZED (
+        SELECT id, CAST(status AS text) AS status, updated, worker, action, action_ref,
+               workflow_task IS NOT NULL AS is_workflow_task
+          FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))
+         ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+    SELECT clock_timestamp() AS now, present.id, locked.status, locked.updated, locked.worker,
+           locked.action, locked.action_ref, locked.is_workflow_task
+      FROM (VALUES (1)) AS one(row)
+      LEFT JOIN execution present ON present.id = ANY (CAST(:ids AS bigint[]))
+      LEFT JOIN locked ON locked.id = present.id
+    """
+_READ = _LOCK.replace("FOR NO KEY UPDATE SKIP LOCKED", "")
+
+
 async def lock_executions(tx: Transaction, ids: Iterable[int]) -> LockedView:
-    # The plain look at the same ids tells a row that is locked elsewhere from one that is not there: taken
-    # for missing, the letter of a live execution would be put away as unknown.
-    rows = await tx.rows(
-        """
-        WITH locked AS MATERIALIZED (
-            SELECT id, CAST(status AS text) AS status, updated, worker, action, action_ref,
-                   workflow_task IS NOT NULL AS is_workflow_task
-              FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))
-             ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-        SELECT clock_timestamp() AS now, present.id, locked.status, locked.updated, locked.worker,
-               locked.action, locked.action_ref, locked.is_workflow_task
-          FROM (VALUES (1)) AS one(row)
-          LEFT JOIN execution present ON present.id = ANY (CAST(:ids AS bigint[]))
-          LEFT JOIN locked ON locked.id = present.id
-        """,
-        ids=sorted(set(ids)),
-    )
+    return await _view(tx, _LOCK, ids)
+
+
+async def read_executions(tx: Transaction, ids: Iterable[int]) -> LockedView:
+    """For one who will not change them: locks nothing, so it stands in nobody's way, and needs no right but to read."""
+    return await _view(tx, _READ, ids)
+
+
+async def _view(tx: Transaction, sql: str, ids: Iterable[int]) -> LockedView:
+    rows = await tx.rows(sql, ids=sorted(set(ids)))
     executions: dict[int, Execution] = {}
     unfamiliar: dict[int, str] = {}
     locked_elsewhere = set()
@@ -98,15 +111,15 @@ async def lock_executions(tx: Transaction, ids: Iterable[int]) -> LockedView:
     )
 
 
-async def read_workers(tx: Transaction, ids: Iterable[int]) -> dict[int, Worker]:
-    """An id that is missing from the answer has no row."""
+async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dict[int, Worker]:
+    """Without ids: of all. An id that is missing from the answer has no row."""
     rows = await tx.rows(
         """
         SELECT id, last_heartbeat,
                CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
-          FROM worker WHERE id = ANY (CAST(:ids AS bigint[]))
+          FROM worker WHERE CAST(:ids AS bigint[]) IS NULL OR id = ANY (CAST(:ids AS bigint[]))
         """,
-        ids=sorted(set(ids)),
+        ids=None if ids is None else sorted(set(ids)),
     )
     return {
         row.id: Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat)
@@ -114,7 +127,9 @@ async def read_workers(tx: Transaction, ids: Iterable[int]) -> dict[int, Worker]
     }
 
 
-async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance: str) -> None:
+async def record_letters(
+    tx: Transaction, entries: Sequence[Entry], *, instance: str, is_shadow: bool = False
+) -> None:
     """Put letters on record; of two with one key the first stays, in this batch or on record."""
     if not entries:
         return
@@ -125,8 +140,9 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         INSERT INTO own.letter (
             id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
             reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
-            flaw, outcome, why, error, tries, next_try_at, evidence, received_at, judged_at, instance)
-        SELECT arrived.*, now(), now(), :instance
+            flaw, outcome, why, error, tries, next_try_at, evidence, received_at, judged_at, instance,
+            is_shadow)
+        SELECT arrived.*, now(), now(), :instance, :is_shadow
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
                   FROM unnest(
                     CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
@@ -167,6 +183,7 @@ async def record_letters(tx: Transaction, entries: Sequence[Entry], *, instance:
         next_try_at=[entry.next_try_at for entry in entries],
         evidence=[as_jsonb(entry.evidence) for entry in entries],
         instance=instance,
+        is_shadow=is_shadow,
     )
 
 

@@ -71,7 +71,7 @@ async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= clock_timestamp()
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= clock_timestamp() AND NOT is_shadow
              ORDER BY next_try_at, id LIMIT :limit
             """,
             outcomes=[outcome.value for outcome in REJUDGEABLE],
@@ -84,18 +84,25 @@ async def rejudgeable(database: Database, outcomes: Collection[Outcome] = REJUDG
     """Every record with one of these outcomes that may be judged again, oldest first."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            "SELECT id FROM own.letter WHERE outcome = ANY (CAST(:outcomes AS text[])) ORDER BY id",
+            """
+            SELECT id FROM own.letter
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow ORDER BY id
+            """,
             outcomes=[outcome.value for outcome in outcomes if outcome in REJUDGEABLE],
         )
     return [row.id for row in rows]
 
 
 async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
-    """Lock one record to judge it again. None: it is gone, settled meanwhile, or somebody else is at it."""
+    """Lock one record to judge it again. None: it is gone, settled meanwhile, or somebody else is at it.
+
+    A shadow record is none to be judged again: the letter itself went another way.
+    """
     row = await tx.row(
         """
         SELECT * FROM own.letter
-         WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) FOR NO KEY UPDATE SKIP LOCKED
+         WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
+           FOR NO KEY UPDATE SKIP LOCKED
         """,
         id=record_id,
         outcomes=[outcome.value for outcome in REJUDGEABLE],

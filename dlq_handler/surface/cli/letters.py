@@ -154,7 +154,13 @@ async def _rejudge(
     """What became of the letters, and why others were passed over."""
     async with compose.open_database(settings) as database:
         policy = compose.judge_policy(settings, compose.lease_holder(settings))
-        judge = LetterJudge(database, policy, observer=Observer())
+        judge = LetterJudge(
+            database,
+            policy,
+            brake=compose.brake(settings, database),
+            gate=compose.gate(settings, database),
+            observer=Observer(),
+        )
         rejudger = Rejudger(database, judge, relay=None, observer=Observer())
         wanted = letter_ids or await letters.rejudgeable(database, outcomes)
         judged = {letter_id: await rejudger.rejudge(letter_id) for letter_id in wanted}

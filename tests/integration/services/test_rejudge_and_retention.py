@@ -15,6 +15,7 @@ from dlq_handler.services.retention import RetentionPolicy, RetentionSweeper
 from dlq_handler.store import dead_letters, letters, migrate
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
+from tests.support.fail_safe import a_brake, a_gate
 
 DAY = 86_400.0
 
@@ -31,7 +32,13 @@ class Fixture:
             availability=AvailabilityPolicy(unavailable_after_seconds=unavailable_after_seconds),
             names=WorkerQueueNames(),
         )
-        judge = LetterJudge(store, policy, observer=Observer())
+        judge = LetterJudge(
+            store,
+            policy,
+            brake=a_brake(store),
+            gate=a_gate(store, unavailable_after_seconds=unavailable_after_seconds),
+            observer=Observer(),
+        )
         self.rejudger = Rejudger(store, judge, None, observer=Observer())
         self.sweeper = RetentionSweeper(
             store, RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)

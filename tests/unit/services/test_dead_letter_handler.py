@@ -48,7 +48,7 @@ class Judge:
     def __init__(self, failures: float) -> None:
         self.failures = failures
 
-    async def check_database(self) -> None:
+    async def check(self) -> None:
         pass
 
     async def commit(self, _: Any) -> Committed:
