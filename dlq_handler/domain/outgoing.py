@@ -41,7 +41,7 @@ def request_id(execution_id: int, updated: datetime) -> UUID:
 def ended_notice(
     execution: Execution,
     becomes: ExecutionStatus,
-    result: Mapping[str, object] | None,
+    result: object,
     *,
     correlation_id: str | None,
     now: datetime,

@@ -1,0 +1,123 @@
+"""What the slow look finds: ends that nobody heard of, and executions that came back after we ended them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.failure_result import FAILED_BY
+from dlq_handler.domain.outgoing import Notice, ended_notice
+from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
+
+# What the host's own dead-letter handler writes, which tells nobody. Ours writes the same error, and `failed_by`.
+SILENT_ERROR = "Worker queue TTL expired"
+
+# A slot is freed by the notice of an end. Before this much time that notice may be on its way.
+SLOT_HELD_SECONDS = 600.0
+
+# Whoever ends an execution and means to tell of it gets this much time.
+SILENT_SECONDS = 60.0
+
+
+class Finding(StrEnum):
+    HELD_SLOT = "held_slot"
+    """An execution has ended, and its slot is still taken: others wait behind it for nothing."""
+    SILENT_END = "silent_end"
+    """The host's own handler failed it and told nobody."""
+    RESURRECTED = "resurrected"
+    """We ended it, and a late worker brought it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnheardEnd:
+    """An execution that has ended, whose end somebody seems not to know of."""
+
+    finding: Finding
+    execution: Execution
+    result: object
+    evidence: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOfOurs:
+    """One ending that is ours, and the row as it is now."""
+
+    ended_at: datetime
+    ended_by: str
+    instance: str
+    execution: Execution
+    signature: str | None
+    """Who signed the row's result: `failed_by`, `abandoned_by` or `cancelled_by`."""
+    heartbeat_age_seconds: float | None
+    """Of the worker that the row names now."""
+
+
+def announcement(end: UnheardEnd, *, now: datetime) -> Notice:
+    """Of the row as it is.
+
+    Its id is made from the `updated` of a row that has ended. All other notices are made from that of a row that was
+    still open, so this one is new to whoever remembers ids, and the same whenever it is repeated.
+    """
+    return ended_notice(end.execution, end.execution.status, end.result, correlation_id=None, now=now)
+
+
+def announced_record(end: UnheardEnd, *, now: datetime, instance: str, is_shadow: bool) -> StaleRecord:
+    whys = {
+        Finding.HELD_SLOT: "has ended, and its slot was still taken",
+        Finding.SILENT_END: "the host's own dead-letter handler failed it, which tells nobody",
+    }
+    return StaleRecord(
+        execution_id=end.execution.id,
+        attempt=end.execution.updated,
+        original_status=end.execution.status.value,
+        outcome=StaleOutcome.ANNOUNCED,
+        worker_id=end.execution.worker_id,
+        why=whys[end.finding],
+        evidence={"finding": end.finding.value, **end.evidence},
+        is_shadow=is_shadow,
+        decided_at=now,
+        instance=instance,
+    )
+
+
+def is_brought_back(end: EndOfOurs) -> bool:
+    """Did anybody go on with it after we had ended it?
+
+    A row that has ended and moved since is no proof: deleting a worker moves every row it had. There the result must be
+    another's. A row that runs is proof enough, whatever its `updated`: that is when the writer's transaction began,
+    which may have waited for ours.
+    """
+    if end.execution.status in {ExecutionStatus.RUNNING, ExecutionStatus.CANCELING}:
+        return True
+    has_moved = end.execution.updated > end.ended_at
+    return end.execution.status.is_terminal and has_moved and end.signature != FAILED_BY
+
+
+def resurrected_record(end: EndOfOurs, *, now: datetime, instance: str) -> StaleRecord:
+    """One for each ending that was undone, however often the row moves afterwards."""
+    execution = end.execution
+    by = f"worker {execution.worker_id}" if execution.worker_id is not None else "somebody"
+    return StaleRecord(
+        execution_id=execution.id,
+        attempt=end.ended_at,
+        original_status=execution.status.value,
+        outcome=StaleOutcome.RESURRECTED,
+        worker_id=execution.worker_id,
+        why=f"{execution.status} after {end.ended_by} had ended it: {by} went on with it",
+        evidence={
+            "ended_by": end.ended_by,
+            "ended_at": end.ended_at.isoformat(),
+            "ended_by_instance": end.instance,
+            "status": execution.status.value,
+            "updated": execution.updated.isoformat(),
+            "worker": execution.worker_id,
+            "heartbeat_age_seconds": _rounded(end.heartbeat_age_seconds),
+        },
+        decided_at=now,
+        instance=instance,
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

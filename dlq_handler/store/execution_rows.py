@@ -1,0 +1,25 @@
+"""An execution out of a row that has its columns, under their own names."""
+
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+
+EXECUTION_COLUMNS = """
+    e.id, CAST(e.status AS text) AS status, e.updated, e.worker, e.action, e.action_ref,
+    e.workflow_task IS NOT NULL AS is_workflow_task
+"""
+
+
+def execution_of(row: Row[Any]) -> Execution:
+    """Raises ValueError for a status that this version does not know."""
+    return Execution(
+        id=row.id,
+        status=ExecutionStatus(row.status),
+        updated=row.updated,
+        worker_id=row.worker,
+        action_id=row.action,
+        action_ref=row.action_ref,
+        is_workflow_task=row.is_workflow_task,
+    )

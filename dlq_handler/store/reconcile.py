@@ -1,0 +1,197 @@
+"""Find ends that somebody does not know of, and executions that came back after we ended them. Read only, in pages.
+
+Each page is bounded by what is looked at, not by what is found: a statement that reads on until it has found enough
+would read a whole table on a day when all is well.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.domain.execution import TERMINAL
+from dlq_handler.domain.reconcile import SILENT_ERROR, EndOfOurs, Finding, UnheardEnd
+from dlq_handler.store.admission import has_admission
+from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
+from dlq_handler.store.transaction import Transaction
+from dlq_handler.store.unscheduled import Place
+
+_TERMINAL = (
+    "CAST(e.status AS text) IN (" + ", ".join(f"'{status.value}'" for status in sorted(TERMINAL)) + ")"
+)
+
+# Whoever hears of an end reads the row. A result of megabytes, as a worker may write it, would fill the outbox.
+_RESULT = "CASE WHEN pg_column_size(e.result) <= 8192 THEN CAST(e.result AS text) END AS result"
+
+# Once for each state of a row, and not while an older notice of it is still to be published. With LIMIT 1, as EXISTS
+# may be planned as a join of everything.
+_IS_TOLD = """
+    coalesce((SELECT true FROM own.stale_verdict told
+               WHERE told.execution_id = e.id AND told.attempt = e.updated AND told.outcome = 'announced'
+                 AND told.is_shadow = :is_shadow LIMIT 1),
+             (SELECT true FROM own.outbox open
+               WHERE open.execution_id = e.id AND open.confirmed_at IS NULL LIMIT 1), false)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentPage:
+    ends: Sequence[UnheardEnd]
+    last: Place | None
+    """Where the next page goes on; None: there is no next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsPage:
+    ends: Sequence[EndOfOurs]
+    last_id: int | None
+    """Where the next page goes on; None: there is no next."""
+
+
+async def clock(tx: Transaction) -> datetime:
+    """The database's."""
+    row = await tx.row("SELECT clock_timestamp() AS now")
+    assert row is not None  # noqa: S101  # it has no FROM
+    now: datetime = row.now
+    return now
+
+
+async def held_slots(
+    tx: Transaction, *, held_seconds: float, limit: int, is_shadow: bool
+) -> list[UnheardEnd]:
+    """Slots that executions hold which have ended that long ago. Those told of are not found again.
+
+    A workflow task is left out: for it a second notice can make a second retry. A table of slots is as small as what is
+    under way, so it is simply read.
+    """
+    if not await has_admission(tx):
+        return []
+    rows = await tx.rows(
+        f"""
+        SELECT {EXECUTION_COLUMNS}, {_RESULT}, slot.activated_at
+          FROM execution_admission_entry slot JOIN execution e ON e.id = slot.execution_id
+         WHERE slot.status = 'active' AND {_TERMINAL} AND e.workflow_task IS NULL
+           AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
+           AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_TOLD}
+         ORDER BY slot.id LIMIT :limit
+        """,  # noqa: S608  # our own text throughout
+        held=float(held_seconds),
+        limit=limit,
+        is_shadow=is_shadow,
+    )
+    return [
+        _unheard(row, Finding.HELD_SLOT, {"slot_taken_at": row.activated_at and row.activated_at.isoformat()})
+        for row in rows
+    ]
+
+
+async def silent_ends(
+    tx: Transaction, *, after: Place, until: datetime, limit: int, is_shadow: bool
+) -> SilentPage:
+    """Walk the failed executions along the host's (status, updated) index."""
+    rows = await tx.rows(
+        f"""
+        SELECT {EXECUTION_COLUMNS}, {_RESULT},
+               e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {_IS_TOLD} AS is_silent
+          FROM execution e
+         WHERE e.status = 'failed' AND e.updated <= :until
+           AND e.updated >= :after_updated AND (e.updated, e.id) > (:after_updated, :after_id)
+         ORDER BY e.updated, e.id LIMIT :limit
+        """,  # noqa: S608  # our own text throughout
+        error=SILENT_ERROR,
+        until=until,
+        after_updated=after[0],
+        after_id=after[1],
+        limit=limit,
+        is_shadow=is_shadow,
+    )
+    return SilentPage(
+        ends=[_unheard(row, Finding.SILENT_END, {}) for row in rows if row.is_silent],
+        last=(rows[-1].updated, rows[-1].id) if len(rows) == limit else None,
+    )
+
+
+async def ends_by_letters(tx: Transaction, *, after_id: int, limit: int) -> EndsPage:
+    """What letters ended, where the row is not as we left it and that is not on record."""
+    return await _ends(
+        tx,
+        """
+        SELECT id, execution_id, judged_at AS at, instance, 'letter ' || id AS ended_by
+          FROM own.letter WHERE id > :after_id AND outcome = 'failed' AND NOT is_shadow
+        """,
+        after_id,
+        limit,
+    )
+
+
+async def ends_by_monitor(tx: Transaction, *, after_id: int, limit: int) -> EndsPage:
+    """The same for what the monitor ended."""
+    return await _ends(
+        tx,
+        """
+        SELECT id, execution_id, decided_at AS at, instance, 'the monitor' AS ended_by
+          FROM own.stale_verdict WHERE id > :after_id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
+        """,
+        after_id,
+        limit,
+    )
+
+
+async def _ends(tx: Transaction, ours: str, after_id: int, limit: int) -> EndsPage:
+    rows = await tx.rows(
+        f"""
+        WITH page AS MATERIALIZED ({ours} ORDER BY id LIMIT :limit)
+        SELECT whole.last_id, whole.ends, found.*
+          FROM (SELECT max(id) AS last_id, count(*) AS ends FROM page) AS whole
+          LEFT JOIN LATERAL (
+            SELECT page.at, page.ended_by, page.instance, {EXECUTION_COLUMNS},
+                   coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
+                       AS signature,
+                   CAST(extract(epoch FROM clock_timestamp() - worker.last_heartbeat) AS double precision)
+                       AS heartbeat_age
+              FROM page JOIN execution e ON e.id = page.execution_id
+              LEFT JOIN worker ON worker.id = e.worker
+             WHERE (CAST(e.status AS text) IN ('running', 'canceling') OR ({_TERMINAL} AND e.updated > page.at))
+               AND NOT EXISTS (SELECT FROM own.stale_verdict known
+                                WHERE known.execution_id = e.id AND known.outcome = 'resurrected'
+                                  AND known.attempt = page.at)
+               -- What we ended again since then is as we left it.
+               AND NOT EXISTS (SELECT FROM own.letter later
+                                WHERE later.execution_id = e.id AND later.outcome = 'failed'
+                                  AND NOT later.is_shadow AND later.judged_at > page.at)
+               AND NOT EXISTS (SELECT FROM own.stale_verdict later
+                                WHERE later.execution_id = e.id AND NOT later.is_shadow
+                                  AND later.outcome IN ('failed', 'abandoned', 'cancelled')
+                                  AND later.decided_at > page.at)
+          ) AS found ON true
+        """,  # noqa: S608  # our own text throughout
+        after_id=after_id,
+        limit=limit,
+    )
+    return EndsPage(
+        ends=[_end_of_ours(row) for row in rows if row.id is not None],
+        last_id=rows[0].last_id if rows[0].ends == limit else None,
+    )
+
+
+def _unheard(row: Row[Any], finding: Finding, evidence: Mapping[str, object]) -> UnheardEnd:
+    return UnheardEnd(
+        finding=finding,
+        execution=execution_of(row),
+        result=None if row.result is None else json.loads(row.result),
+        evidence=evidence,
+    )
+
+
+def _end_of_ours(row: Row[Any]) -> EndOfOurs:
+    return EndOfOurs(
+        ended_at=row.at,
+        ended_by=row.ended_by,
+        instance=row.instance,
+        execution=execution_of(row),
+        signature=row.signature,
+        heartbeat_age_seconds=row.heartbeat_age,
+    )

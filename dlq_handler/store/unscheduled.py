@@ -1,0 +1,120 @@
+"""Executions that are requested or scheduling for too long, with what may make their waiting lawful.
+
+Read page by page along the host's (status, updated) index, each row once a sweep. Nothing is locked: a request may be
+repeated whatever becomes of the row meanwhile, and an end is guarded by its own statement.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_unscheduled import Unscheduled
+from dlq_handler.domain.outgoing import Notice, repeated_request
+from dlq_handler.store.admission import has_admission
+from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
+from dlq_handler.store.transaction import Transaction
+
+Place = tuple[datetime, int]
+"""A place in the order of a sweep: `updated` and id of the last row seen."""
+
+BEGINNING: Place = (datetime(1970, 1, 1, tzinfo=UTC), 0)
+
+_IN_LINE = """
+    EXISTS (SELECT FROM execution_admission_entry entry WHERE entry.execution_id = e.id AND entry.status = 'queued')
+"""
+
+# The parent's own children tell it too: a workflow that is under way must not be started anew.
+_COLUMNS = f"""
+    {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
+    (e.workflow_def IS NOT NULL AND e.workflow_task IS NULL)
+        OR EXISTS (SELECT FROM execution task WHERE task.parent = e.id) AS is_workflow_parent,
+    e.parent, e.enforcement, CAST(e.config AS text) AS config, again.at AS announced_again_at,
+    coalesce(again.is_for_this, false) AS is_announced_again
+"""
+
+_ANNOUNCED_AGAIN = """
+    LEFT JOIN LATERAL (
+        SELECT max(verdict.decided_at) AS at, bool_or(verdict.attempt = e.updated) AS is_for_this
+          FROM own.stale_verdict verdict
+         WHERE verdict.execution_id = e.id AND verdict.outcome = 'reannounced'
+           AND verdict.is_shadow = :is_shadow) AS again ON true
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnscheduledRow:
+    row: Unscheduled
+    request: Notice
+    """The scheduler's request for it, should it be published again."""
+    now: datetime
+    """The database's clock."""
+
+
+async def unscheduled_page(
+    tx: Transaction,
+    status: ExecutionStatus,
+    *,
+    older_than_seconds: float,
+    after: Place,
+    limit: int,
+    is_shadow: bool,
+) -> Sequence[UnscheduledRow]:
+    """The oldest first, those that wait in a line left out: there may be very many of them, and all may wait.
+
+    `is_shadow` tells which announcements count: those made, or those that would have been made.
+    """
+    in_line = f"AND NOT {_IN_LINE}" if await has_admission(tx) else ""
+    # The status is a bare literal, as the enum's name is the host's own business. The time is the statement's, because
+    # no index can be searched by a clock that moves.
+    rows = await tx.rows(
+        f"""
+        SELECT {_COLUMNS}, false AS is_in_line
+          FROM execution e {_ANNOUNCED_AGAIN}
+         WHERE e.status = '{status.value}'
+           AND e.updated <= statement_timestamp() - make_interval(secs => :age)
+           AND e.updated >= :after_updated AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
+         ORDER BY e.updated, e.id LIMIT :limit
+        """,  # noqa: S608  # our own text throughout
+        age=float(older_than_seconds),
+        after_updated=after[0],
+        after_id=after[1],
+        limit=limit,
+        is_shadow=is_shadow,
+    )
+    return [_row(row) for row in rows]
+
+
+async def unscheduled_row(tx: Transaction, execution_id: int) -> UnscheduledRow | None:
+    """One execution, whatever its status or age."""
+    in_line = _IN_LINE if await has_admission(tx) else "false"
+    row = await tx.row(
+        f"SELECT {_COLUMNS}, {in_line} AS is_in_line FROM execution e {_ANNOUNCED_AGAIN} WHERE e.id = :id",  # noqa: S608  # our own text throughout
+        id=execution_id,
+        is_shadow=False,
+    )
+    return None if row is None else _row(row)
+
+
+def _row(row: Row[Any]) -> UnscheduledRow:
+    execution = execution_of(row)
+    unscheduled = Unscheduled(
+        execution=execution,
+        is_in_line=row.is_in_line,
+        next_retry_at=row.next_retry_at,
+        is_workflow_parent=row.is_workflow_parent,
+        announced_again_at=row.announced_again_at,
+        is_announced_again=row.is_announced_again,
+    )
+    request = repeated_request(
+        execution,
+        parent_id=row.parent,
+        enforcement_id=row.enforcement,
+        config=None if row.config is None else json.loads(row.config),
+        now=row.now,
+    )
+    return UnscheduledRow(row=unscheduled, request=request, now=row.now)
