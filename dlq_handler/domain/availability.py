@@ -3,6 +3,7 @@
 `unavailable` is the one that verdicts rest on, `is_unavailable` decides it; the others are for people.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,3 +38,28 @@ def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityP
         why = f"its last heartbeat is older than {policy.late_after_seconds:g} s"
         return Standing(availability=Availability.LATE, why=why)
     return Standing(availability=Availability.AVAILABLE, why="it reports")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """A worker that was found unavailable, look after look, with one and the same last heartbeat."""
+
+    worker: Worker
+    """As of the last look."""
+    since_seconds: float
+    """The process clock at the first of these looks."""
+
+    def is_confirmed(self, now_seconds: float, *, confirm_after_seconds: float) -> bool:
+        return now_seconds - self.since_seconds >= confirm_after_seconds
+
+
+def absences(before: Mapping[int, Absence], unavailable: Iterable[Worker], now: float) -> dict[int, Absence]:
+    """What one more look adds. A heartbeat between two looks is a sign of life, however old it is by the second."""
+    absent = {}
+    for worker in unavailable:
+        known = before.get(worker.id)
+        is_same = known is not None and known.worker.last_heartbeat == worker.last_heartbeat
+        absent[worker.id] = Absence(
+            worker=worker, since_seconds=known.since_seconds if known and is_same else now
+        )
+    return absent

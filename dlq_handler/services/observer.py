@@ -1,7 +1,8 @@
 """What the services tell about themselves. They know nothing of Prometheus; `surface/metrics.py` listens."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.verdict import Outcome
@@ -42,3 +43,9 @@ class Observer:
 
     def gate_seen(self, causes: Collection[GateCause]) -> None:
         """What keeps the gate closed; empty when it is open."""
+
+    def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
+        """How many workers there are of each kind; None when the database cannot be asked."""
+
+    def unattended_queues_seen(self, count: int | None) -> None:
+        """Worker queues with messages and without a consumer; None when that cannot be told."""

@@ -4,7 +4,7 @@ Promises: all label combinations exist at 0 from the first scrape, because a cou
 `increase()`; no label holds an id. Never: asks a server anything while it is being scraped.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +18,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from dlq_handler import __version__
+from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.gate import GateCause
@@ -114,6 +115,17 @@ class Metrics(Observer):
             "shadow",
             "1 in shadow mode: the counts of letters are what would have been done, and nothing was.",
         )
+        self._workers = self._gauge(
+            "workers",
+            "Registered workers, by the age of their heartbeat (NaN: cannot tell).",
+            ("availability",),
+        )
+        self._unattended_queues = self._gauge(
+            "worker_queues_unattended",
+            "Worker queues with messages and without a consumer (NaN: cannot tell).",
+        )
+        self.workers_seen(None)
+        self.unattended_queues_seen(None)
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         for gauge in (self._dlq_messages, self._dlq_consumers, self._outbox_pending, self._outbox_oldest):
             gauge.set(float("nan"))
@@ -165,6 +177,14 @@ class Metrics(Observer):
     def gate_seen(self, causes: Collection[GateCause]) -> None:
         for cause in GateCause:
             self._gate_closed.labels(cause.value).set(cause in causes)
+
+    def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
+        for availability in Availability:
+            count = None if counts is None else counts.get(availability, 0)
+            self._workers.labels(availability.value).set(_or_nan(count))
+
+    def unattended_queues_seen(self, count: int | None) -> None:
+        self._unattended_queues.set(_or_nan(count))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

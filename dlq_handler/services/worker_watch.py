@@ -1,0 +1,125 @@
+"""Watch the workers: who is there, who has been gone for how long, whose queue nobody consumes.
+
+Every replica watches, so that one that becomes the leader knows at once who is gone. Reads only; those who act on what
+it sees check again in their own transaction.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.availability import Absence, Availability, absences, standing_of
+from dlq_handler.domain.worker import AvailabilityPolicy, Worker
+from dlq_handler.errors import Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.store.engine import Database
+from dlq_handler.store.workers import Fleet, read_fleet
+
+log = structlog.get_logger()
+
+# Hosts never delete the rows of their workers: whoever has been silent for a day and has nothing to run is history.
+FORGOTTEN_AFTER_SECONDS = 86_400.0
+
+_TOLD_IDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPolicy:
+    availability: AvailabilityPolicy
+    confirm_after_seconds: float
+    interval_seconds: float = 5.0
+
+
+class WorkerWatch:
+    def __init__(
+        self,
+        database: Database,
+        sight: WorkerSight,
+        policy: WatchPolicy,
+        *,
+        watched_seconds: Callable[[], float],
+        observer: Observer,
+        now: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`watched_seconds()`: for how long heartbeats could be seen without a break."""
+        self._database, self._sight, self._policy, self._observer = database, sight, policy, observer
+        self._watched_seconds, self._now = watched_seconds, now
+        self._absences: Mapping[int, Absence] = {}
+        self._was_gone: dict[int, bool] = {}
+        """By worker, as far as it was ever known for certain."""
+        self.with_dispatches: frozenset[int] = frozenset()
+        """Workers that executions are scheduled on, at the last look."""
+
+    @property
+    def gone(self) -> dict[int, Worker]:
+        """Workers whose absence is confirmed. Empty while we cannot tell."""
+        now, confirm_after = self._now(), self._policy.confirm_after_seconds
+        return {
+            one: absence.worker
+            for one, absence in self._absences.items()
+            if absence.is_confirmed(now, confirm_after_seconds=confirm_after)
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._policy.interval_seconds, self.tick, stop, name="worker-watch")
+
+    async def tick(self) -> None:
+        try:
+            fleet = await read_fleet(self._database)
+        except Unavailable:
+            self._absences, self.with_dispatches = {}, frozenset()
+            self._observer.workers_seen(None)
+            self._observer.unattended_queues_seen(None)
+            raise
+        seen = self._availabilities(fleet)
+        self._observer.workers_seen(Counter(seen.values()))
+        self._tell_of_changes(seen)
+        unavailable = (one for one in fleet.workers if seen[one.id] is Availability.UNAVAILABLE)
+        self._absences = absences(self._absences, unavailable, self._now())
+        self.with_dispatches = fleet.with_dispatches
+        await self._look_at_queues(fleet)
+
+    def _availabilities(self, fleet: Fleet) -> dict[int, Availability]:
+        watched_seconds, policy = self._watched_seconds(), self._policy.availability
+        return {
+            one.id: standing_of(one, watched_seconds=watched_seconds, policy=policy).availability
+            for one in fleet.workers
+        }
+
+    def _tell_of_changes(self, seen: Mapping[int, Availability]) -> None:
+        """Only of changes: the first certain sight of a worker is none, nor is it one that we could not tell."""
+        is_gone = {
+            one: availability is Availability.UNAVAILABLE
+            for one, availability in seen.items()
+            if availability is not Availability.CANNOT_TELL
+        }
+        changed = [one for one, gone in is_gone.items() if self._was_gone.get(one, gone) != gone]
+        self._was_gone = {one: gone for one, gone in self._was_gone.items() if one in seen} | is_gone
+        went = [one for one in changed if is_gone[one]]
+        returned = [one for one in changed if not is_gone[one]]
+        if went:
+            log.warning("worker.unavailable", count=len(went), worker_ids=_first(went))
+        if returned:
+            log.info("worker.returned", count=len(returned), worker_ids=_first(returned))
+
+    async def _look_at_queues(self, fleet: Fleet) -> None:
+        """How many queues hold messages that nobody takes."""
+        asked = [one.id for one in fleet.workers if not _is_history(one, fleet)]
+        counted = await self._sight.count(asked)
+        unattended = [one for one in counted.values() if one and one.ready and not one.consumers]
+        self._observer.unattended_queues_seen(len(unattended) if len(counted) == len(asked) else None)
+
+
+def _is_history(worker: Worker, fleet: Fleet) -> bool:
+    age = worker.heartbeat_age_seconds
+    return (age is None or age > FORGOTTEN_AFTER_SECONDS) and worker.id not in fleet.with_dispatches
+
+
+def _first(worker_ids: Collection[int]) -> list[int]:
+    return sorted(worker_ids)[:_TOLD_IDS]
