@@ -152,6 +152,11 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
     )
 
 
+def brake_policy(settings: Settings) -> BrakePolicy:
+    own = settings.dlq_handler.brake
+    return BrakePolicy(max_verdicts_per_minute=own.max_verdicts_per_minute, hold_seconds=own.hold_seconds)
+
+
 def brake(
     settings: Settings,
     store: Database,
@@ -162,10 +167,7 @@ def brake(
     """For one command neither is needed: there is nobody to tell."""
     return Brake(
         store,
-        BrakePolicy(
-            max_verdicts_per_minute=settings.dlq_handler.brake.max_verdicts_per_minute,
-            hold_seconds=settings.dlq_handler.brake.hold_seconds,
-        ),
+        brake_policy(settings),
         instance=instance_name(settings),
         readiness=readiness or Readiness(),
         observer=observer or Observer(),

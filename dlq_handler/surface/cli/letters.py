@@ -1,9 +1,8 @@
 """`dlq-handler letters`: what is on record, one letter in full, and judging kept letters again."""
 
 import asyncio
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from dlq_handler.services.rejudge import Rejudged, Rejudger
 from dlq_handler.settings import Settings
 from dlq_handler.store import letters
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, duration
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
@@ -25,13 +24,11 @@ app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
 LARGEST_ID = 2**63 - 1
 LetterId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
 
 def read_since(text: str) -> datetime:
     """`30m`, `24h`, `7d`, or an ISO 8601 time, which means UTC unless it says otherwise."""
-    if match := re.fullmatch(r"(\d{1,6})([smhd])", text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if (back := duration(text)) is not None:
+        return datetime.now(UTC) - back
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

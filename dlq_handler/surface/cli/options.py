@@ -1,10 +1,20 @@
 """Options that several commands share, so that they are spelt and explained the same everywhere."""
 
+import re
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def duration(text: str) -> timedelta | None:
+    """`90s`, `30m`, `24h`, `7d`; None for anything else."""
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else None
 
 
 class Output(StrEnum):

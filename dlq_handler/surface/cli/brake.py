@@ -1,0 +1,100 @@
+"""`dlq-handler brake`: is it tripped, and release it when the mass failure is real."""
+
+import asyncio
+import getpass
+import os
+import socket
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.domain.brake import BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.settings import Settings
+from dlq_handler.store import brake as store
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, duration
+from dlq_handler.surface.cli.printing import print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
+
+
+def read_duration(text: str) -> timedelta:
+    given = duration(text)
+    if not given:
+        raise typer.BadParameter(f"{text!r} is no time span; wanted 90s, 10m, 2h or 1d")
+    return given
+
+
+@app.command()
+def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Show the brake. Exit 1: it is tripped."""
+    settings = load_or_exit(config).settings
+    view = asyncio.run(_look(settings))
+    _print(view, compose.brake_policy(settings), output)
+    if mode_of(view, compose.brake_policy(settings)).is_tripped:
+        raise typer.Exit(1)
+
+
+@app.command()
+def release(
+    for_: Annotated[
+        timedelta,
+        typer.Option(
+            "--for",
+            parser=read_duration,
+            metavar="90s|10m|2h",
+            help="For so long there is no limit: you have said that these executions must end.",
+        ),
+    ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let executions be ended again, without a limit for a while. All replicas go on within seconds."""
+    settings = load_or_exit(config).settings
+    view = asyncio.run(_release(settings, for_.total_seconds()))
+    _print(view, compose.brake_policy(settings), output)
+
+
+async def _look(settings: Settings) -> BrakeView:
+    async with compose.open_database(settings) as database, database.transaction() as tx:
+        return await store.look(tx)
+
+
+async def _release(settings: Settings, for_seconds: float) -> BrakeView:
+    async with compose.open_database(settings) as database, database.transaction() as tx:
+        await store.release(tx, by=_operator(), for_seconds=for_seconds)
+        return await store.look(tx)
+
+
+def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
+    state = view.state
+    shown: dict[str, object] = {
+        "state": mode_of(view, policy),
+        "ended_last_minute": view.ended_last_minute,
+        "max_verdicts_per_minute": policy.max_verdicts_per_minute,
+        "tripped_at": state.tripped_at,
+        "tripped_by": state.tripped_by,
+        "why": state.why,
+        "hold_until": state.hold_until,
+        "released_at": state.released_at,
+        "released_by": state.released_by,
+        "released_until": state.released_until,
+    }
+    if output is Output.JSON:
+        print_json(shown)
+        return
+    print_table(("FIELD", "VALUE"), list(shown.items()))
+    told = in_words(view, policy)
+    if told is not None:
+        print(f"\n{told}")
+
+
+def _operator() -> str:
+    """Who asks, for the record. A container may run us as a user without a name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
