@@ -22,6 +22,7 @@ from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
+from dlq_handler.services.worker_watch import WorkerWatch
 from dlq_handler.settings import Settings
 from dlq_handler.store import migrate
 from dlq_handler.surface.metrics import Metrics
@@ -55,6 +56,14 @@ class Sidecar:
         self._keeper = compose.topology_keeper(settings, self._address, self._database)
         self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
+        self._sight = compose.worker_sight(settings, self._address)
+        self._worker_watch = WorkerWatch(
+            self._database,
+            self._sight,
+            compose.watch_policy(settings),
+            watched_seconds=lambda: self._gate.watched_seconds,
+            observer=self.metrics,
+        )
         self._judge = LetterJudge(
             self._database,
             compose.judge_policy(settings, lease_holder),
@@ -79,6 +88,7 @@ class Sidecar:
             finally:
                 listener_done.set()
                 await self._publisher.close()
+                await self._sight.close()
                 await self._database.dispose()
         log.info("sidecar.stopped")
 
@@ -138,6 +148,7 @@ class Sidecar:
             self._relay,
             self._brake,
             self._gate,
+            self._worker_watch,
             DatabaseWatch(self._database, readiness=self.readiness, observer=self.metrics),
             RetentionSweeper(self._database, compose.retention_policy(self._settings)),
         ]

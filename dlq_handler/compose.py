@@ -25,6 +25,7 @@ from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
+from dlq_handler.services.worker_watch import WatchPolicy
 from dlq_handler.settings import Settings
 from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.engine import Database
@@ -135,6 +136,13 @@ def availability_policy(settings: Settings) -> AvailabilityPolicy:
     return AvailabilityPolicy(
         unavailable_after_seconds=settings.worker_unavailable_after_seconds,
         late_after_seconds=3.0 * settings.worker.heartbeat_interval,
+    )
+
+
+def watch_policy(settings: Settings) -> WatchPolicy:
+    return WatchPolicy(
+        availability=availability_policy(settings),
+        confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds,
     )
 
 
