@@ -7,7 +7,7 @@ twos, kept in the database, where a new leader finds what the old one saw.
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain.worker import QueueSight, Worker
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +28,16 @@ def look_again(
     before: WorkerLook | None,
     *,
     worker: Worker | None,
-    is_unavailable: bool,
     queue: QueueSight | None,
     now: datetime,
+    watched_seconds: float,
+    availability: AvailabilityPolicy,
     confirm_after_seconds: float,
 ) -> WorkerLook:
     """`worker` None: its row is gone. `queue` None: there is none, or nobody could tell."""
     heartbeat = worker.last_heartbeat if worker else None
     unavailable_since = None
-    if worker is None or is_unavailable:
+    if worker is None or is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability):
         # A heartbeat between two looks is a sign of life, however old it is by the second one.
         is_same = before is not None and before.last_heartbeat == heartbeat
         unavailable_since = (before.unavailable_since if before and is_same else None) or now

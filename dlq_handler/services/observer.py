@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
 
 
@@ -49,3 +50,12 @@ class Observer:
 
     def unattended_queues_seen(self, count: int | None) -> None:
         """Worker queues with messages and without a consumer; None when that cannot be told."""
+
+    def leadership_changed(self, is_leader: bool) -> None:
+        """This replica is the one that sweeps, or no longer."""
+
+    def stale_found(self, original_status: str, outcome: StaleOutcome) -> None:
+        """One decision of the monitor about one execution is on record."""
+
+    def sweep_finished(self, seconds: float) -> None:
+        """The monitor has gone through all executions that may be stale, or was cut short."""

@@ -22,6 +22,7 @@ from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.services.observer import Observer
 
@@ -36,6 +37,12 @@ REASONS = (*DEATH_REASONS, UNKNOWN_REASON, OTHER_REASON)
 NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
 
 _BRAKE_STATES = {BrakeMode.HOLDING: 1, BrakeMode.LIMITED: 2}
+
+STALE_ENDS = {
+    "scheduled": StaleOutcome.FAILED,
+    "running": StaleOutcome.ABANDONED,
+    "canceling": StaleOutcome.CANCELLED,
+}
 
 _LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
@@ -131,6 +138,19 @@ class Metrics(Observer):
             gauge.set(float("nan"))
         for gauge in (self._brake_state, self._verdicts_last_minute):
             gauge.set(float("nan"))
+        self._leader = self._gauge("leader", "1 on the replica that sweeps for stale executions.")
+        self._stale = self._counter(
+            "stale_executions",
+            "Executions that the monitor ended, or would have ended in shadow mode; update_failed: refused by the "
+            "database.",
+            ("original_status", "outcome"),
+        )
+        for status, end in STALE_ENDS.items():
+            for stale_outcome in (end, StaleOutcome.UPDATE_FAILED):
+                self._stale.labels(status, stale_outcome.value)
+        self._sweep_seconds = self._histogram(
+            "sweep_seconds", "Duration of one sweep for stale executions.", _LATENCY_BUCKETS
+        )
         build = self._gauge("build_info", "Always 1; the label tells the version.", ("version",))
         build.labels(__version__).set(1)
 
@@ -185,6 +205,15 @@ class Metrics(Observer):
 
     def unattended_queues_seen(self, count: int | None) -> None:
         self._unattended_queues.set(_or_nan(count))
+
+    def leadership_changed(self, is_leader: bool) -> None:
+        self._leader.set(is_leader)
+
+    def stale_found(self, original_status: str, outcome: StaleOutcome) -> None:
+        self._stale.labels(original_status, outcome.value).inc()
+
+    def sweep_finished(self, seconds: float) -> None:
+        self._sweep_seconds.observe(seconds)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

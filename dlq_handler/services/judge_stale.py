@@ -1,0 +1,212 @@
+"""Judge a page of executions that may be stale, and write what follows: one transaction = the leader's lease + looks at
+workers + status changes + verdict records + outbox entries + the brake's count.
+
+Promises: a row that the database refuses is isolated by halving the page, recorded as `update_failed` and left alone
+until it is due; it never takes others with it. A row that somebody has locked is left to the next sweep. In shadow mode
+records and looks are all that is written. Never: decides anything itself, or asks the broker inside a transaction.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.ending import ending
+from dlq_handler.domain.execution import Execution
+from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.domain.stale_result import stale_result
+from dlq_handler.domain.stale_verdict import End, StaleRecord, record_of, refused_record
+from dlq_handler.domain.worker_look import WorkerLook
+from dlq_handler.errors import RowRejected
+from dlq_handler.services.brake import Brake
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.stale_cases import Sights, gather_cases
+from dlq_handler.store import dead_letters, stale_verdicts, worker_looks
+from dlq_handler.store.dead_letters import LockedView
+from dlq_handler.store.endings import end_executions
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
+from dlq_handler.store.stale import Candidate
+from dlq_handler.store.transaction import Transaction
+
+log = structlog.get_logger()
+
+TOLD_ONE_BY_ONE = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleJudgePolicy:
+    stale: StalePolicy
+    instance: str
+    lease_holder: str
+    exchange: str
+    routing_key: str
+    lease_seconds: float
+    is_shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Candidates, what the broker says of their workers, and the looks of this sweep so far."""
+
+    candidates: Sequence[Candidate]
+    sights: Sights
+    looks: dict[int, WorkerLook]
+    """Grows as pages are committed: a sweep looks once at each worker, however many pages it is on."""
+
+    def halves(self) -> "tuple[Page, Page]":
+        middle = len(self.candidates) // 2
+        return self._of(self.candidates[:middle]), self._of(self.candidates[middle:])
+
+    def _of(self, candidates: Sequence[Candidate]) -> "Page":
+        return Page(candidates=candidates, sights=self.sights, looks=self.looks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDone:
+    notices: tuple[OutboxEntry, ...] = ()
+    """Leased to us: to be published now."""
+    leased_at: float = float("inf")
+    """The process clock before the first of these leases was taken."""
+    ended: int = 0
+    left_out: int = 0
+    """Those that the brake had no room for."""
+
+    def __add__(self, other: "PageDone") -> "PageDone":
+        return PageDone(
+            notices=self.notices + other.notices,
+            leased_at=min(self.leased_at, other.leased_at),
+            ended=self.ended + other.ended,
+            left_out=self.left_out + other.left_out,
+        )
+
+
+class StaleJudge:
+    def __init__(
+        self,
+        database: Database,
+        policy: StaleJudgePolicy,
+        *,
+        leadership: Leadership,
+        brake: Brake,
+        gate: Gate,
+        observer: Observer,
+        may_lease: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
+        self._database, self._policy, self._leadership = database, policy, leadership
+        self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
+
+    async def commit(self, page: Page) -> PageDone:
+        """Raises `LeaseLost`, `Braked`, another `Unavailable`, or `Contended`: then the sweep is over."""
+        try:
+            return await self._commit_together(page)
+        except RowRejected as error:
+            if len(page.candidates) == 1:
+                await self._record_refused(page.candidates[0], error)
+                return PageDone()
+        first, second = page.halves()
+        return await self.commit(first) + await self.commit(second)
+
+    async def _commit_together(self, page: Page) -> PageDone:
+        started = monotonic_seconds()
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            room = None if self._policy.is_shadow else await self._brake.room(tx)
+            view = await self._look(tx, [candidate.id for candidate in page.candidates])
+            gathered = await gather_cases(
+                tx,
+                view,
+                sights=page.sights,
+                looks=page.looks,
+                watched_seconds=self._gate.watched_seconds,
+                policy=self._policy.stale,
+            )
+            await worker_looks.keep_looks(tx, gathered.new_looks.values())
+            verdicts = [(case.execution, judge_stale(case)) for case in gathered.cases]
+            ends = [(execution, verdict) for execution, verdict in verdicts if isinstance(verdict, End)]
+            fitting = ends if room is None else ends[:room]
+            left_out = len(ends) - len(fitting)
+            records, notices = await self._write(tx, fitting, view.now)
+            await self._brake.note(tx, len(records), left_out)
+        page.looks.update(gathered.new_looks)
+        self._tell(records)
+        return PageDone(notices=tuple(notices), leased_at=started, ended=len(records), left_out=left_out)
+
+    async def _look(self, tx: Transaction, ids: Iterable[int]) -> LockedView:
+        asked_at = monotonic_seconds()
+        look_at = dead_letters.read_executions if self._policy.is_shadow else dead_letters.lock_executions
+        view = await look_at(tx, ids)
+        self._gate.see_clock(view.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        return view
+
+    async def _write(
+        self, tx: Transaction, verdicts: Sequence[tuple[Execution, End]], now: datetime
+    ) -> tuple[list[StaleRecord], list[OutboxEntry]]:
+        policy = self._policy
+        records = [
+            record_of(execution, verdict, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
+            for execution, verdict in verdicts
+        ]
+        if policy.is_shadow:
+            new = await stale_verdicts.record(tx, records)
+            return [one for one in records if one.execution_id in new], []
+        endings = [
+            ending(execution, verdict.becomes, stale_result(execution, verdict, now), now=now)
+            for execution, verdict in verdicts
+        ]
+        changed = await end_executions(tx, endings)
+        records = [one for one in records if one.execution_id in changed]
+        await stale_verdicts.record(tx, records)
+        notices = [one.notice for one in endings if one.execution.id in changed]
+        entries = await add_to_outbox(
+            tx,
+            notices,
+            exchange=policy.exchange,
+            routing_key=policy.routing_key,
+            lease_holder=policy.lease_holder if self._may_lease(len(notices)) else None,
+            lease_seconds=policy.lease_seconds,
+        )
+        return records, entries
+
+    async def _record_refused(self, candidate: Candidate, error: RowRejected) -> None:
+        """Never in shadow mode, where nothing is changed that could be refused."""
+        log.error("stale_execution.refused", execution_id=candidate.id, error=str(error))
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            view = await dead_letters.lock_executions(tx, [candidate.id])
+            execution = view.executions.get(candidate.id)
+            if execution is None:
+                return
+            tries = 1 + await stale_verdicts.refusals(tx, execution.id, execution.updated)
+            record = refused_record(
+                execution, str(error), tries=tries, now=view.now, instance=self._policy.instance
+            )
+            await stale_verdicts.record(tx, [record])
+        self._observer.stale_found(record.original_status, record.outcome)
+
+    def _tell(self, records: Sequence[StaleRecord]) -> None:
+        executions: dict[str, list[int]] = {}
+        for record in records:
+            self._observer.stale_found(record.original_status, record.outcome)
+            executions.setdefault(record.outcome.value, []).append(record.execution_id)
+        is_shadow = self._policy.is_shadow
+        if len(records) > TOLD_ONE_BY_ONE:
+            # A flood in one line; the records say the rest.
+            log.info("page.judged", executions=executions, is_shadow=is_shadow)
+            return
+        for record in records:
+            log.info(
+                "stale_execution.judged",
+                execution_id=record.execution_id,
+                outcome=record.outcome.value,
+                original_status=record.original_status,
+                worker_id=record.worker_id,
+                why=record.why,
+                is_shadow=is_shadow,
+            )

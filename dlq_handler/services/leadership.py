@@ -1,0 +1,111 @@
+"""Be the one replica that sweeps, or know that another one is.
+
+Promises: two replicas never write as leaders at once, because whoever writes calls `fence` in the same transaction; a
+leader that died is followed within one interval. `is_leader` is only a hint: it saves the others the work.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import leases
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+log = structlog.get_logger()
+
+
+class LeaseLost(Unavailable):
+    """Another replica leads by now. Nothing that was about to be written may be."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("lease", f"{name!r} is held by another replica")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipPolicy:
+    name: str
+    lease_seconds: float
+    try_seconds: float
+
+    @classmethod
+    def within(cls, interval_seconds: float, *, name: str) -> "LeadershipPolicy":
+        """A lease that ends, and is taken by another one, within the interval."""
+        return cls(name=name, lease_seconds=interval_seconds / 2, try_seconds=interval_seconds / 6)
+
+
+class Leadership:
+    def __init__(
+        self, database: Database, policy: LeadershipPolicy, *, holder: str, observer: Observer
+    ) -> None:
+        """`holder` is never the same for two processes."""
+        self._database, self._policy, self._holder, self._observer = database, policy, holder, observer
+        self._good_until = 0.0
+        self._was_leader = False
+        self._wakes: list[asyncio.Event] = []
+
+    @property
+    def is_leader(self) -> bool:
+        return monotonic_seconds() < self._good_until
+
+    def wake_when_taken(self, wake: asyncio.Event) -> None:
+        """Set this event whenever leadership comes to us, so that the sweeps of a dead leader go on at once."""
+        self._wakes.append(wake)
+
+    async def fence(self, tx: Transaction) -> None:
+        """Renew the lease inside this transaction. Nobody else can take it before the transaction has ended."""
+        asked_at = monotonic_seconds()
+        if not await leases.renew(
+            tx, self._policy.name, holder=self._holder, seconds=self._policy.lease_seconds
+        ):
+            self._good_until = 0.0
+            self._tell()
+            raise LeaseLost(self._policy.name)
+        self._good_until = asked_at + self._policy.lease_seconds
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._policy.try_seconds, self.tick, stop, name="leadership")
+        await self._give_up()
+
+    async def tick(self) -> None:
+        """Take the lease, or renew it."""
+        asked_at = monotonic_seconds()
+        try:
+            is_ours = await leases.take(
+                self._database,
+                self._policy.name,
+                holder=self._holder,
+                seconds=self._policy.lease_seconds,
+            )
+            self._good_until = asked_at + self._policy.lease_seconds if is_ours else 0.0
+        except Contended:
+            # A page is being written under this lease. If it is ours, its fence has renewed it.
+            pass
+        finally:
+            self._tell()
+
+    async def _give_up(self) -> None:
+        self._good_until = 0.0
+        self._tell()
+        try:
+            await leases.give_up(self._database, self._policy.name, holder=self._holder)
+        except (Unavailable, Contended) as error:
+            log.warning("leadership.left_behind", lease_seconds=self._policy.lease_seconds, error=str(error))
+
+    def _tell(self) -> None:
+        is_leader = self.is_leader
+        if is_leader == self._was_leader:
+            return
+        self._was_leader = is_leader
+        self._observer.leadership_changed(is_leader)
+        if not is_leader:
+            log.info("leadership.ended", lease=self._policy.name)
+            return
+        log.info("leadership.taken", lease=self._policy.name)
+        for wake in self._wakes:
+            wake.set()

@@ -1,0 +1,35 @@
+"""What the monitor thinks of one execution right now. Looks, judges as a sweep would, writes nothing."""
+
+from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.domain.stale_verdict import StaleVerdict
+from dlq_handler.services.stale_cases import gather_cases
+from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.store.dead_letters import read_executions
+from dlq_handler.store.engine import Database
+
+
+async def opinion(
+    database: Database,
+    sight: WorkerSight,
+    policy: StalePolicy,
+    gate_watched_seconds: float,
+    execution_id: int,
+) -> StaleVerdict | None:
+    """None: no such execution, or in a status that this version does not know.
+
+    `gate_watched_seconds`: a command, whose own link is always young, says what a sidecar that has watched for long
+    would say by giving more than `unavailable_after_seconds`.
+    """
+    async with database.transaction() as tx:
+        execution = (await read_executions(tx, [execution_id])).executions.get(execution_id)
+    if execution is None:
+        return None
+    # Not inside a transaction: the broker may take its time.
+    sights = {} if execution.worker_id is None else await sight.look([execution.worker_id])
+    async with database.transaction() as tx:
+        view = await read_executions(tx, [execution_id])
+        gathered = await gather_cases(
+            tx, view, sights=sights, looks={}, watched_seconds=gate_watched_seconds, policy=policy
+        )
+    return judge_stale(gathered.cases[0]) if gathered.cases else None

@@ -1,0 +1,160 @@
+"""The timeout monitor: sweep for executions that no letter will ever tell of, on the one replica that leads.
+
+A sweep goes through scheduled, running and canceling executions, oldest first, page by page, each row once; what
+becomes of a page is `judge_stale`'s business. It ends early when another replica leads, the brake holds, a server is
+away or the process is told to stop: the next one begins from the oldest again, and nothing is lost by that.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_stale import SWEPT
+from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.domain.worker import is_unavailable
+from dlq_handler.domain.worker_look import WorkerLook
+from dlq_handler.errors import Contended
+from dlq_handler.services.every import every
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.judge_stale import Page, PageDone, StaleJudge
+from dlq_handler.services.leadership import Leadership, LeaseLost
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.outbox_relay import OutboxRelay
+from dlq_handler.services.stale_cases import Sights
+from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.store import dead_letters, stale
+from dlq_handler.store.engine import Database
+from dlq_handler.store.stale import Candidate
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorPolicy:
+    interval_seconds: float
+    page_size: int
+    stale: StalePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sweep:
+    began_at: datetime
+    """By the database's clock: rows that move later are left to the next sweep."""
+    spared: Collection[int]
+    """Workers that are not unavailable."""
+    looks: dict[int, WorkerLook]
+
+
+class TimeoutMonitor:
+    def __init__(
+        self,
+        database: Database,
+        policy: MonitorPolicy,
+        *,
+        judge: StaleJudge,
+        leadership: Leadership,
+        gate: Gate,
+        sight: WorkerSight,
+        relay: OutboxRelay | None,
+        observer: Observer,
+    ) -> None:
+        """Without a relay notices are written unleased, and whoever runs one publishes them."""
+        self._database, self._policy, self._judge = database, policy, judge
+        self._leadership, self._gate, self._sight = leadership, gate, sight
+        self._relay, self._observer = relay, observer
+        self._stop = asyncio.Event()
+        self._wake = asyncio.Event()
+        leadership.wake_when_taken(self._wake)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        interval_seconds = self._policy.interval_seconds
+        await every(interval_seconds, self.tick, stop, name="timeout-monitor", wake=self._wake)
+
+    async def tick(self) -> None:
+        """One sweep, if we lead."""
+        if not self._leadership.is_leader:
+            return
+        self._gate.check()
+        started = monotonic_seconds()
+        done = PageDone()
+        try:
+            sweep = await self._begin()
+            for status in SWEPT:
+                done += await self._sweep(sweep, status)
+        except LeaseLost as error:
+            log.info("sweep.cut_short", error=error.what)
+        except Contended as error:
+            log.info("sweep.cut_short", error=str(error))
+        seconds = monotonic_seconds() - started
+        self._observer.sweep_finished(seconds)
+        if done.ended or done.left_out:
+            log.info("sweep.finished", ended=done.ended, left_out=done.left_out, seconds=round(seconds, 3))
+
+    async def _begin(self) -> _Sweep:
+        async with self._database.transaction() as tx:
+            now = (await dead_letters.read_executions(tx, ())).now
+            workers = await dead_letters.read_workers(tx)
+        availability, watched_seconds = self._policy.stale.availability, self._gate.watched_seconds
+        return _Sweep(
+            began_at=now,
+            spared=[
+                worker.id
+                for worker in workers.values()
+                if not is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability)
+            ],
+            looks={},
+        )
+
+    async def _sweep(self, sweep: _Sweep, status: ExecutionStatus) -> PageDone:
+        done, behind = PageDone(), None
+        # Out of room, all the others would be left out too, page after page.
+        while not self._stop.is_set() and not done.left_out:
+            candidates = await self._find(sweep, status, behind)
+            if candidates:
+                page = Page(
+                    candidates=candidates,
+                    sights=await self._ask_broker(status, candidates),
+                    looks=sweep.looks,
+                )
+                committed = await self._judge.commit(page)
+                if self._relay is not None:
+                    self._relay.offer(committed.notices, leased_at=committed.leased_at)
+                done += committed
+                behind = candidates[-1]
+            if len(candidates) < self._policy.page_size:
+                break
+        return done
+
+    async def _find(
+        self, sweep: _Sweep, status: ExecutionStatus, behind: Candidate | None
+    ) -> list[Candidate]:
+        async with self._database.transaction() as tx:
+            return await stale.page(
+                tx,
+                status,
+                not_after=sweep.began_at - timedelta(seconds=self._least_age_seconds(status)),
+                behind=behind,
+                limit=self._policy.page_size,
+                spared=sweep.spared,
+            )
+
+    def _least_age_seconds(self, status: ExecutionStatus) -> float:
+        """No execution in this status can be stale before this age."""
+        policy = self._policy.stale
+        return {
+            ExecutionStatus.SCHEDULED: policy.horizon_seconds,
+            ExecutionStatus.CANCELING: policy.canceling_timeout_seconds,
+        }.get(status, 0.0)
+
+    async def _ask_broker(self, status: ExecutionStatus, candidates: Collection[Candidate]) -> Sights:
+        """Only a scheduled one has a message that may be in a queue."""
+        if status is not ExecutionStatus.SCHEDULED:
+            return {}
+        worker_ids = {one.worker_id for one in candidates if one.worker_id is not None}
+        return await self._sight.look(worker_ids) if worker_ids else {}

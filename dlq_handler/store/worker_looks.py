@@ -1,0 +1,51 @@
+"""What the leaders saw of workers, for the looks that follow."""
+
+from collections.abc import Collection, Iterable
+
+from dlq_handler.domain.worker_look import WorkerLook
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+
+async def read_looks(tx: Transaction, worker_ids: Iterable[int]) -> dict[int, WorkerLook]:
+    """An id that is missing from the answer was never looked at."""
+    rows = await tx.rows(
+        """
+        SELECT worker_id, last_heartbeat, unavailable_since, empty_since, looked_at
+          FROM own.worker_look WHERE worker_id = ANY (CAST(:ids AS bigint[]))
+        """,
+        ids=sorted(set(worker_ids)),
+    )
+    return {row.worker_id: WorkerLook(**row._asdict()) for row in rows}
+
+
+async def keep_looks(tx: Transaction, looks: Collection[WorkerLook]) -> None:
+    if not looks:
+        return
+    ordered = sorted(looks, key=lambda look: look.worker_id)
+    await tx.run(
+        """
+        INSERT INTO own.worker_look (worker_id, last_heartbeat, unavailable_since, empty_since, looked_at)
+        SELECT * FROM unnest(CAST(:ids AS bigint[]), CAST(:heartbeats AS timestamptz[]),
+                             CAST(:unavailable AS timestamptz[]), CAST(:empty AS timestamptz[]),
+                             CAST(:looked_at AS timestamptz[]))
+        ON CONFLICT (worker_id) DO UPDATE
+           SET last_heartbeat = excluded.last_heartbeat, unavailable_since = excluded.unavailable_since,
+               empty_since = excluded.empty_since, looked_at = excluded.looked_at
+        """,
+        ids=[look.worker_id for look in ordered],
+        heartbeats=[look.last_heartbeat for look in ordered],
+        unavailable=[look.unavailable_since for look in ordered],
+        empty=[look.empty_since for look in ordered],
+        looked_at=[look.looked_at for look in ordered],
+    )
+
+
+async def sweep_looks(database: Database, *, older_than_seconds: float) -> int:
+    """Forget workers that nobody has had to look at for long: ids of gone workers never come back."""
+    async with database.transaction() as tx:
+        result = await tx.run(
+            "DELETE FROM own.worker_look WHERE looked_at < now() - make_interval(secs => :age)",
+            age=float(older_than_seconds),
+        )
+    return result.rowcount
