@@ -17,11 +17,14 @@ from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePo
 from dlq_handler.services.every import Backoff, pause
 from dlq_handler.services.intake_watch import IntakeWatch
 from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.services.judge_stale import StaleJudge
+from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
+from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.services.worker_watch import WorkerWatch
 from dlq_handler.settings import Settings
 from dlq_handler.store import migrate
@@ -67,6 +70,21 @@ class Sidecar:
         self._judge = LetterJudge(
             self._database,
             compose.judge_policy(settings, lease_holder),
+            brake=self._brake,
+            gate=self._gate,
+            observer=self.metrics,
+            may_lease=self._relay.has_room_for,
+        )
+        self._leadership = Leadership(
+            self._database,
+            compose.leadership_policy(settings),
+            holder=lease_holder,
+            observer=self.metrics,
+        )
+        self._stale_judge = StaleJudge(
+            self._database,
+            compose.stale_judge_policy(settings, lease_holder),
+            leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
             observer=self.metrics,
@@ -130,7 +148,7 @@ class Sidecar:
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
-            return [self._keeper, watch, rejudger]
+            return [self._keeper, watch, rejudger, *self._leaders()]
         handler = DeadLetterHandler(
             source,
             self._judge,
@@ -140,7 +158,23 @@ class Sidecar:
             readiness=self.readiness,
             observer=self.metrics,
         )
-        return [self._keeper, handler, watch, rejudger]
+        return [self._keeper, handler, watch, rejudger, *self._leaders()]
+
+    def _leaders(self) -> Sequence[Service]:
+        """Those that work on one replica only."""
+        if not self._settings.dlq_handler.monitor.enabled:
+            return []
+        monitor = TimeoutMonitor(
+            self._database,
+            compose.monitor_policy(self._settings),
+            judge=self._stale_judge,
+            leadership=self._leadership,
+            gate=self._gate,
+            sight=self._sight,
+            relay=self._relay,
+            observer=self.metrics,
+        )
+        return [self._leadership, monitor]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""

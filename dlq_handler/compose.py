@@ -14,15 +14,19 @@ from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.gate import GatePolicy
+from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.topology import Blueprint
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.judge_letters import JudgePolicy
+from dlq_handler.services.judge_stale import StaleJudgePolicy
+from dlq_handler.services.leadership import LeadershipPolicy
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import RelayPolicy
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.retention import RetentionPolicy
+from dlq_handler.services.timeout_monitor import MonitorPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
 from dlq_handler.services.worker_watch import WatchPolicy
@@ -86,16 +90,28 @@ def blueprint(settings: Settings) -> Blueprint:
 
 
 def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
+    intake = settings.dlq_handler.intake
+    return _source(settings, address, queue=intake.queue, consumer_priority=intake.consumer_priority)
+
+
+def rescue_source(settings: Settings, address: BrokerAddress, worker_id: int) -> DeadLetterSource:
+    # The last in line: a worker that comes back while we consume gets what is left.
+    return _source(settings, address, queue=names(settings).queue(worker_id), consumer_priority=-10)
+
+
+def _source(
+    settings: Settings, address: BrokerAddress, *, queue: str, consumer_priority: int
+) -> DeadLetterSource:
     own = settings.dlq_handler
     return DeadLetterSource(
         address,
-        queue=own.intake.queue,
+        queue=queue,
         prefetch=settings.prefetch,
         batch_size=own.batch.size,
         batch_wait_seconds=own.batch.wait_ms / 1000,
         max_bytes=own.intake.max_bytes,
         body_limit_bytes=own.intake.body_limit_bytes,
-        consumer_priority=own.intake.consumer_priority,
+        consumer_priority=consumer_priority,
         # Never the same for two processes: the watch looks for its own by this.
         consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}.{uuid4().hex[:8]}",
     )
@@ -158,6 +174,45 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
         names=names(settings),
         is_shadow=own.shadow.enabled,
     )
+
+
+def stale_policy(settings: Settings) -> StalePolicy:
+    monitor = settings.dlq_handler.monitor
+    return StalePolicy(
+        horizon_seconds=settings.horizon_seconds,
+        grace_seconds=settings.dlq_handler.grace.horizon_seconds,
+        confirm_after_seconds=monitor.confirm_after_seconds,
+        held_timeout_seconds=monitor.held_timeout_seconds,
+        canceling_timeout_seconds=monitor.canceling_timeout_seconds,
+        availability=availability_policy(settings),
+    )
+
+
+def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolicy:
+    own = settings.dlq_handler
+    return StaleJudgePolicy(
+        stale=stale_policy(settings),
+        instance=instance_name(settings),
+        lease_holder=lease_holder,
+        exchange=own.outbox.exchange,
+        routing_key=own.outbox.routing_key,
+        lease_seconds=own.outbox.lease_seconds,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def monitor_policy(settings: Settings) -> MonitorPolicy:
+    return MonitorPolicy(
+        interval_seconds=settings.executor.timeout_check_interval,
+        page_size=settings.dlq_handler.monitor.page_size,
+        stale=stale_policy(settings),
+    )
+
+
+def leadership_policy(settings: Settings) -> LeadershipPolicy:
+    # Another lease in shadow mode: a replica that only watches must not keep the others from working.
+    name = "shadow leader" if settings.dlq_handler.shadow.enabled else "leader"
+    return LeadershipPolicy.within(settings.executor.timeout_check_interval, name=name)
 
 
 def brake_policy(settings: Settings) -> BrakePolicy:
