@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.read_dead_letter import read_time
-from dlq_handler.domain.stale_verdict import End, NotStale, Wait
+from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
 
@@ -98,6 +98,24 @@ def judge_unscheduled(
         return Wait("announced to the scheduler again, once; monitor.fail_unscheduled is off", None, evidence)
     why = f"{waited}, while the scheduler's queue is empty and nothing says that it may wait"
     return AnnounceAgain(why, evidence)
+
+
+def reannounced_record(
+    row: Unscheduled, verdict: AnnounceAgain, *, now: datetime, instance: str, is_shadow: bool
+) -> StaleRecord:
+    execution = row.execution
+    return StaleRecord(
+        execution_id=execution.id,
+        attempt=execution.updated,
+        original_status=execution.status.value,
+        outcome=StaleOutcome.REANNOUNCED,
+        worker_id=execution.worker_id,
+        why=verdict.why,
+        evidence=verdict.evidence,
+        is_shadow=is_shadow,
+        decided_at=now,
+        instance=instance,
+    )
 
 
 def _evidence(

@@ -27,6 +27,8 @@ class Finding(StrEnum):
     """The host's own handler failed it and told nobody."""
     RESURRECTED = "resurrected"
     """We ended it, and a late worker brought it back."""
+    LOST_REQUEST = "lost_request"
+    """It waits to be scheduled, and nothing says that the scheduler knows of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

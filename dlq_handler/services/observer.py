@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
 
@@ -59,3 +60,6 @@ class Observer:
 
     def sweep_finished(self, seconds: float) -> None:
         """The monitor has gone through all executions that may be stale, or was cut short."""
+
+    def reconciled(self, finding: Finding, count: int) -> None:
+        """Executions were found that somebody had lost sight of."""

@@ -22,6 +22,7 @@ from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.services.observer import Observer
@@ -39,6 +40,8 @@ NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
 _BRAKE_STATES = {BrakeMode.HOLDING: 1, BrakeMode.LIMITED: 2}
 
 STALE_ENDS = {
+    "requested": StaleOutcome.FAILED,
+    "scheduling": StaleOutcome.FAILED,
     "scheduled": StaleOutcome.FAILED,
     "running": StaleOutcome.ABANDONED,
     "canceling": StaleOutcome.CANCELLED,
@@ -151,6 +154,14 @@ class Metrics(Observer):
         self._sweep_seconds = self._histogram(
             "sweep_seconds", "Duration of one sweep for stale executions.", _LATENCY_BUCKETS
         )
+        self._reconciled = self._counter(
+            "reconciled",
+            "Executions that somebody had lost sight of, and that were announced, or noticed; also those that would "
+            "have been announced in shadow mode.",
+            ("finding",),
+        )
+        for finding in Finding:
+            self._reconciled.labels(finding.value)
         build = self._gauge("build_info", "Always 1; the label tells the version.", ("version",))
         build.labels(__version__).set(1)
 
@@ -214,6 +225,9 @@ class Metrics(Observer):
 
     def sweep_finished(self, seconds: float) -> None:
         self._sweep_seconds.observe(seconds)
+
+    def reconciled(self, finding: Finding, count: int) -> None:
+        self._reconciled.labels(finding.value).inc(count)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

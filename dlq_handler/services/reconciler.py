@@ -1,0 +1,185 @@
+"""The slow look of the leader: tell of ends that nobody heard of, notice executions that came back after we ended them.
+
+Promises: each finding is told once per state of its row, by whichever replica leads; a host without admission tables
+has no slots to look for, and that is no error. Never: changes an execution, so the brake has no say here. In shadow it
+records what it would have announced.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.domain.reconcile import (
+    SILENT_SECONDS,
+    SLOT_HELD_SECONDS,
+    EndOfOurs,
+    Finding,
+    UnheardEnd,
+    announced_record,
+    announcement,
+    is_brought_back,
+    resurrected_record,
+)
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services.every import every
+from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import reconcile, stale_verdicts, workflow_tasks
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import add_to_outbox
+
+log = structlog.get_logger()
+
+# A row carries the time its transaction began, and shows when that has ended: so far back we look once more.
+OVERLAP = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcilePolicy:
+    instance: str
+    exchange: str
+    routing_key: str
+    interval_seconds: float
+    page_size: int
+    look_back_seconds: float
+    """How far back silent ends are looked for, when nobody has looked yet."""
+    is_shadow: bool = False
+
+
+class Reconciler:
+    def __init__(
+        self,
+        database: Database,
+        leadership: Leadership,
+        policy: ReconcilePolicy,
+        *,
+        completed_queue: Callable[[], Awaitable[QueueCounts | None]],
+        observer: Observer,
+    ) -> None:
+        """`completed_queue` looks at the queue of whoever frees slots; None: there is none."""
+        self._database, self._leadership, self._policy = database, leadership, policy
+        self._completed_queue, self._observer = completed_queue, observer
+        self._looked_until: datetime | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._policy.interval_seconds, self.tick, stop, name="reconciler")
+
+    async def tick(self) -> None:
+        if not self._leadership.is_leader:
+            # Whoever leads meanwhile looks at what comes meanwhile; after that we begin anew.
+            self._looked_until = None
+            return
+        try:
+            await self._notice_resurrections()
+            await self._tell_of_silent_ends()
+            # Last, because it asks the broker too: one that is away must not keep the others from being told.
+            await self._tell_of_held_slots()
+        except Contended as error:
+            raise Unavailable("database", f"our tables are locked: {error}") from error
+
+    async def _notice_resurrections(self) -> None:
+        for source in (reconcile.ends_by_letters, reconcile.ends_by_monitor):
+            after: int | None = 0
+            while after is not None:
+                async with self._database.transaction() as tx:
+                    page = await source(tx, after_id=after, limit=self._policy.page_size)
+                after = page.last_id
+                await self._record_resurrections([end for end in page.ends if is_brought_back(end)])
+
+    async def _record_resurrections(self, ends: Sequence[EndOfOurs]) -> None:
+        if not ends:
+            return
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            now = await reconcile.clock(tx)
+            records = [resurrected_record(end, now=now, instance=self._policy.instance) for end in ends]
+            written = await stale_verdicts.record(tx, records)
+        self._observer.reconciled(Finding.RESURRECTED, len(written))
+        for record in records:
+            if record.execution_id in written:
+                log.warning(
+                    "execution.resurrected",
+                    execution_id=record.execution_id,
+                    worker_id=record.worker_id,
+                    status=record.original_status,
+                    why=record.why,
+                )
+
+    async def _tell_of_silent_ends(self) -> None:
+        async with self._database.transaction() as tx:
+            now = await reconcile.clock(tx)
+        until = now - timedelta(seconds=SILENT_SECONDS)
+        since = now - timedelta(seconds=self._policy.look_back_seconds)
+        if self._looked_until is not None:
+            since = max(since, self._looked_until - OVERLAP)
+        place: tuple[datetime, int] | None = (since, 0)
+        while place is not None:
+            async with self._database.transaction() as tx:
+                page = await reconcile.silent_ends(
+                    tx,
+                    after=place,
+                    until=until,
+                    limit=self._policy.page_size,
+                    is_shadow=self._policy.is_shadow,
+                )
+            place = page.last
+            await self._announce(await self._without_answered(page.ends), now)
+        self._looked_until = until
+
+    async def _without_answered(self, ends: Sequence[UnheardEnd]) -> Sequence[UnheardEnd]:
+        """Without workflow tasks that the host has retried: it knows of their end, and would retry once more."""
+        tasks = [end.execution.id for end in ends if end.execution.is_workflow_task]
+        retried = await workflow_tasks.already_retried(self._database, tasks) if tasks else frozenset()
+        return [end for end in ends if end.execution.id not in retried]
+
+    async def _tell_of_held_slots(self) -> None:
+        queue = await self._completed_queue()
+        # With notices waiting, or nobody to read them, a slot that is still taken means nothing.
+        if queue is None or queue.consumers == 0 or queue.ready > 0:
+            return
+        async with self._database.transaction() as tx:
+            now = await reconcile.clock(tx)
+            # One page: what is told is not found again, the rest is found by the next look.
+            ends = await reconcile.held_slots(
+                tx,
+                held_seconds=SLOT_HELD_SECONDS,
+                limit=self._policy.page_size,
+                is_shadow=self._policy.is_shadow,
+            )
+        await self._announce(ends, now)
+
+    async def _announce(self, ends: Sequence[UnheardEnd], now: datetime) -> None:
+        if not ends:
+            return
+        policy = self._policy
+        records = [
+            announced_record(end, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
+            for end in ends
+        ]
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            written = await stale_verdicts.record(tx, records)
+            fresh = [end for end in ends if end.execution.id in written]
+            if not policy.is_shadow:
+                await add_to_outbox(
+                    tx,
+                    [announcement(end, now=now) for end in fresh],
+                    exchange=policy.exchange,
+                    routing_key=policy.routing_key,
+                    # Nobody is in a hurry here: the relay finds it.
+                    lease_holder=None,
+                    lease_seconds=0.0,
+                )
+        if fresh:
+            finding = fresh[0].finding
+            self._observer.reconciled(finding, len(fresh))
+            log.warning(
+                "execution.announced",
+                finding=finding.value,
+                execution_ids=[end.execution.id for end in fresh],
+                is_shadow=policy.is_shadow,
+            )

@@ -1,0 +1,240 @@
+"""Watch over executions that were requested and are not scheduled: announce them again once, if nothing excuses them.
+
+Promises: a request is repeated at most once for each state of its row, only by the leader, and only while the
+scheduler's queue has been seen empty, with a consumer, at every look of the last minute. Never: ends one, unless the
+operator asked for it; then guarded, braked and announced like every other end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.ending import ending
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_unscheduled import (
+    QUIET_SECONDS,
+    UNSCHEDULED,
+    AnnounceAgain,
+    UnscheduledPolicy,
+    judge_unscheduled,
+    reannounced_record,
+)
+from dlq_handler.domain.outgoing import Notice
+from dlq_handler.domain.reconcile import Finding
+from dlq_handler.domain.stale_result import stale_result
+from dlq_handler.domain.stale_verdict import End, StaleOutcome, record_of, refused_record
+from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.services.brake import Brake
+from dlq_handler.services.every import every
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import stale_verdicts
+from dlq_handler.store.dead_letters import lock_executions
+from dlq_handler.store.endings import end_executions
+from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import add_to_outbox
+from dlq_handler.store.transaction import Transaction
+from dlq_handler.store.unscheduled import BEGINNING, Place, UnscheduledRow, unscheduled_page
+
+log = structlog.get_logger()
+
+# Often enough that a queue which fills is seen, seldom enough to cost nothing.
+LOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPolicy:
+    judge: UnscheduledPolicy
+    instance: str
+    exchange: str
+    ended_key: str
+    check_interval_seconds: float
+    page_size: int
+    requested_key: str = "execution.requested"
+    is_shadow: bool = False
+
+
+class QuietSpell:
+    """For how long a queue was seen empty, with a consumer, at every look. A gap between two looks ends it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._last = 0.0
+
+    def looked(self, counts: QueueCounts | None, at: float) -> None:
+        """None: there is no such queue."""
+        is_quiet = counts is not None and counts.consumers > 0 and counts.ready == 0
+        is_gap = at - self._last > 3 * LOOK_SECONDS
+        self._since = (at if self._since is None or is_gap else self._since) if is_quiet else None
+        self._last = at
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self._since is None else self._last - self._since
+
+
+class UnscheduledWatch:
+    def __init__(
+        self,
+        database: Database,
+        policy: WatchPolicy,
+        *,
+        leadership: Leadership,
+        brake: Brake,
+        gate: Gate,
+        requests_queue: Callable[[], Awaitable[QueueCounts | None]],
+        observer: Observer,
+        now: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`requests_queue` looks at the scheduler's queue; None: there is none."""
+        self._database, self._policy, self._leadership = database, policy, leadership
+        self._brake, self._gate, self._observer = brake, gate, observer
+        self._requests_queue, self._now = requests_queue, now
+        self._quiet = QuietSpell()
+        self._next_sweep = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        seconds = min(LOOK_SECONDS, self._policy.check_interval_seconds)
+        await every(seconds, self.tick, stop, name="unscheduled-watch")
+
+    async def tick(self) -> None:
+        """Look at the scheduler's queue; sweep when it is time to, and that queue was quiet for long enough."""
+        if not self._leadership.is_leader:
+            return
+        self._quiet.looked(await self._requests_queue(), self._now())
+        quiet_seconds = self._quiet.seconds
+        if quiet_seconds is None or quiet_seconds < QUIET_SECONDS or self._now() < self._next_sweep:
+            return
+        self._next_sweep = self._now() + self._policy.check_interval_seconds
+        self._gate.check()
+        try:
+            for status in sorted(UNSCHEDULED):
+                await self._sweep(status, quiet_seconds)
+        except Contended as error:
+            raise Unavailable("database", f"rows are locked: {error}") from error
+
+    async def _sweep(self, status: ExecutionStatus, quiet_seconds: float) -> None:
+        policy = self._policy
+        place: Place | None = BEGINNING
+        while place is not None:
+            async with self._database.transaction() as tx:
+                rows = await unscheduled_page(
+                    tx,
+                    status,
+                    older_than_seconds=policy.judge.timeout_seconds,
+                    after=place,
+                    limit=policy.page_size,
+                    is_shadow=policy.is_shadow,
+                )
+            last = rows[-1].row.execution if len(rows) == policy.page_size else None
+            place = (last.updated, last.id) if last is not None else None
+            await self._act(status, rows, quiet_seconds)
+
+    async def _act(
+        self, status: ExecutionStatus, rows: Sequence[UnscheduledRow], quiet_seconds: float
+    ) -> None:
+        again: list[tuple[UnscheduledRow, AnnounceAgain]] = []
+        for one in rows:
+            verdict = judge_unscheduled(
+                one.row, quiet_seconds=quiet_seconds, policy=self._policy.judge, now=one.now
+            )
+            if isinstance(verdict, AnnounceAgain):
+                again.append((one, verdict))
+            elif isinstance(verdict, End):
+                # One a transaction: they are few, and one that the database refuses keeps no other one waiting.
+                await self._end(one, verdict)
+        if again:
+            await self._announce_again(status, again)
+
+    async def _announce_again(
+        self, status: ExecutionStatus, again: Sequence[tuple[UnscheduledRow, AnnounceAgain]]
+    ) -> None:
+        policy = self._policy
+        records = [
+            reannounced_record(
+                one.row, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+            )
+            for one, verdict in again
+        ]
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            written = await stale_verdicts.record(tx, records)
+            requests = [one.request for one, _ in again if one.request.execution_id in written]
+            await self._publish(tx, requests, policy.requested_key)
+        self._observer.reconciled(Finding.LOST_REQUEST, len(requests))
+        if requests:
+            log.warning(
+                "execution.reannounced",
+                status=status.value,
+                execution_ids=[request.execution_id for request in requests],
+                is_shadow=policy.is_shadow,
+            )
+
+    async def _end(self, one: UnscheduledRow, verdict: End) -> None:
+        execution = one.row.execution
+        try:
+            is_ended = await self._end_alone(one, verdict)
+        except RowRejected as error:
+            await self._record_refused(one, error)
+            return
+        if is_ended:
+            self._observer.stale_found(execution.status.value, verdict.outcome)
+            log.info(
+                "stale_execution.judged",
+                execution_id=execution.id,
+                outcome=verdict.outcome.value,
+                original_status=execution.status.value,
+                worker_id=execution.worker_id,
+                why=verdict.why,
+                is_shadow=self._policy.is_shadow,
+            )
+
+    async def _end_alone(self, one: UnscheduledRow, verdict: End) -> bool:
+        policy, execution = self._policy, one.row.execution
+        record = record_of(
+            execution, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+        )
+        end = ending(execution, verdict.becomes, stale_result(execution, verdict, one.now), now=one.now)
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            if policy.is_shadow:
+                return bool(await stale_verdicts.record(tx, [record]))
+            if await self._brake.room(tx) == 0:
+                await self._brake.note(tx, 0, 1)
+                return False
+            view = await lock_executions(tx, [execution.id])
+            if view.executions.get(execution.id) != execution or not await end_executions(tx, [end]):
+                return False
+            await stale_verdicts.record(tx, [record])
+            await self._publish(tx, [end.notice], policy.ended_key)
+            return True
+
+    async def _record_refused(self, one: UnscheduledRow, error: RowRejected) -> None:
+        execution = one.row.execution
+        log.error("stale_execution.refused", execution_id=execution.id, error=str(error))
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            tries = 1 + await stale_verdicts.refusals(tx, execution.id, execution.updated)
+            record = refused_record(
+                execution, str(error), tries=tries, now=one.now, instance=self._policy.instance
+            )
+            await stale_verdicts.record(tx, [record])
+        self._observer.stale_found(execution.status.value, StaleOutcome.UPDATE_FAILED)
+
+    async def _publish(self, tx: Transaction, notices: Sequence[Notice], routing_key: str) -> None:
+        if self._policy.is_shadow:
+            return
+        await add_to_outbox(
+            tx,
+            notices,
+            exchange=self._policy.exchange,
+            routing_key=routing_key,
+            # Nobody is in a hurry here: the relay finds it.
+            lease_holder=None,
+            lease_seconds=0.0,
+        )
