@@ -97,6 +97,8 @@ class Sidecar:
 
     async def run(self, stop: asyncio.Event) -> None:
         log.info("sidecar.started", version=__version__, http_port=self.http_port)
+        if self._is_shadow:
+            self._tell_of_shadow()
         listener_done = asyncio.Event()
         async with asyncio.TaskGroup() as surface:
             surface.create_task(self._listener.run(listener_done), name="ops-listener")
@@ -109,6 +111,17 @@ class Sidecar:
                 await self._sight.close()
                 await self._database.dispose()
         log.info("sidecar.stopped")
+
+    @property
+    def _is_shadow(self) -> bool:
+        return self._settings.dlq_handler.shadow.enabled
+
+    def _tell_of_shadow(self) -> None:
+        queue = self._settings.dlq_handler.shadow.queue
+        log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
+        self.metrics.shadow.set(1)
+        note = f"copies of letters are judged from {queue}; nothing is ended or announced"
+        self.readiness.note("shadow", note)
 
     async def _prepare(self, stop: asyncio.Event) -> None:
         """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
@@ -136,7 +149,6 @@ class Sidecar:
     def _intake(self) -> Sequence[Service]:
         """Those that take work up: they end first."""
         source = compose.source(self._settings, self._address)
-        rejudger = Rejudger(self._database, self._judge, self._relay, observer=self.metrics)
         watch = IntakeWatch(
             source,
             consumer_tags=compose.management_api(self._settings).consumer_tags,
@@ -148,7 +160,7 @@ class Sidecar:
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
-            return [self._keeper, watch, rejudger, *self._leaders()]
+            return [self._keeper, watch, *self._rejudgers(), *self._leaders()]
         handler = DeadLetterHandler(
             source,
             self._judge,
@@ -158,7 +170,13 @@ class Sidecar:
             readiness=self.readiness,
             observer=self.metrics,
         )
-        return [self._keeper, handler, watch, rejudger, *self._leaders()]
+        return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders()]
+
+    def _rejudgers(self) -> Sequence[Service]:
+        """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
+        if self._is_shadow:
+            return []
+        return [Rejudger(self._database, self._judge, self._relay, observer=self.metrics)]
 
     def _leaders(self) -> Sequence[Service]:
         """Those that work on one replica only."""
@@ -179,7 +197,8 @@ class Sidecar:
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
         return [
-            self._relay,
+            # Notices of an earlier, real run are not for a shadow to publish.
+            *([] if self._is_shadow else [self._relay]),
             self._brake,
             self._gate,
             self._worker_watch,

@@ -15,7 +15,7 @@ from dlq_handler.broker.publisher import Publisher
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.gate import GatePolicy
 from dlq_handler.domain.stale_case import StalePolicy
-from dlq_handler.domain.topology import Blueprint
+from dlq_handler.domain.topology import Blueprint, ShadowLimits
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
@@ -36,6 +36,8 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.workers import worker_ids
 
 CONSUMER_TAG_PREFIX = "dlq-handler."
+# A letter's own key is a hash and never begins like this: it is judged as if no copy of it had ever been.
+SHADOW_KEY_PREFIX = "shadow:"
 
 
 def instance_name(settings: Settings) -> str:
@@ -79,19 +81,20 @@ def broker_address(settings: Settings) -> BrokerAddress:
 
 
 def blueprint(settings: Settings) -> Blueprint:
-    dead_letter = settings.message_queue.rabbitmq.dead_letter
+    dead_letter, shadow = settings.message_queue.rabbitmq.dead_letter, settings.dlq_handler.shadow
     return Blueprint(
         dead_letter_exchange=dead_letter.exchange,
-        intake_queue=settings.dlq_handler.intake.queue,
+        intake_queue=shadow.queue if shadow.enabled else settings.dlq_handler.intake.queue,
         has_intake=dead_letter.enabled,
+        shadow=ShadowLimits(max_letters=shadow.max_letters, ttl_ms=shadow.ttl_ms) if shadow.enabled else None,
         executions_exchange=settings.dlq_handler.outbox.exchange,
         workers=names(settings),
     )
 
 
 def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
-    intake = settings.dlq_handler.intake
-    return _source(settings, address, queue=intake.queue, consumer_priority=intake.consumer_priority)
+    priority = settings.dlq_handler.intake.consumer_priority
+    return _source(settings, address, queue=blueprint(settings).intake_queue, consumer_priority=priority)
 
 
 def rescue_source(settings: Settings, address: BrokerAddress, worker_id: int) -> DeadLetterSource:
@@ -111,6 +114,7 @@ def _source(
         batch_wait_seconds=own.batch.wait_ms / 1000,
         max_bytes=own.intake.max_bytes,
         body_limit_bytes=own.intake.body_limit_bytes,
+        key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
         consumer_priority=consumer_priority,
         # Never the same for two processes: the watch looks for its own by this.
         consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}.{uuid4().hex[:8]}",

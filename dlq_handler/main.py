@@ -60,6 +60,9 @@ def run(config: ConfigOption = None) -> None:
     own = loaded.settings.dlq_handler
     configure_logging(level=own.log.level, format=own.log.format)
     structlog.contextvars.bind_contextvars(instance=compose.instance_name(loaded.settings))
+    if own.shadow.enabled:
+        # On every line: what it tells of letters is what would have been done.
+        structlog.contextvars.bind_contextvars(shadow=True)
     for warning in loaded.warnings:
         log.warning("settings.doubted", warning=warning)
     raise typer.Exit(asyncio.run(_run(loaded.settings)))

@@ -38,6 +38,7 @@ class DeadLetterSource:
         batch_wait_seconds: float,
         max_bytes: int,
         body_limit_bytes: int,
+        key_prefix: str = "",
         consumer_priority: int = 0,
         consumer_tag: str = "dlq-handler",
         call_timeout_seconds: float = 10.0,
@@ -46,6 +47,7 @@ class DeadLetterSource:
         self.incarnation = 0
         self._address = address
         self._prefetch, self._max_bytes, self._body_limit_bytes = prefetch, max_bytes, body_limit_bytes
+        self._key_prefix = key_prefix
         self._batch_size, self._batch_wait_seconds = batch_size, batch_wait_seconds
         self._consumer_priority, self.consumer_tag = consumer_priority, consumer_tag
         self._call_timeout_seconds = call_timeout_seconds
@@ -78,7 +80,9 @@ class DeadLetterSource:
         connection = await self._address.connect("intake")
         self.incarnation += 1
         window = Window(incarnation=self.incarnation, prefetch=self._prefetch, max_bytes=self._max_bytes)
-        intake = Intake(connection, window, body_limit_bytes=self._body_limit_bytes)
+        intake = Intake(
+            connection, window, body_limit_bytes=self._body_limit_bytes, key_prefix=self._key_prefix
+        )
         try:
             async with broker_errors(f"consume {self.queue!r}"), asyncio.timeout(self._call_timeout_seconds):
                 try:

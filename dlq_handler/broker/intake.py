@@ -16,18 +16,19 @@ from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.direct_channel import ContentMethod, DirectChannel, open_direct_channel
 from dlq_handler.broker.tolerant_headers import UndecodableProperties
 from dlq_handler.broker.window import Window
-from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
 from dlq_handler.errors import Unavailable
 from dlq_handler.waiting import first_of
 
 
 class Intake:
-    def __init__(self, connection: Connection, window: Window, *, body_limit_bytes: int) -> None:
+    def __init__(
+        self, connection: Connection, window: Window, *, body_limit_bytes: int, key_prefix: str = ""
+    ) -> None:
         self.window = window
         self.lost: str | None = None
         self._connection = connection
-        self._body_limit_bytes = body_limit_bytes
+        self._body_limit_bytes, self._key_prefix = body_limit_bytes, key_prefix
         self._channel: DirectChannel | None = None
         self._wanted = 1
         self._wake = asyncio.Event()
@@ -96,29 +97,29 @@ class Intake:
         # What still comes while we close is the broker's again as soon as we are gone.
         if self.lost is not None or not isinstance(method, Basic.Deliver) or method.delivery_tag is None:
             return
-        self.window.arrive(method.delivery_tag, _read(method, header, body, self._body_limit_bytes))
+        letter = read_dead_letter(
+            _raw(method, header, body), body_limit_bytes=self._body_limit_bytes, key_prefix=self._key_prefix
+        )
+        self.window.arrive(method.delivery_tag, letter)
         if self.window.is_over_bytes and self._channel is not None:
             self._channel.stop_reading()
         if self.window.arrived >= self._wanted or self.window.is_full:
             self._wake.set()
 
 
-def _read(deliver: Basic.Deliver, header: ContentHeader, body: bytes, body_limit_bytes: int) -> DeadLetter:
+def _raw(deliver: Basic.Deliver, header: ContentHeader, body: bytes) -> RawLetter:
     properties = header.properties
     flaw = properties if isinstance(properties, UndecodableProperties) else None
-    return read_dead_letter(
-        RawLetter(
-            exchange=deliver.exchange,
-            routing_key=deliver.routing_key or "",
-            redelivered=deliver.redelivered,
-            message_id=properties.message_id,
-            correlation_id=properties.correlation_id,
-            headers=properties.headers or {},
-            body=body,
-            undecodable=flaw.reason if flaw else None,
-            raw_properties=flaw.raw if flaw else b"",
-        ),
-        body_limit_bytes=body_limit_bytes,
+    return RawLetter(
+        exchange=deliver.exchange,
+        routing_key=deliver.routing_key or "",
+        redelivered=deliver.redelivered,
+        message_id=properties.message_id,
+        correlation_id=properties.correlation_id,
+        headers=properties.headers or {},
+        body=body,
+        undecodable=flaw.reason if flaw else None,
+        raw_properties=flaw.raw if flaw else b"",
     )
 
 

@@ -56,7 +56,7 @@ async def apply(link: AdminLink, blueprint: Blueprint, worker_ids: Collection[in
             found.append(queue)
             continue
         async with link.channel(f"declare queue {queue!r}") as channel:
-            await channel.queue_declare(queue, durable=True)
+            await channel.queue_declare(queue, durable=True, arguments={**blueprint.arguments_of(queue)})
         made.append(queue)
     exchange_type = await probe_exchange_type(link, blueprint.dead_letter_exchange, "direct")
     await _bind_as_stock(link, blueprint, made, exchange_type)
@@ -82,8 +82,10 @@ async def _bind_as_stock(
     """Complete what we made: Attune binds its queue with '#', which on its direct exchange is a literal key.
 
     On an exchange of another type that key would bring every letter into the stock queue, so there it is left
-    to Attune.
+    to Attune. In shadow mode the queue is none of our business.
     """
+    if blueprint.shadow is not None:
+        return
     if exchange_type == "direct" and not {STOCK_QUEUE, blueprint.dead_letter_exchange}.isdisjoint(made):
         await bind(link, blueprint, [Binding(queue=STOCK_QUEUE, routing_key=STOCK_BINDING_KEY)])
 

@@ -1,10 +1,11 @@
 """The blueprint: the exchanges, queues and bindings that bring a dead letter to the intake queue.
 
 Pure. What it names is, argument for argument, what Attune's own services declare: all durable, no arguments.
-Ours are only bindings to the dead-letter exchange and, if one is configured, an intake queue of our own.
+Ours are only bindings to the dead-letter exchange and, if one is configured, an intake queue of our own. In shadow mode
+that is a queue for copies, with limits, and the stock queue is left as it is.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dlq_handler.domain.worker import WorkerQueueNames
@@ -51,11 +52,31 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowLimits:
+    """What keeps the queue of copies small while nobody reads it."""
+
+    max_letters: int
+    ttl_ms: int
+
+    @property
+    def arguments(self) -> dict[str, int | str]:
+        return {
+            "x-max-length": self.max_letters,
+            "x-message-ttl": self.ttl_ms,
+            # The default, said aloud: the other way of overflowing would send refusals to whoever publishes.
+            "x-overflow": "drop-head",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
     """What must exist. `intake_queue` is either the stock queue or one of our own.
 
     Without intake nothing is bound: letters would only pile up where nobody takes them.
     """
+
+    shadow: ShadowLimits | None = None
+    """Set in shadow mode, where `intake_queue` is the one for copies."""
 
     dead_letter_exchange: str = "attune.dlx"
     intake_queue: str = STOCK_QUEUE
@@ -65,7 +86,8 @@ class Blueprint:
 
     @property
     def intake_is_our_own(self) -> bool:
-        return self.intake_queue != STOCK_QUEUE
+        """Whether we take all letters, from a queue that nobody else knows of."""
+        return self.intake_queue != STOCK_QUEUE and self.shadow is None
 
     @property
     def exchanges(self) -> tuple[ExchangePlan, ...]:
@@ -78,9 +100,14 @@ class Blueprint:
 
     @property
     def queues(self) -> tuple[str, ...]:
+        if self.shadow is not None:
+            return (self.intake_queue,) if self.has_intake else ()
         if self.has_intake and self.intake_is_our_own:
             return (STOCK_QUEUE, self.intake_queue)
         return (STOCK_QUEUE,)
+
+    def arguments_of(self, queue: str) -> Mapping[str, int | str]:
+        return self.shadow.arguments if self.shadow is not None and queue == self.intake_queue else {}
 
 
 def bindings_of_worker(blueprint: Blueprint, worker_id: int) -> tuple[Binding, ...]:

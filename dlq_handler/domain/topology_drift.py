@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dlq_handler.domain.topology_finding import Expectation, Finding, Severity
 from dlq_handler.domain.topology_intake_drift import find_intake_drift
+from dlq_handler.domain.topology_shadow_drift import find_shadow_drift
 from dlq_handler.domain.topology_snapshot import Snapshot
 from dlq_handler.domain.topology_worker_drift import find_worker_queue_drift
 
@@ -13,10 +14,19 @@ def find_drift(snapshot: Snapshot, expected: Expectation) -> tuple[Finding, ...]
     findings = [
         *_dead_letter_exchange(snapshot, expected),
         *find_worker_queue_drift(snapshot, expected),
-        *(find_intake_drift(snapshot, expected) if expected.blueprint.has_intake else ()),
+        *(_intake_drift(snapshot, expected) if expected.blueprint.has_intake else ()),
     ]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def _intake_drift(snapshot: Snapshot, expected: Expectation) -> Iterator[Finding]:
+    shadow = expected.blueprint.shadow
+    return (
+        find_intake_drift(snapshot, expected)
+        if shadow is None
+        else find_shadow_drift(snapshot, expected, shadow)
+    )
 
 
 def _dead_letter_exchange(snapshot: Snapshot, expected: Expectation) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dlq_handler.settings.value_types import AmqpName, OwnSection, Seconds
+from dlq_handler.settings.value_types import OwnSection, QueueName, Seconds
 
 
 class Monitor(OwnSection):
@@ -100,7 +100,7 @@ class Shadow(OwnSection):
             "then neither consumed nor bound."
         ),
     )
-    queue: AmqpName = Field(
+    queue: QueueName = Field(
         default="attune.dlx.shadow.queue",
         description="Our own queue for the copies, declared with the two limits below.",
     )

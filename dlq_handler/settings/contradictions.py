@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.urls import vhost_of
 
@@ -61,12 +62,20 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             wanted="a schema of our own: Attune's and public are left as they are",
             remedy="choose another name",
         )
-    if re.fullmatch(re.escape(own.worker.queue_pattern).replace(r"\{id\}", ".+"), own.intake.queue):
+    section, queue = ("shadow", own.shadow.queue) if own.shadow.enabled else ("intake", own.intake.queue)
+    if re.fullmatch(re.escape(own.worker.queue_pattern).replace(r"\{id\}", ".+"), queue):
         yield Contradiction(
-            keys=("dlq_handler.intake.queue", "dlq_handler.worker.queue_pattern"),
-            found=f"is {own.intake.queue!r}, which is a worker's queue by worker.queue_pattern",
+            keys=(f"dlq_handler.{section}.queue", "dlq_handler.worker.queue_pattern"),
+            found=f"is {queue!r}, which is a worker's queue by worker.queue_pattern",
             wanted="a dead-letter queue: we would take work away from a worker",
             remedy="name the dead-letter queue",
+        )
+    if own.shadow.enabled and own.shadow.queue in {own.intake.queue, STOCK_QUEUE}:
+        yield Contradiction(
+            keys=("dlq_handler.shadow.queue", "dlq_handler.intake.queue"),
+            found=f"is {own.shadow.queue!r}, where the letters themselves are",
+            wanted="a queue of its own: what is taken in shadow mode is judged, and then gone",
+            remedy="name another queue, or remove it",
         )
     if settings.worker_unavailable_after_seconds <= settings.worker.heartbeat_interval:
         yield Contradiction(

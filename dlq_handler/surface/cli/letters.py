@@ -67,7 +67,7 @@ def list_letters(
                 record.execution_id,
                 record.queue,
                 record.reason,
-                record.outcome,
+                f"{record.outcome} (SHADOW)" if record.is_shadow else record.outcome,
                 record.error or record.why,
             )
             for record in records
@@ -110,11 +110,14 @@ def rejudge(
         )
     outcomes = REJUDGEABLE if outcome is None else frozenset({outcome})
     settings = load_or_exit(config).settings
-    results, passed_over = asyncio.run(_rejudge(settings, letter_ids, outcomes))
-    for letter_id in passed_over:
-        print_warning(
-            f"letter {letter_id} was not judged: not on record, settled for good, or its execution is locked"
+    if settings.dlq_handler.shadow.enabled:
+        print_error(
+            "in shadow mode nothing is ended, so nothing is judged again; see dlq_handler.shadow.enabled"
         )
+        raise typer.Exit(1)
+    results, passed_over = asyncio.run(_rejudge(settings, letter_ids, outcomes))
+    for letter_id, why in passed_over.items():
+        print_warning(f"letter {letter_id} was not judged: {why}")
     if output is Output.JSON:
         print_json(results)
         _fail_if(letter_ids and passed_over)
@@ -172,9 +175,11 @@ async def _rejudge(
 def _why_passed_over(record: LetterRecord | None) -> str:
     if record is None:
         return "there is no such letter on record"
+    if record.is_shadow:
+        return "it is a record of shadow mode; the letter itself went another way"
     if record.outcome not in REJUDGEABLE:
         return f"{record.outcome.value} is settled for good"
-    return "its record or its execution is locked by somebody just now; try again"
+    return "its record or its execution is locked by somebody just now, or the brake has no room for it; try again"
 
 
 def _brief(record: LetterRecord) -> dict[str, object]:
@@ -185,6 +190,7 @@ def _brief(record: LetterRecord) -> dict[str, object]:
         "queue": record.queue,
         "reason": record.reason,
         "outcome": record.outcome,
+        "is_shadow": record.is_shadow,
         "died_at": record.died_at,
         "received_at": record.received_at,
         "why": record.why,
