@@ -14,15 +14,21 @@ class BrokerPermissions:
     read: str
 
 
-def broker_permissions(blueprint: Blueprint) -> BrokerPermissions:
-    """The least that will do. The broker asks for configure on a worker queue when we look at its TTL."""
+def broker_permissions(blueprint: Blueprint, *, rescues: bool = False) -> BrokerPermissions:
+    """The least that will do. The broker asks for configure on a worker queue when we look at its TTL.
+
+    `rescues`: whether we also consume the queues of workers that are gone.
+    """
     exchanges = [exchange.name for exchange in blueprint.exchanges]
     worker_queue = re.escape(blueprint.workers.queue_pattern).replace(r"\{id\}", "[0-9]+")
     return BrokerPermissions(
         configure=_any_of(map(re.escape, (*exchanges, *blueprint.queues)), worker_queue),
         # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
         write=_any_of(map(re.escape, (*blueprint.queues, blueprint.executions_exchange))),
-        read=_any_of(map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange))),
+        read=_any_of(
+            map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange)),
+            *([worker_queue] if rescues else ()),
+        ),
     )
 
 

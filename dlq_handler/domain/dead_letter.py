@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
+# The broker's own reasons, and ours for a message that did not die but was taken out of the queue of a worker that is
+# gone.
+RESCUED = "rescued"
+DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
 
 DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
@@ -19,6 +22,15 @@ class Death:
     count: int
     exchange: str | None = None
     routing_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescue:
+    """What was seen of the worker out of whose queue a message was taken, when it was taken."""
+
+    worker_id: int
+    heartbeat_age_seconds: float
+    other_consumers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,8 @@ class DeadLetter:
     action_ref: str | None = None
     flaw: str | None = None
     """Why the letter is unreadable, in words; None when it was read."""
+    rescue: Rescue | None = None
+    """Set exactly for a message that did not die, but was taken out of its worker's queue."""
 
     @property
     def reason(self) -> str:

@@ -24,7 +24,13 @@ def letter_evidence(
         "updated": execution.updated.isoformat(),
         "worker": execution.worker_id,
     }
-    if letter.death is not None:
+    if letter.rescue is not None:
+        seen["rescue"] = {
+            "worker": letter.rescue.worker_id,
+            "heartbeat_age_seconds": _rounded(letter.rescue.heartbeat_age_seconds),
+            "other_consumers": letter.rescue.other_consumers,
+        }
+    elif letter.death is not None:
         seen["x_death"] = {"count": letter.death.count, "exchange": letter.death.exchange}
     if execution.status is ExecutionStatus.RUNNING:
         worker_id = worker_in_question(letter, execution, circumstances.names)

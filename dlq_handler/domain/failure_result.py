@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.dead_letter import RESCUED, DeadLetter
 from dlq_handler.domain.execution import Execution
 from dlq_handler.domain.verdict import Fail
 
@@ -33,6 +33,9 @@ _WORDINGS = MappingProxyType(
         "delivery_limit": _Wording(
             "Dispatch was redelivered too often",
             "The dispatch reached the delivery limit of the worker's queue",
+        ),
+        RESCUED: _Wording(
+            "Worker is gone", "The dispatch was taken out of the queue of a worker that is gone"
         ),
     }
 )

@@ -20,9 +20,17 @@ log = structlog.get_logger()
 
 class DatabaseWatch:
     def __init__(
-        self, database: Database, *, readiness: Readiness, observer: Observer, interval_seconds: float = 5.0
+        self,
+        database: Database,
+        *,
+        readiness: Readiness,
+        observer: Observer,
+        marks_workers: bool = False,
+        interval_seconds: float = 5.0,
     ) -> None:
+        """`marks_workers`: whether the right to set workers to inactive is looked for, too."""
         self._database, self._readiness, self._observer = database, readiness, observer
+        self._marks_workers = marks_workers
         self._interval_seconds = interval_seconds
         self._were_missing = False
 
@@ -36,9 +44,9 @@ class DatabaseWatch:
             await migrate.check_current(self._database)
             self._readiness.report("schema", ok=True, detail="current")
             waiting = await outbox.pending(self._database)
-            missing = await grants.missing_grants(self._database)
+            missing = await grants.missing_grants(self._database, marks_workers=self._marks_workers)
             if missing and not self._were_missing:
-                statements = await grants.grants_for_us(self._database)
+                statements = await grants.grants_for_us(self._database, marks_workers=self._marks_workers)
                 log.warning("grants.missed", grants=list(missing), run=statements)
         except Unavailable as error:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"

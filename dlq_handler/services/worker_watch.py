@@ -53,8 +53,8 @@ class WorkerWatch:
         self._absences: Mapping[int, Absence] = {}
         self._was_gone: dict[int, bool] = {}
         """By worker, as far as it was ever known for certain."""
-        self.with_dispatches: frozenset[int] = frozenset()
-        """Workers that executions are scheduled on, at the last look."""
+        self.unattended: frozenset[int] = frozenset()
+        """Workers whose queue holds messages and has no consumer, at the last look."""
 
     @property
     def gone(self) -> dict[int, Worker]:
@@ -73,7 +73,7 @@ class WorkerWatch:
         try:
             fleet = await read_fleet(self._database)
         except Unavailable:
-            self._absences, self.with_dispatches = {}, frozenset()
+            self._absences, self.unattended = {}, frozenset()
             self._observer.workers_seen(None)
             self._observer.unattended_queues_seen(None)
             raise
@@ -82,7 +82,6 @@ class WorkerWatch:
         self._tell_of_changes(seen)
         unavailable = (one for one in fleet.workers if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())
-        self.with_dispatches = fleet.with_dispatches
         await self._look_at_queues(fleet)
 
     def _availabilities(self, fleet: Fleet) -> dict[int, Availability]:
@@ -109,11 +108,13 @@ class WorkerWatch:
             log.info("worker.returned", count=len(returned), worker_ids=_first(returned))
 
     async def _look_at_queues(self, fleet: Fleet) -> None:
-        """How many queues hold messages that nobody takes."""
         asked = [one.id for one in fleet.workers if not _is_history(one, fleet)]
         counted = await self._sight.count(asked)
-        unattended = [one for one in counted.values() if one and one.ready and not one.consumers]
-        self._observer.unattended_queues_seen(len(unattended) if len(counted) == len(asked) else None)
+        self.unattended = frozenset(
+            one for one, counts in counted.items() if counts and counts.ready and not counts.consumers
+        )
+        is_whole = len(counted) == len(asked)
+        self._observer.unattended_queues_seen(len(self.unattended) if is_whole else None)
 
 
 def _is_history(worker: Worker, fleet: Fleet) -> bool:

@@ -33,6 +33,11 @@ _HOST_NEEDS = (
     _Need(table="execution_history", privilege="INSERT"),
     _Need(table="audit_event", privilege="INSERT"),
 )
+# Only with `dlq_handler.worker.mark_inactive`, the one thing that we may write about a worker.
+_MARKING_NEEDS = (
+    _Need(table="worker", privilege="UPDATE", columns=("status",), is_everywhere=True),
+    _Need(table="worker_history", privilege="INSERT"),
+)
 _OWN_TABLES = ("letter", "outbox", "stale_verdict", "worker_look", "lease", "brake", "change_count")
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _OWN_NEEDS = (
@@ -45,13 +50,20 @@ _OWN_NEEDS = (
 )
 
 
-def grant_statements(role: str, *, host_schema: str, own_schema: str) -> list[str]:
+def _host_needs(*, marks_workers: bool) -> tuple[_Need, ...]:
+    return _HOST_NEEDS + _MARKING_NEEDS if marks_workers else _HOST_NEEDS
+
+
+def grant_statements(
+    role: str, *, host_schema: str, own_schema: str, marks_workers: bool = False
+) -> list[str]:
     """For an administrator to run, before or after our tables exist."""
     grantee, host, own = quoted(role), quoted(host_schema), quoted(own_schema)
-    inserted = [need.table for need in _HOST_NEEDS if need.privilege == "INSERT"]
+    needs = _host_needs(marks_workers=marks_workers)
+    inserted = [need.table for need in needs if need.privilege == "INSERT"]
     return [
         f"GRANT USAGE ON SCHEMA {host} TO {grantee};",
-        *(f"GRANT {_right(need)} ON {host}.{quoted(need.table)} TO {grantee};" for need in _HOST_NEEDS),
+        *(f"GRANT {_right(need)} ON {host}.{quoted(need.table)} TO {grantee};" for need in needs),
         *(f"GRANT USAGE ON SEQUENCE {host}.{quoted(f'{table}_id_seq')} TO {grantee};" for table in inserted),
         f"CREATE SCHEMA IF NOT EXISTS {own} AUTHORIZATION {grantee};",
         # When somebody else made it, or migrated it.
@@ -66,22 +78,28 @@ def _right(need: _Need) -> str:
     return need.privilege + columns
 
 
-async def missing_grants(database: Database) -> list[str]:
+async def missing_grants(database: Database, *, marks_workers: bool = False) -> list[str]:
     """What our role may not do and has to, in words; empty when all is well."""
     async with database.transaction() as tx:
         missing = []
-        for schema, needs in ((database.host_schema, _HOST_NEEDS), (database.own_schema, _OWN_NEEDS)):
+        host_needs = _host_needs(marks_workers=marks_workers)
+        for schema, needs in ((database.host_schema, host_needs), (database.own_schema, _OWN_NEEDS)):
             missing += await _missing_on_schema(tx, schema)
             missing += await _missing_on_tables(tx, schema, needs)
             missing += await _missing_on_sequences(tx, schema, needs)
     return missing
 
 
-async def grants_for_us(database: Database) -> list[str]:
+async def grants_for_us(database: Database, *, marks_workers: bool = False) -> list[str]:
     """What an administrator has to run for the role that we are connected as."""
     async with database.transaction() as tx:
         rows = await tx.rows("SELECT current_user AS role")
-    return grant_statements(rows[0].role, host_schema=database.host_schema, own_schema=database.own_schema)
+    return grant_statements(
+        rows[0].role,
+        host_schema=database.host_schema,
+        own_schema=database.own_schema,
+        marks_workers=marks_workers,
+    )
 
 
 async def _missing_on_schema(tx: Transaction, schema: str) -> list[str]:

@@ -3,14 +3,16 @@
 Hosts keep the rows of dead workers for ever, so there may be thousands: each question is one statement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
 from dlq_handler.domain.worker import RegisteredWorker, Worker
 from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
 
 
 async def worker_ids(database: Database) -> frozenset[int]:
@@ -81,6 +83,43 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
         )
         for row in rows
     ]
+
+
+async def look_at_worker(database: Database, worker_id: int) -> tuple[Worker | None, datetime]:
+    """The worker, None when its row is gone, and the database's clock."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT w.id, w.last_heartbeat, clock_timestamp() AS now,
+                   CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age
+              FROM (VALUES (1)) AS one(row) LEFT JOIN worker w ON w.id = :id
+            """,
+            id=worker_id,
+        )
+    [row] = rows
+    return (None if row.id is None else _worker(row)), row.now
+
+
+async def active_among(database: Database, worker_ids: Collection[int]) -> list[int]:
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            "SELECT id FROM worker WHERE status = 'active' AND id = ANY (CAST(:ids AS bigint[])) ORDER BY id",
+            ids=list(worker_ids),
+        )
+    return [row.id for row in rows]
+
+
+async def mark_inactive(tx: Transaction, worker: Worker) -> bool:
+    """False when it is not active any more, or has reported since it was looked at."""
+    row = await tx.row(
+        """
+        UPDATE worker SET status = 'inactive'
+         WHERE id = :id AND status = 'active' AND last_heartbeat = :last_heartbeat RETURNING id
+        """,
+        id=worker.id,
+        last_heartbeat=worker.last_heartbeat,
+    )
+    return row is not None
 
 
 def _worker(row: Row[Any]) -> Worker:

@@ -37,9 +37,12 @@ def grants(
     """Print the least rights the sidecar needs, in PostgreSQL and in RabbitMQ. Changes nothing."""
     settings = load_or_exit(config).settings
     statements = store_grants.grant_statements(
-        role, host_schema=settings.database.schema_name, own_schema=settings.dlq_handler.schema_name
+        role,
+        host_schema=settings.database.schema_name,
+        own_schema=settings.dlq_handler.schema_name,
+        marks_workers=settings.dlq_handler.worker.mark_inactive,
     )
-    permissions = broker_permissions(compose.blueprint(settings))
+    permissions = broker_permissions(compose.blueprint(settings), rescues=settings.dlq_handler.worker.rescue)
     if output is Output.JSON:
         print_json({"postgresql": statements, "rabbitmq": permissions})
         return
