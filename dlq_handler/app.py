@@ -15,6 +15,7 @@ from dlq_handler.errors import Contended, StartTimedOut, Unavailable
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
 from dlq_handler.services.every import Backoff, pause
+from dlq_handler.services.inactive_marker import InactiveMarker
 from dlq_handler.services.intake_watch import IntakeWatch
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.judge_stale import StaleJudge
@@ -22,6 +23,7 @@ from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.services.rescue import Rescuer
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
 from dlq_handler.services.timeout_monitor import TimeoutMonitor
@@ -180,6 +182,27 @@ class Sidecar:
 
     def _leaders(self) -> Sequence[Service]:
         """Those that work on one replica only."""
+        leaders = [*self._monitors(), *self._worker_options()]
+        return [self._leadership, *leaders] if leaders else []
+
+    def _worker_options(self) -> Sequence[Service]:
+        """What an operator has to ask for. Not in shadow mode, which takes and changes nothing."""
+        options, leaders = self._settings.dlq_handler.worker, list[Service]()
+        if options.rescue and not self._is_shadow:
+            rescuer = Rescuer(
+                self._database,
+                self._worker_watch,
+                self._leadership,
+                self._judge,
+                self._relay,
+                source_of=lambda worker: compose.rescue_source(self._settings, self._address, worker),
+            )
+            leaders.append(rescuer)
+        if options.mark_inactive and not self._is_shadow:
+            leaders.append(InactiveMarker(self._database, self._worker_watch, self._leadership, self._gate))
+        return leaders
+
+    def _monitors(self) -> Sequence[Service]:
         if not self._settings.dlq_handler.monitor.enabled:
             return []
         monitor = TimeoutMonitor(
@@ -192,7 +215,7 @@ class Sidecar:
             relay=self._relay,
             observer=self.metrics,
         )
-        return [self._leadership, monitor]
+        return [monitor]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
@@ -202,7 +225,12 @@ class Sidecar:
             self._brake,
             self._gate,
             self._worker_watch,
-            DatabaseWatch(self._database, readiness=self.readiness, observer=self.metrics),
+            DatabaseWatch(
+                self._database,
+                readiness=self.readiness,
+                observer=self.metrics,
+                marks_workers=self._settings.dlq_handler.worker.mark_inactive,
+            ),
             RetentionSweeper(self._database, compose.retention_policy(self._settings)),
         ]
 
