@@ -1,0 +1,172 @@
+"""How many executions may be ended: by table, and for any state, count and limit."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.domain.brake import (
+    BrakeMode,
+    BrakePolicy,
+    BrakeState,
+    BrakeView,
+    Hold,
+    NoLimit,
+    Room,
+    in_words,
+    mode_of,
+    room_for,
+    split_by_room,
+    why_tripped,
+)
+from dlq_handler.domain.judge_batch import Ruling, judge_batch
+from tests.support.builders import NOON, a_dead_letter, an_execution, circumstances
+
+MINUTE = timedelta(minutes=1)
+
+
+def a_policy(limit: int = 100, hold_seconds: float = 600) -> BrakePolicy:
+    return BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds)
+
+
+def a_view(ended: int = 0, **state: object) -> BrakeView:
+    return BrakeView(state=BrakeState(**state), ended_last_minute=ended, now=NOON)  # type: ignore[arg-type]
+
+
+def tripped(hold_until: datetime | None) -> dict[str, object]:
+    return {"tripped_at": NOON - MINUTE, "hold_until": hold_until, "tripped_by": "a", "why": "too many"}
+
+
+@pytest.mark.parametrize(
+    ("view", "limit", "mode", "room"),
+    [
+        pytest.param(a_view(0), 100, BrakeMode.NORMAL, Room(100), id="nothing ended yet"),
+        pytest.param(a_view(60), 100, BrakeMode.NORMAL, Room(40), id="some ended"),
+        pytest.param(a_view(100), 100, BrakeMode.NORMAL, Room(0), id="at the limit"),
+        pytest.param(a_view(130), 100, BrakeMode.NORMAL, Room(0), id="replicas went past it together"),
+        pytest.param(a_view(10**6), 0, BrakeMode.OFF, NoLimit(), id="no limit is set"),
+        pytest.param(
+            a_view(**tripped(NOON + MINUTE)),
+            100,
+            BrakeMode.HOLDING,
+            Hold(NOON + MINUTE, "too many"),
+            id="tripped, the hold lasts",
+        ),
+        pytest.param(
+            a_view(**tripped(None)), 100, BrakeMode.HOLDING, Hold(None, "too many"), id="until released"
+        ),
+        pytest.param(a_view(60, **tripped(NOON)), 100, BrakeMode.LIMITED, Room(40), id="the hold is over"),
+        pytest.param(
+            a_view(100, **tripped(NOON - MINUTE)), 100, BrakeMode.LIMITED, Room(0), id="the limit's rate"
+        ),
+        pytest.param(a_view(**tripped(None)), 0, BrakeMode.OFF, NoLimit(), id="tripped by another's limit"),
+        pytest.param(
+            a_view(500, released_until=NOON + MINUTE), 100, BrakeMode.RELEASED, NoLimit(), id="released"
+        ),
+        pytest.param(
+            a_view(60, released_until=NOON), 100, BrakeMode.NORMAL, Room(40), id="the release is over"
+        ),
+    ],
+)
+def test_state_and_count_say_how_many_may_be_ended(
+    view: BrakeView, limit: int, mode: BrakeMode, room: NoLimit | Room | Hold
+) -> None:
+    assert mode_of(view, a_policy(limit)) is mode
+    assert room_for(view, a_policy(limit)) == room
+
+
+moments = st.none() | st.integers(-7200, 7200).map(lambda seconds: NOON + timedelta(seconds=seconds))
+states = st.builds(
+    BrakeState, tripped_at=moments, hold_until=moments, released_at=moments, released_until=moments
+)
+
+
+@given(state=states, ended=st.integers(0, 10**7), limit=st.integers(1, 10**7))
+def test_no_state_lets_more_than_the_limit_through_in_a_minute_but_a_release(
+    state: BrakeState, ended: int, limit: int
+) -> None:
+    view = BrakeView(state=state, ended_last_minute=ended, now=NOON)
+    match room_for(view, a_policy(limit)):
+        case Room(executions=room):
+            assert room == max(0, limit - ended)
+        case NoLimit():
+            assert state.tripped_at is None
+            assert state.released_until
+            assert state.released_until > NOON
+        case Hold():
+            assert state.tripped_at is not None
+
+
+@pytest.mark.parametrize("mode", [BrakeMode.HOLDING, BrakeMode.LIMITED])
+def test_words_of_a_tripped_brake_say_why_and_the_way_out(mode: BrakeMode) -> None:
+    view = a_view(**tripped(None if mode is BrakeMode.HOLDING else NOON))
+    assert mode_of(view, a_policy()) is mode
+    told = in_words(view, a_policy())
+    assert told
+    assert "too many" in told
+    assert "brake release" in told
+
+
+def test_nothing_is_told_of_a_brake_in_its_normal_state() -> None:
+    assert in_words(a_view(99), a_policy()) is None
+    assert in_words(a_view(99), a_policy(0)) is None
+
+
+def test_why_it_tripped_has_the_figures() -> None:
+    told = why_tripped(a_view(103), a_policy(100), changed=40, left_out=7)
+    assert told.startswith("103 executions ended in 60 s, 40 of them in one transaction")
+    assert "7 more" in told
+    assert told.endswith("limit is 100")
+
+
+def rulings_for(*execution_ids: int | None, unknown: frozenset[int] = frozenset()) -> list[Ruling]:
+    """A letter for each id, in order; the executions are there but for the unknown ones."""
+    letters = [
+        a_dead_letter(key=f"k{place}", execution_id=number, flaw=None if number else "unreadable")
+        for place, number in enumerate(execution_ids)
+    ]
+    known = {number for number in execution_ids if number is not None} - unknown
+    return judge_batch(
+        letters,
+        executions={number: an_execution(id=number) for number in known},
+        workers={},
+        circumstances=circumstances(),
+        now=NOON,
+    )
+
+
+def keys(rulings: list[Ruling]) -> list[str]:
+    return [ruling.letter.key for ruling in rulings]
+
+
+@pytest.mark.parametrize(
+    ("room", "fitting"),
+    [
+        (None, ["k0", "k1", "k2", "k3", "k4", "k5"]),
+        (3, ["k0", "k1", "k2", "k3", "k4", "k5"]),
+        (2, ["k0", "k1", "k2", "k3", "k4"]),
+        (1, ["k0", "k2", "k4"]),
+        (0, ["k2"]),
+    ],
+)
+def test_what_fits_is_kept_in_order_and_letters_that_end_nothing_always_fit(
+    room: int | None, fitting: list[str]
+) -> None:
+    rulings = rulings_for(1, 2, None, 2, 1, 3)
+    kept, left_out = split_by_room(rulings, room)
+    assert keys(kept) == fitting
+    assert sorted(keys(kept) + keys(left_out)) == keys(rulings)
+
+
+@given(ids=st.lists(st.integers(1, 6) | st.none(), max_size=20), room=st.integers(0, 8))
+def test_no_letter_is_lost_no_more_ended_than_there_is_room_for_and_no_execution_split(
+    ids: list[int | None], room: int
+) -> None:
+    rulings = rulings_for(*ids, unknown=frozenset({6}))
+    kept, left_out = split_by_room(rulings, room)
+    assert sorted(keys(kept) + keys(left_out)) == sorted(keys(rulings))
+    assert keys(kept) == [key for key in keys(rulings) if key in set(keys(kept))]
+    assert sum(ruling.ending is not None for ruling in kept) <= room
+    # A later letter was judged as if the earlier one had ended the execution: both go, or neither.
+    assert {one.letter.execution_id for one in kept} & {one.letter.execution_id for one in left_out} == set()
