@@ -1,0 +1,337 @@
+"""The rules of the timeout monitor, by table and by property."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.domain.ending import ending
+from dlq_handler.domain.execution import TRANSITIONS, ExecutionStatus
+from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.stale_case import StaleCase, StalePolicy, WorkerView
+from dlq_handler.domain.stale_result import stale_result
+from dlq_handler.domain.stale_verdict import End, NotStale, Wait, record_of
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, Worker
+from dlq_handler.domain.worker_look import WorkerLook
+from tests.support.builders import NOON, an_execution
+
+POLICY = StalePolicy(
+    horizon_seconds=330,
+    grace_seconds=30,
+    confirm_after_seconds=30,
+    held_timeout_seconds=3600,
+    canceling_timeout_seconds=600,
+    availability=AvailabilityPolicy(unavailable_after_seconds=90),
+)
+NOW = NOON
+SECOND = timedelta(seconds=1)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def a_row(heartbeat_age_seconds: float | None = 2.0) -> Worker:
+    heartbeat = None if heartbeat_age_seconds is None else ago(heartbeat_age_seconds)
+    return Worker(id=7, heartbeat_age_seconds=heartbeat_age_seconds, last_heartbeat=heartbeat)
+
+
+def a_look(**changes: Any) -> WorkerLook:
+    fields: dict[str, Any] = {"worker_id": 7, "looked_at": NOW}
+    return WorkerLook(**(fields | changes))
+
+
+FRESH, DEAD, NEVER, GONE = a_row(), a_row(91), a_row(None), None
+BUSY = QueueSight(consumers=1, ready=0, unacked=3, ttl_ms=300_000)
+EMPTY = QueueSight(consumers=1, ready=0, unacked=0, ttl_ms=300_000)
+UNMANAGED = QueueSight(consumers=1, ready=0)
+UNATTENDED = QueueSight(consumers=0, ready=5, unacked=0)
+
+
+def a_case(
+    status: str = "scheduled",
+    age_seconds: float = 1000,
+    *,
+    worker_id: int | None = 7,
+    watched_seconds: float = 3600,
+    **worker: Any,
+) -> StaleCase:
+    view: dict[str, Any] = {"row": FRESH, "queue": BUSY, "is_queue_known": True} | worker
+    return StaleCase(
+        execution=an_execution(status=ExecutionStatus(status), updated=ago(age_seconds), worker_id=worker_id),
+        worker=WorkerView(**view),
+        now=NOW,
+        watched_seconds=watched_seconds,
+        policy=POLICY,
+    )
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        {"row": DEAD},
+        {"row": DEAD, "is_queue_known": False, "queue": None},
+        {"row": GONE},
+        {"row": GONE, "is_queue_known": False, "queue": None},
+        {"queue": None},
+        {"queue": UNATTENDED},
+        {"row": NEVER, "queue": UNATTENDED},
+        {"queue": EMPTY, "look": a_look(empty_since=ago(30))},
+    ],
+)
+def test_scheduled_execution_that_nobody_will_take_fails_beyond_the_horizon_and_not_before(
+    worker: dict[str, Any],
+) -> None:
+    verdict = judge_stale(a_case(age_seconds=330, **worker))
+    assert isinstance(verdict, End)
+    assert (verdict.becomes, verdict.limit_seconds) == (ExecutionStatus.FAILED, 330)
+
+    young = judge_stale(a_case(age_seconds=329.9, **worker))
+    assert isinstance(young, Wait)
+    assert young.until == ago(329.9) + 330 * SECOND
+
+
+def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None:
+    nobody: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
+    assert isinstance(judge_stale(a_case(age_seconds=330, **nobody)), End)
+    assert isinstance(judge_stale(a_case(age_seconds=329, **nobody)), Wait)
+
+
+@pytest.mark.parametrize(
+    ("worker", "until"),
+    [
+        ({"queue": BUSY}, ago(1000) + 3600 * SECOND),
+        ({"queue": UNMANAGED}, ago(1000) + 3600 * SECOND),
+        ({"row": NEVER, "queue": BUSY}, ago(1000) + 3600 * SECOND),
+        ({"row": DEAD, "watched_seconds": 89, "queue": BUSY}, ago(1000) + 3600 * SECOND),
+        ({"queue": None, "is_queue_known": False}, None),
+        ({"queue": EMPTY, "look": None}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "look": a_look(empty_since=NOW)}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "look": a_look(empty_since=ago(29))}, NOW + SECOND),
+        # That look was before the dispatch.
+        ({"queue": EMPTY, "look": a_look(empty_since=ago(1001))}, NOW + 30 * SECOND),
+        # A message has come since then: who knows which.
+        ({"queue": BUSY, "look": a_look(empty_since=ago(60))}, ago(1000) + 3600 * SECOND),
+    ],
+)
+def test_scheduled_execution_waits_while_somebody_may_run_it(
+    worker: dict[str, Any], until: datetime | None
+) -> None:
+    verdict = judge_stale(a_case(**worker))
+    assert isinstance(verdict, Wait), verdict
+    assert verdict.until == until
+
+
+@pytest.mark.parametrize("queue", [BUSY, UNMANAGED])
+def test_live_worker_may_hold_a_message_only_for_so_long(queue: QueueSight) -> None:
+    assert isinstance(judge_stale(a_case(age_seconds=3599, queue=queue)), Wait)
+    verdict = judge_stale(a_case(age_seconds=3600, queue=queue))
+    assert isinstance(verdict, End)
+    assert verdict.limit_seconds == 3600
+
+
+def test_while_the_broker_cannot_be_asked_nothing_is_held_against_a_worker_that_reports() -> None:
+    assert isinstance(judge_stale(a_case(age_seconds=10_000, queue=None, is_queue_known=False)), Wait)
+
+
+def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
+    slow = replace(UNATTENDED, ttl_ms=900_000)
+    early = judge_stale(a_case(age_seconds=929, queue=slow))
+    assert isinstance(early, Wait)
+    assert early.until == ago(929) + 930 * SECOND
+    assert isinstance(judge_stale(a_case(age_seconds=930, queue=slow)), End)
+    quick = replace(UNATTENDED, ttl_ms=1000)
+    assert isinstance(judge_stale(a_case(age_seconds=329, queue=quick)), Wait), "never below the settings"
+
+
+@pytest.mark.parametrize(("row", "heartbeat"), [(DEAD, ago(91)), (GONE, None)])
+def test_running_execution_is_abandoned_when_two_looks_find_its_worker_unavailable(
+    row: Worker | None, heartbeat: datetime | None
+) -> None:
+    look = a_look(unavailable_since=ago(30), last_heartbeat=heartbeat)
+    verdict = judge_stale(a_case("running", row=row, look=look))
+    assert isinstance(verdict, End)
+    assert verdict.becomes is ExecutionStatus.ABANDONED
+
+
+SILENT = {"unavailable_since": ago(60), "last_heartbeat": ago(91)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "until"),
+    [
+        ({"row": FRESH}, None),
+        ({"row": NEVER}, None),
+        ({"row": a_row(90)}, None),
+        ({"watched_seconds": 89}, None),
+        ({"look": None}, NOW + 30 * SECOND),
+        ({"look": a_look(last_heartbeat=ago(91))}, NOW + 30 * SECOND),
+        ({"look": a_look(**SILENT | {"unavailable_since": ago(29)})}, NOW + SECOND),
+        # It has reported since the first look.
+        ({"look": a_look(**SILENT | {"last_heartbeat": ago(120)})}, NOW + 30 * SECOND),
+        # Somebody, perhaps the worker, wrote the row since the first look.
+        ({"age_seconds": 10}, NOW + 20 * SECOND),
+    ],
+)
+def test_running_execution_waits_in_every_doubt(changes: dict[str, Any], until: datetime | None) -> None:
+    doubtful: dict[str, Any] = {"row": DEAD, "look": a_look(**SILENT)} | changes
+    verdict = judge_stale(a_case("running", **doubtful))
+    assert isinstance(verdict, Wait), verdict
+    assert verdict.until == until
+
+
+def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
+    verdict = judge_stale(a_case("canceling", 600))
+    assert isinstance(verdict, End)
+    assert verdict.becomes is ExecutionStatus.CANCELLED
+    waits = judge_stale(a_case("canceling", 599))
+    assert isinstance(waits, Wait)
+    assert waits.until == ago(599) + 600 * SECOND
+
+
+@pytest.mark.parametrize("status", ["running", "canceling"])
+def test_parent_of_a_workflow_is_none_of_our_business_whatever_its_age(status: str) -> None:
+    look = a_look(unavailable_since=ago(60), last_heartbeat=None)
+    verdict = judge_stale(a_case(status, 1e6, worker_id=None, row=None, look=look, queue=None))
+    assert isinstance(verdict, NotStale)
+
+
+def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> None:
+    scheduled, running = a_case(row=DEAD, queue=EMPTY), a_case("running", row=DEAD, look=a_look(**SILENT))
+    failed, abandoned = judge_stale(scheduled), judge_stale(running)
+    assert isinstance(failed, End)
+    assert isinstance(abandoned, End)
+
+    result = stale_result(scheduled.execution, failed, NOW)
+    assert result.keys() == {
+        "error",
+        "failed_by",
+        "timeout_seconds",
+        "age_seconds",
+        "original_status",
+        "evidence",
+    }
+    assert (result["failed_by"], result["timeout_seconds"], result["age_seconds"]) == (
+        "dlq_handler",
+        330,
+        1000,
+    )
+    assert result["evidence"] == {
+        "status": "scheduled",
+        "updated": ago(1000).isoformat(),
+        "age_seconds": 1000.0,
+        "worker": 7,
+        "has_worker_row": True,
+        "heartbeat_age_seconds": 91,
+        "unavailable_after_seconds": 90,
+        "watched_seconds": 3600,
+        "horizon_seconds": 330,
+        "has_queue": True,
+        "consumers": 1,
+        "ready": 0,
+        "unacked": 0,
+        "queue_ttl_ms": 300_000,
+    }
+    result = stale_result(running.execution, abandoned, NOW)
+    assert result.keys() == {
+        "error",
+        "abandoned_by",
+        "original_status",
+        "worker",
+        "reconciled_at",
+        "evidence",
+    }
+    assert (result["original_status"], result["worker"]) == ("running", 7)
+
+
+MOMENTS = st.sampled_from(
+    [
+        datetime.min.replace(tzinfo=UTC),
+        datetime.max.replace(tzinfo=UTC),
+        NOW,
+        *map(ago, (10, 330, 1000, 4000)),
+    ]
+) | st.datetimes(timezones=st.just(UTC))
+AGES = st.none() | st.floats(min_value=-10, max_value=1e6)
+cases = st.builds(
+    StaleCase,
+    execution=st.builds(
+        an_execution,
+        status=st.sampled_from(ExecutionStatus),
+        updated=MOMENTS,
+        worker_id=st.none() | st.just(7),
+    ),
+    worker=st.builds(
+        WorkerView,
+        row=st.none() | st.builds(a_row, st.floats(min_value=-10, max_value=1e6)) | st.just(NEVER),
+        look=st.none()
+        | st.builds(
+            a_look,
+            looked_at=MOMENTS,
+            last_heartbeat=st.none() | MOMENTS,
+            unavailable_since=st.none() | MOMENTS,
+            empty_since=st.none() | MOMENTS,
+        ),
+        queue=st.none()
+        | st.builds(
+            QueueSight,
+            consumers=st.integers(0, 2),
+            ready=st.integers(0, 2),
+            unacked=st.none() | st.integers(0, 2),
+            ttl_ms=st.none() | st.integers(1, 2**31 - 1),
+        ),
+        is_queue_known=st.booleans(),
+    ),
+    now=st.just(NOW),
+    watched_seconds=st.floats(min_value=0, max_value=1e6),
+    policy=st.just(POLICY),
+)
+
+
+@given(cases)
+def test_nothing_terminal_unscheduled_or_without_a_worker_is_ever_judged(case: StaleCase) -> None:
+    verdict = judge_stale(case)
+    status = case.execution.status
+    if status not in TRANSITIONS or status in {ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING}:
+        assert isinstance(verdict, NotStale)
+    if status is not ExecutionStatus.SCHEDULED and case.execution.worker_id is None:
+        assert isinstance(verdict, NotStale)
+
+
+@given(cases)
+def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: StaleCase) -> None:
+    verdict = judge_stale(case)
+    if not isinstance(verdict, End):
+        return
+    assert verdict.becomes in TRANSITIONS[case.execution.status]
+    age = (NOW - case.execution.updated).total_seconds()
+    row = case.worker.row
+    is_silent = row is None or ((row.heartbeat_age_seconds or 0) > 90 and case.watched_seconds >= 90)
+    match verdict.becomes:
+        case ExecutionStatus.FAILED:
+            queue = case.worker.queue
+            assert age >= 330
+            assert queue is None or queue.ttl_ms is None or age >= queue.ttl_ms / 1000 + 30
+            if case.execution.worker_id is not None and not is_silent and queue and queue.consumers:
+                look = case.worker.look
+                is_lost = queue.ready + (queue.unacked or 0) == 0 and look and look.empty_since
+                assert case.worker.is_queue_known
+                assert age >= 3600 or (is_lost and case.execution.updated <= is_lost <= ago(30))
+        case ExecutionStatus.ABANDONED:
+            assert is_silent
+            assert age >= 30
+        case _:
+            assert age >= 600
+
+
+@given(cases)
+def test_every_verdict_can_be_told_and_every_end_can_be_written(case: StaleCase) -> None:
+    verdict = judge_stale(case)
+    assert verdict.why
+    if isinstance(verdict, End):
+        result = stale_result(case.execution, verdict, NOW)
+        assert ending(case.execution, verdict.becomes, result, now=NOW).notice.body
+        assert record_of(case.execution, verdict, now=NOW, instance="here").outcome == verdict.becomes.value
