@@ -128,15 +128,15 @@ class OutboxRelay:
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
-        repeats = [entry.execution_id for entry in entries if entry.maybe_sent and entry.is_workflow_task]
-        retried = await workflow_tasks.already_retried(self._database, repeats) if repeats else frozenset()
-        seen = [entry for entry in entries if entry.maybe_sent and entry.execution_id in retried]
+        repeats = [entry for entry in entries if entry.maybe_sent and entry.is_workflow_task]
+        ids = [entry.execution_id for entry in repeats]
+        retried = await workflow_tasks.already_retried(self._database, ids) if ids else frozenset()
+        seen = [entry for entry in repeats if entry.execution_id in retried]
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
             log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
             self._observer.notices_settled("withheld", [0.0] * len(seen))
-            self._unmarked.extend(entry.id for entry in seen)
-            await self._mark()
+            await outbox.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
 
     async def _publish(self, held: Sequence[_Held]) -> None:

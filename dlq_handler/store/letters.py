@@ -59,6 +59,13 @@ async def show(database: Database, record_id: int) -> LetterRecord | None:
     return _record(row) if row else None
 
 
+async def of_execution(database: Database, execution_id: int) -> list[LetterRecord]:
+    """Every letter about it, in the order of their arrival."""
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
+    return [_record(row) for row in rows]
+
+
 async def count_by_outcome(database: Database) -> dict[Outcome, int]:
     async with database.transaction() as tx:
         rows = await tx.rows("SELECT outcome, count(*) AS letters FROM own.letter GROUP BY outcome")

@@ -19,6 +19,8 @@ from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
 
+WITHHELD = "not repeated: the host has answered it with a retry already"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
@@ -153,6 +155,21 @@ async def mark_confirmed(database: Database, ids: Sequence[int]) -> None:
              WHERE id = ANY (CAST(:ids AS bigint[]))
             """,
             ids=sorted(ids),
+        )
+
+
+async def mark_withheld(database: Database, ids: Sequence[int]) -> None:
+    """Done with, and for whoever asks later: not because the broker confirmed it to us."""
+    async with database.transaction() as tx:
+        await tx.run(
+            """
+            UPDATE own.outbox
+               SET confirmed_at = coalesce(confirmed_at, clock_timestamp()), lease_holder = NULL,
+                   lease_until = NULL, last_error = :why
+             WHERE id = ANY (CAST(:ids AS bigint[]))
+            """,
+            ids=sorted(ids),
+            why=WITHHELD,
         )
 
 
