@@ -74,7 +74,9 @@ class Reconciler:
             self._looked_until = None
             return
         try:
-            await self._notice_resurrections()
+            if not self._policy.is_shadow:
+                # A shadow ended nothing that could come back.
+                await self._notice_resurrections()
             await self._tell_of_silent_ends()
             # Last, because it asks the broker too: one that is away must not keep the others from being told.
             await self._tell_of_held_slots()

@@ -48,7 +48,7 @@ LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchPolicy:
+class UnscheduledWatchPolicy:
     judge: UnscheduledPolicy
     instance: str
     exchange: str
@@ -82,7 +82,7 @@ class UnscheduledWatch:
     def __init__(
         self,
         database: Database,
-        policy: WatchPolicy,
+        policy: UnscheduledWatchPolicy,
         *,
         leadership: Leadership,
         brake: Brake,

@@ -13,7 +13,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
+from dlq_handler.surface.cli.printing import in_units, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
 
@@ -98,7 +98,7 @@ class _Told:
         }
 
     def row(self, one: RegisteredWorker) -> Sequence[object]:
-        full = self.in_full(one)
+        full, age = self.in_full(one), one.worker.heartbeat_age_seconds
         counts = [full["consumers"], full["ready"], full["unacked"]]
         if full["queue"] is not None and full["queue_exists"] is not False:
             counts = [_UNKNOWN if count is None else count for count in counts]
@@ -107,7 +107,7 @@ class _Told:
             one.worker.id,
             one.name,
             full["availability"],
-            _age(one.worker.heartbeat_age_seconds),
+            "never" if age is None else in_units(age),
             one.status,
             f"yes{reason}" if one.is_cordoned else "no",
             one.role,
@@ -116,12 +116,3 @@ class _Told:
             one.scheduled,
             one.running,
         )
-
-
-def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return "never"
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
