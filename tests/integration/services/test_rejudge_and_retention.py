@@ -7,15 +7,13 @@ import pytest
 
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.retention import RetentionPolicy, RetentionSweeper
 from dlq_handler.store import dead_letters, letters, migrate
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
-from tests.support.fail_safe import a_brake, a_gate
+from tests.support.judging import a_judge
 
 DAY = 86_400.0
 
@@ -23,22 +21,7 @@ DAY = 86_400.0
 class Fixture:
     def __init__(self, store: Database, unavailable_after_seconds: float = 90) -> None:
         self.store = store
-        policy = JudgePolicy(
-            instance="test",
-            lease_holder="test",
-            exchange="attune.executions",
-            routing_key="execution.completed",
-            lease_seconds=60,
-            availability=AvailabilityPolicy(unavailable_after_seconds=unavailable_after_seconds),
-            names=WorkerQueueNames(),
-        )
-        judge = LetterJudge(
-            store,
-            policy,
-            brake=a_brake(store),
-            gate=a_gate(store, unavailable_after_seconds=unavailable_after_seconds),
-            observer=Observer(),
-        )
+        judge = a_judge(store, unavailable_after_seconds=unavailable_after_seconds)
         self.rejudger = Rejudger(store, judge, None, observer=Observer())
         self.sweeper = RetentionSweeper(
             store, RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)

@@ -1,6 +1,7 @@
 """How many executions may be ended: by table, and for any state, count and limit."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,11 +31,11 @@ def a_policy(limit: int = 100, hold_seconds: float = 600) -> BrakePolicy:
     return BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds)
 
 
-def a_view(ended: int = 0, **state: object) -> BrakeView:
-    return BrakeView(state=BrakeState(**state), ended_last_minute=ended, now=NOON)  # type: ignore[arg-type]
+def a_view(ended: int = 0, **state: Any) -> BrakeView:
+    return BrakeView(state=BrakeState(**state), ended_last_minute=ended, now=NOON)
 
 
-def tripped(hold_until: datetime | None) -> dict[str, object]:
+def tripped(hold_until: datetime | None) -> dict[str, Any]:
     return {"tripped_at": NOON - MINUTE, "hold_until": hold_until, "tripped_by": "a", "why": "too many"}
 
 
