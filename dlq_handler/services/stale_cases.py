@@ -2,8 +2,9 @@
 whoever only wants an opinion gets exactly the facts that the monitor judges by.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy, WorkerView
 from dlq_handler.domain.worker import QueueSight, Worker
@@ -14,6 +15,11 @@ from dlq_handler.store.transaction import Transaction
 
 Sights = Mapping[int, QueueSight | None]
 """By worker. None: no such queue; a worker that is missing could not be asked about."""
+
+
+class Sight(Protocol):
+    async def look(self, worker_ids: Collection[int]) -> Sights:
+        """What the broker tells of these workers' queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,14 @@
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.stale_verdict import StaleVerdict
-from dlq_handler.services.stale_cases import gather_cases
-from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.services.stale_cases import Sight, gather_cases
 from dlq_handler.store.dead_letters import read_executions
 from dlq_handler.store.engine import Database
 
 
 async def opinion(
     database: Database,
-    sight: WorkerSight,
+    sight: Sight,
     policy: StalePolicy,
     gate_watched_seconds: float,
     execution_id: int,

@@ -25,8 +25,7 @@ from dlq_handler.services.judge_stale import Page, PageDone, StaleJudge
 from dlq_handler.services.leadership import Leadership, LeaseLost
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.services.stale_cases import Sights
-from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.services.stale_cases import Sight, Sights
 from dlq_handler.store import dead_letters, stale
 from dlq_handler.store.engine import Database
 from dlq_handler.store.stale import Candidate
@@ -59,7 +58,7 @@ class TimeoutMonitor:
         judge: StaleJudge,
         leadership: Leadership,
         gate: Gate,
-        sight: WorkerSight,
+        sight: Sight,
         relay: OutboxRelay | None,
         observer: Observer,
     ) -> None:

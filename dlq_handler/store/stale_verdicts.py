@@ -93,9 +93,10 @@ async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresol
                 DELETE FROM own.stale_verdict WHERE id IN (
                     SELECT id FROM own.stale_verdict
                      WHERE decided_at < now() - make_interval(secs => :first)
-                       AND decided_at < now() - make_interval(secs => CAST(
+                       AND decided_at < now() - make_interval(secs =>
                              CASE WHEN outcome = ANY (CAST(:outcomes AS text[])) OR is_shadow
-                                  THEN :resolved ELSE :unresolved END AS double precision))
+                                  THEN CAST(:resolved AS double precision)
+                                  ELSE CAST(:unresolved AS double precision) END)
                      LIMIT :batch FOR UPDATE SKIP LOCKED)
                 """,
                 # What the index can tell.
