@@ -8,8 +8,9 @@ import sys
 import time
 from dataclasses import dataclass
 
-from benchmarks import report
+from benchmarks import monitor, report
 from benchmarks.memory import watch_memory
+from benchmarks.monitor import watch_monitor
 from benchmarks.rounds import run_rounds
 from benchmarks.world import World
 
@@ -25,10 +26,29 @@ class Extent:
     waiting: int
     stall_seconds: float
     drain_seconds: float
+    sizes: tuple[int, ...]
+    """Rows in the tables on which idle ticks are timed, each ten times the one before."""
+    stale: int
 
 
-FULL = Extent(rounds=5, letters=10_000, waiting=200_000, stall_seconds=90, drain_seconds=20)
-QUICK = Extent(rounds=2, letters=3_000, waiting=20_000, stall_seconds=15, drain_seconds=5)
+FULL = Extent(
+    rounds=5,
+    letters=10_000,
+    waiting=200_000,
+    stall_seconds=90,
+    drain_seconds=20,
+    sizes=(100_000, 1_000_000),
+    stale=100_000,
+)
+QUICK = Extent(
+    rounds=2,
+    letters=3_000,
+    waiting=20_000,
+    stall_seconds=15,
+    drain_seconds=5,
+    sizes=(10_000, 100_000),
+    stale=5_000,
+)
 
 
 def main() -> int:
@@ -40,6 +60,8 @@ def main() -> int:
         waiting=usual.waiting if arguments.waiting is None else arguments.waiting,
         stall_seconds=arguments.stall_seconds or usual.stall_seconds,
         drain_seconds=usual.drain_seconds,
+        sizes=(*usual.sizes, 10 * usual.sizes[-1]) if arguments.huge else usual.sizes,
+        stale=usual.stale if arguments.stale is None else arguments.stale,
     )
     try:
         return asyncio.run(_bench(extent))
@@ -51,10 +73,10 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="two short rounds, a short stall: a minute or two"
+        "--quick", action="store_true", help="two short rounds, a short stall, small tables: some minutes"
     )
     parser.add_argument(
-        "--rounds", type=int, help=f"rounds of all contenders (default {FULL.rounds}; 0: memory only)"
+        "--rounds", type=int, help=f"rounds of all contenders (default {FULL.rounds}; 0: none of them)"
     )
     parser.add_argument("--letters", type=int, help=f"letters of ours in a round (default {FULL.letters})")
     parser.add_argument(
@@ -62,6 +84,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--stall-seconds", type=float, help=f"of the database (default {FULL.stall_seconds:g})"
+    )
+    parser.add_argument(
+        "--stale", type=int, help=f"stale executions for the monitor (default {FULL.stale}; 0: no monitor)"
+    )
+    parser.add_argument(
+        "--huge", action="store_true", help="idle ticks on ten million rows too: some 15 GB and many minutes"
     )
     return parser.parse_args()
 
@@ -90,6 +118,12 @@ async def _bench(extent: Extent) -> int:
             )
             lines += ["", *report.memory_lines(course)]
             bars += report.memory_bars(course)
+        if extent.stale:
+            monitored = await watch_monitor(
+                world, sizes=extent.sizes, stale=extent.stale, rounds=min(extent.rounds, 2) or 1, say=_say
+            )
+            lines += ["", *monitor.lines(monitored)]
+            bars += report.monitor_bars(monitored)
     print("\n".join(["", *lines, "", *map(str, bars)]))
     return 0 if all(bar.is_reached for bar in bars) else 1
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.memory import MemoryCourse
+from benchmarks.monitor import MonitorCourse
 from benchmarks.rounds import CONTENDERS, NAIVE, OURS, Results
 
 LEAST_RATIO, AIM = 4.0, 8.0
 MOST_MEGABYTES = 150.0
 MOST_GROWTH_MEGABYTES = 10.0
+MOST_TICK_GROWTH = 1.5
+LEAST_SWEEP_RATIO = 20.0
 BUSY_LOAD = 1.0
 
 
@@ -69,4 +72,17 @@ def memory_bars(course: MemoryCourse) -> Iterator[Bar]:
     yield Bar(
         f"flat: {course.growth:+.1f} MB from early to late; wanted below {MOST_GROWTH_MEGABYTES:g}",
         course.growth < MOST_GROWTH_MEGABYTES,
+    )
+
+
+def monitor_bars(course: MonitorCourse) -> Iterator[Bar]:
+    yield Bar(
+        f"ten times the rows make an idle tick {course.growth:.2f} x as long; wanted at most {MOST_TICK_GROWTH:g} x",
+        course.growth <= MOST_TICK_GROWTH,
+    )
+    ratio, work_ratio = median(course.ratios), median(course.work_ratios)
+    yield Bar(
+        f"stale rows end {ratio:.0f} x as fast as Attune's way ends them, wanted {LEAST_SWEEP_RATIO:g} x; "
+        f"{work_ratio:.1f} x if it never paused",
+        ratio >= LEAST_SWEEP_RATIO,
     )
