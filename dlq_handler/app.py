@@ -10,7 +10,9 @@ from collections.abc import Callable, Coroutine, Sequence
 import structlog
 
 from dlq_handler import __version__, compose
+from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.compose import backstop
 from dlq_handler.errors import Contended, StartTimedOut, Unavailable
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
@@ -62,6 +64,7 @@ class Sidecar:
         self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._sight = compose.worker_sight(settings, self._address)
+        self._link = AdminLink(self._address)
         self._worker_watch = WorkerWatch(
             self._database,
             self._sight,
@@ -79,13 +82,13 @@ class Sidecar:
         )
         self._leadership = Leadership(
             self._database,
-            compose.leadership_policy(settings),
+            backstop.leadership_policy(settings),
             holder=lease_holder,
             observer=self.metrics,
         )
         self._stale_judge = StaleJudge(
             self._database,
-            compose.stale_judge_policy(settings, lease_holder),
+            backstop.stale_judge_policy(settings, lease_holder),
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
@@ -111,6 +114,7 @@ class Sidecar:
                 listener_done.set()
                 await self._publisher.close()
                 await self._sight.close()
+                await self._link.close()
                 await self._database.dispose()
         log.info("sidecar.stopped")
 
@@ -207,7 +211,7 @@ class Sidecar:
             return []
         monitor = TimeoutMonitor(
             self._database,
-            compose.monitor_policy(self._settings),
+            backstop.monitor_policy(self._settings),
             judge=self._stale_judge,
             leadership=self._leadership,
             gate=self._gate,
@@ -215,7 +219,16 @@ class Sidecar:
             relay=self._relay,
             observer=self.metrics,
         )
-        return [monitor]
+        reconciling = backstop.reconciling(
+            self._settings,
+            self._database,
+            self._link,
+            leadership=self._leadership,
+            brake=self._brake,
+            gate=self._gate,
+            observer=self.metrics,
+        )
+        return [monitor, *reconciling]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""

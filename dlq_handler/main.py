@@ -14,7 +14,7 @@ from dlq_handler.app import Sidecar
 from dlq_handler.errors import Contended, RowRejected, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
-from dlq_handler.surface.cli import brake, config, letters, topology, workers
+from dlq_handler.surface.cli import brake, config, executions, letters, topology, workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
 from dlq_handler.surface.cli.options import ConfigOption
@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(topology.app, name="topology")
 app.add_typer(letters.app, name="letters")
+app.add_typer(executions.app, name="executions")
 app.add_typer(brake.app, name="brake")
 app.add_typer(workers.app, name="workers")
 app.add_typer(config.app, name="config")

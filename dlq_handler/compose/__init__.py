@@ -14,25 +14,22 @@ from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.gate import GatePolicy
-from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.topology import Blueprint, ShadowLimits
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.judge_letters import JudgePolicy
-from dlq_handler.services.judge_stale import StaleJudgePolicy
-from dlq_handler.services.leadership import LeadershipPolicy
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import RelayPolicy
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.retention import RetentionPolicy
-from dlq_handler.services.timeout_monitor import MonitorPolicy
 from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
 from dlq_handler.services.worker_watch import WatchPolicy
 from dlq_handler.settings import Settings
 from dlq_handler.settings.urls import vhost_of
 from dlq_handler.store.engine import Database
+from dlq_handler.store.link import silence_within
 from dlq_handler.store.workers import worker_ids
 
 CONSUMER_TAG_PREFIX = "dlq-handler."
@@ -67,6 +64,7 @@ def database(settings: Settings) -> Database:
         statement_timeout_ms=use.statement_timeout_ms,
         lock_timeout_ms=use.lock_timeout_ms,
         application_name=f"dlq-handler {instance_name(settings)}",
+        silence_seconds=silence_within(settings.worker_unavailable_after_seconds),
     )
 
 
@@ -178,45 +176,6 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
         names=names(settings),
         is_shadow=own.shadow.enabled,
     )
-
-
-def stale_policy(settings: Settings) -> StalePolicy:
-    monitor = settings.dlq_handler.monitor
-    return StalePolicy(
-        horizon_seconds=settings.horizon_seconds,
-        grace_seconds=settings.dlq_handler.grace.horizon_seconds,
-        confirm_after_seconds=monitor.confirm_after_seconds,
-        held_timeout_seconds=monitor.held_timeout_seconds,
-        canceling_timeout_seconds=monitor.canceling_timeout_seconds,
-        availability=availability_policy(settings),
-    )
-
-
-def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolicy:
-    own = settings.dlq_handler
-    return StaleJudgePolicy(
-        stale=stale_policy(settings),
-        instance=instance_name(settings),
-        lease_holder=lease_holder,
-        exchange=own.outbox.exchange,
-        routing_key=own.outbox.routing_key,
-        lease_seconds=own.outbox.lease_seconds,
-        is_shadow=own.shadow.enabled,
-    )
-
-
-def monitor_policy(settings: Settings) -> MonitorPolicy:
-    return MonitorPolicy(
-        interval_seconds=settings.executor.timeout_check_interval,
-        page_size=settings.dlq_handler.monitor.page_size,
-        stale=stale_policy(settings),
-    )
-
-
-def leadership_policy(settings: Settings) -> LeadershipPolicy:
-    # Another lease in shadow mode: a replica that only watches must not keep the others from working.
-    name = "shadow leader" if settings.dlq_handler.shadow.enabled else "leader"
-    return LeadershipPolicy.within(settings.executor.timeout_check_interval, name=name)
 
 
 def brake_policy(settings: Settings) -> BrakePolicy:

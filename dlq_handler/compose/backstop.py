@@ -1,0 +1,139 @@
+"""Turn settings into the parts of the backstop: the monitor, and those who look beside it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_probe import count
+from dlq_handler.compose import availability_policy, brake_policy, instance_name
+from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
+from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.services.brake import Brake
+from dlq_handler.services.explain import ExplainPolicy
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.judge_stale import StaleJudgePolicy
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
+from dlq_handler.services.service import Service
+from dlq_handler.services.timeout_monitor import MonitorPolicy
+from dlq_handler.services.unscheduled_watch import UnscheduledWatch, UnscheduledWatchPolicy
+from dlq_handler.settings import Settings
+from dlq_handler.store.engine import Database
+
+# As every Attune declares them: where its scheduler, and whoever frees slots, take their messages from.
+REQUESTS_QUEUE = "attune.execution.requests.queue"
+COMPLETED_QUEUE = "attune.execution.completed.queue"
+
+
+def stale_policy(settings: Settings) -> StalePolicy:
+    monitor = settings.dlq_handler.monitor
+    return StalePolicy(
+        horizon_seconds=settings.horizon_seconds,
+        grace_seconds=settings.dlq_handler.grace.horizon_seconds,
+        confirm_after_seconds=monitor.confirm_after_seconds,
+        held_timeout_seconds=monitor.held_timeout_seconds,
+        canceling_timeout_seconds=monitor.canceling_timeout_seconds,
+        availability=availability_policy(settings),
+    )
+
+
+def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolicy:
+    own = settings.dlq_handler
+    return StaleJudgePolicy(
+        stale=stale_policy(settings),
+        instance=instance_name(settings),
+        lease_holder=lease_holder,
+        exchange=own.outbox.exchange,
+        routing_key=own.outbox.routing_key,
+        lease_seconds=own.outbox.lease_seconds,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def monitor_policy(settings: Settings) -> MonitorPolicy:
+    return MonitorPolicy(
+        interval_seconds=settings.executor.timeout_check_interval,
+        page_size=settings.dlq_handler.monitor.page_size,
+        stale=stale_policy(settings),
+    )
+
+
+def leadership_policy(settings: Settings) -> LeadershipPolicy:
+    # Another lease in shadow mode: a replica that only watches must not keep the others from working.
+    name = "shadow leader" if settings.dlq_handler.shadow.enabled else "leader"
+    return LeadershipPolicy.within(settings.executor.timeout_check_interval, name=name)
+
+
+def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:
+    monitor = settings.dlq_handler.monitor
+    return UnscheduledPolicy(
+        timeout_seconds=monitor.unscheduled_timeout_seconds, may_fail=monitor.fail_unscheduled
+    )
+
+
+def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
+    own = settings.dlq_handler
+    return UnscheduledWatchPolicy(
+        judge=unscheduled_policy(settings),
+        instance=instance_name(settings),
+        exchange=own.outbox.exchange,
+        ended_key=own.outbox.routing_key,
+        check_interval_seconds=settings.executor.timeout_check_interval,
+        page_size=own.monitor.page_size,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def reconcile_policy(settings: Settings) -> ReconcilePolicy:
+    own = settings.dlq_handler
+    return ReconcilePolicy(
+        instance=instance_name(settings),
+        exchange=own.outbox.exchange,
+        routing_key=own.outbox.routing_key,
+        interval_seconds=own.monitor.reconcile_interval_seconds,
+        page_size=own.monitor.page_size,
+        look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def explain_policy(settings: Settings) -> ExplainPolicy:
+    own = settings.dlq_handler
+    return ExplainPolicy(
+        stale=stale_policy(settings),
+        unscheduled=unscheduled_policy(settings),
+        brake=brake_policy(settings),
+        is_monitored=own.monitor.enabled,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def reconciling(
+    settings: Settings,
+    store: Database,
+    link: AdminLink,
+    *,
+    leadership: Leadership,
+    brake: Brake,
+    gate: Gate,
+    observer: Observer,
+) -> Sequence[Service]:
+    """Those that look, beside the monitor, for what others have lost sight of."""
+    watch = UnscheduledWatch(
+        store,
+        unscheduled_watch_policy(settings),
+        leadership=leadership,
+        brake=brake,
+        gate=gate,
+        requests_queue=partial(count, link, REQUESTS_QUEUE),
+        observer=observer,
+    )
+    reconciler = Reconciler(
+        store,
+        leadership,
+        reconcile_policy(settings),
+        completed_queue=partial(count, link, COMPLETED_QUEUE),
+        observer=observer,
+    )
+    return [watch, reconciler]

@@ -1,0 +1,148 @@
+"""`dlq-handler executions`: the story of one execution. Reads only."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_probe import count
+from dlq_handler.compose import backstop
+from dlq_handler.domain.story import Moment
+from dlq_handler.domain.story_records import Records, Waiting
+from dlq_handler.services.explain import Explanation
+from dlq_handler.services.explain import explain as explain_execution
+from dlq_handler.settings import Settings
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.letters import LARGEST_ID
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.printing import (
+    in_units,
+    print_error,
+    print_json,
+    print_warning,
+    printable,
+    shown,
+)
+
+app = typer.Typer(no_args_is_help=True, help="Executions, and what became of them.")
+
+ExecutionId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
+
+# Under the text of a moment: behind its time, age and kind.
+_MARGIN = " " * 47
+
+
+@app.callback()
+def _executions() -> None:
+    """A group, although there is one command: others may join it."""
+
+
+@app.command()
+def explain(
+    execution_id: ExecutionId, config: ConfigOption = None, output: OutputOption = Output.TEXT
+) -> None:
+    """Tell what happened to one execution, in order, by whom and why; while it is open, why it still waits.
+
+    What it waits for is judged as a sidecar would that has watched for long enough. Times are UTC, by the database's
+    clock; a death is dated by the broker.
+    """
+    explanation = asyncio.run(_explain(load_or_exit(config).settings, execution_id))
+    if explanation is None:
+        print_error(
+            f"no execution {execution_id}, and nothing on record about it: mistyped, deleted long ago, or of another "
+            f"database (`dlq-handler config show` names ours)"
+        )
+        raise typer.Exit(1)
+    if output is Output.JSON:
+        print_json(_in_full(explanation))
+        return
+    for line in _lines(explanation):
+        print(line)
+
+
+async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
+    address = compose.broker_address(settings)
+    sight = compose.worker_sight(settings, address)
+    try:
+        async with compose.open_database(settings) as database, AdminLink(address) as link:
+            explanation = await explain_execution(
+                database,
+                execution_id,
+                backstop.explain_policy(settings),
+                sight=sight,
+                requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
+            )
+    finally:
+        await sight.close()
+    if sight.broker_trouble is not None:
+        print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
+    return explanation
+
+
+def _in_full(explanation: Explanation) -> dict[str, object]:
+    records = explanation.records
+    return {
+        "execution": records.execution,
+        "moments": explanation.moments,
+        "waiting": explanation.waiting,
+        "has_history": records.history is not None,
+        "now": records.now,
+    }
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    records = explanation.records
+    yield _headline(records)
+    yield ""
+    for moment in explanation.moments:
+        yield from _moment_lines(moment, records.now)
+    if explanation.waiting is not None:
+        yield ""
+        yield from _waiting_lines(explanation.waiting, records.now)
+    if records.history is None:
+        yield ""
+        yield "The host's own history cannot be read (no SELECT on execution_history): steps of its may be missing."
+
+
+def _headline(records: Records) -> str:
+    execution = records.execution
+    if execution is None:
+        return "The host has no such execution any more; this is what is on record about it."
+    worker = f" on worker {execution.worker_id}" if execution.worker_id is not None else ""
+    age = in_units((records.now - execution.updated).total_seconds())
+    return printable(
+        f"execution {execution.id}, {execution.action_ref}: {execution.status}{worker} for {age}"
+    )
+
+
+def _moment_lines(moment: Moment, now: datetime) -> Iterator[str]:
+    shadow = "(shadow: nothing was done) " if moment.is_shadow else ""
+    by = f"  [{moment.by}]" if moment.by else ""
+    age = f"{in_units((now - moment.at).total_seconds())} ago"
+    yield f"{_utc(moment.at)}  {age:>10}  {moment.kind:<11}  {printable(shadow + moment.text + by)}"
+    if moment.evidence:
+        yield f"{_MARGIN}{_evidence(moment.evidence)}"
+
+
+def _waiting_lines(waiting: Waiting, now: datetime) -> Iterator[str]:
+    yield printable(f"Still waiting: {waiting.why}")
+    if waiting.until is not None:
+        left = (waiting.until - now).total_seconds()
+        when = f"in {in_units(left)}" if left > 0 else "due"
+        yield f"  until {_utc(waiting.until)} ({when})"
+    yield from (printable(f"  {note}") for note in waiting.notes)
+    if waiting.evidence:
+        yield f"  {_evidence(waiting.evidence)}"
+
+
+def _evidence(evidence: Mapping[str, object]) -> str:
+    return printable("  ".join(f"{name}={shown(value)}" for name, value in evidence.items()))
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
