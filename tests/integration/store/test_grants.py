@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from dlq_handler.domain.worker import Worker
 from dlq_handler.errors import GrantsMissing
 from dlq_handler.sandbox.attune.database import bare_connection
 from dlq_handler.sandbox.servers import PostgreSQL
@@ -150,3 +151,28 @@ async def test_host_without_audit_needs_no_right_on_it(role: Role, store: Databa
     await role.run_as_admin(*role.grants)
     await host.session.execute("DROP TABLE audit_event, execution_admission_entry")
     assert await missing_grants(role.store) == []
+
+
+async def test_a_worker_may_be_marked_only_with_the_grants_for_it(role: Role, host: Host) -> None:
+    await role.run_as_admin(*role.grants)
+    await migrate.upgrade(role.store)
+    worker = Worker(id=await host.add_worker(), heartbeat_age_seconds=0, last_heartbeat=None)
+    assert not any('UPDATE ("status") ON "attune"."worker"' in grant for grant in role.grants)
+    assert set(await missing_grants(role.store, marks_workers=True)) == {
+        "UPDATE (status) on attune.worker",
+        "INSERT on attune.worker_history",
+        "USAGE on sequence attune.worker_history_id_seq",
+    }
+    with pytest.raises(GrantsMissing):
+        async with role.store.transaction() as tx:
+            await workers.mark_inactive(tx, worker)
+
+    await role.run_as_admin(
+        *grant_statements(role.name, host_schema="attune", own_schema="dlq_handler", marks_workers=True)
+    )
+
+    assert await missing_grants(role.store, marks_workers=True) == []
+    [seen] = (await workers.read_fleet(role.store)).workers
+    async with role.store.transaction() as tx:
+        assert await workers.mark_inactive(tx, seen)
+    assert await host.session.fetchval("SELECT status::text FROM worker") == "inactive"

@@ -42,3 +42,11 @@ def test_what_the_sidecar_does_is_allowed(pattern: str, name: str) -> None:
 )
 def test_what_it_never_does_is_not(pattern: str, name: str) -> None:
     assert not re.search(pattern, name)
+
+
+def test_worker_queues_may_be_read_only_for_rescue() -> None:
+    rescuing = broker_permissions(Blueprint(), rescues=True)
+
+    assert re.search(rescuing.read, "worker.17.executions")
+    assert not re.search(rescuing.read, "worker.17.cancel")
+    assert (rescuing.configure, rescuing.write) == (STOCK.configure, STOCK.write)

@@ -1,0 +1,159 @@
+"""Workers that live and die on real servers, and those parts of the sidecar that care, ticked by hand."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.management import QueueStatistics
+from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
+from dlq_handler.sandbox.attune.topology import worker_queue
+from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
+from dlq_handler.services.worker_watch import WatchPolicy, WorkerWatch
+from dlq_handler.store import migrate
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.metrics import Metrics
+from tests.support.fail_safe import a_brake, a_gate
+
+AVAILABILITY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
+CONFIRM_AFTER_SECONDS = 30.0
+
+
+async def no_api() -> dict[str, QueueStatistics]:
+    raise Unavailable("management API", "there is none in these tests")
+
+
+class Watchpost:
+    """One replica, without its loops."""
+
+    def __init__(self, amqp_url: str, database_url: str, *, holder: str = "one") -> None:
+        self.clock = 0.0
+        self.watched_seconds = 3600.0
+        self.database = Database(database_url)
+        self.metrics = Metrics()
+        self.address = BrokerAddress(urls=[amqp_url])
+        self.sight = WorkerSight(
+            AdminLink(self.address),
+            statistics=no_api,
+            names=WorkerQueueNames(),
+            policy=SightPolicy(counts_kept_seconds=0.0),
+        )
+        self.watch = WorkerWatch(
+            self.database,
+            self.sight,
+            WatchPolicy(availability=AVAILABILITY, confirm_after_seconds=CONFIRM_AFTER_SECONDS),
+            watched_seconds=lambda: self.watched_seconds,
+            observer=self.metrics,
+            now=lambda: self.clock,
+        )
+        self.leadership = Leadership(
+            self.database,
+            LeadershipPolicy(name="leader", lease_seconds=60, try_seconds=10),
+            holder=holder,
+            observer=Observer(),
+        )
+        self.brake, self.gate = a_brake(self.database, limit=1000), a_gate(self.database)
+        self.judge = LetterJudge(
+            self.database,
+            JudgePolicy(
+                instance=holder,
+                lease_holder=holder,
+                exchange="attune.executions",
+                routing_key="execution.completed",
+                lease_seconds=60,
+                availability=AVAILABILITY,
+                names=WorkerQueueNames(),
+            ),
+            brake=self.brake,
+            gate=self.gate,
+            observer=self.metrics,
+        )
+
+    def source_of(self, worker_id: int, *, batch_size: int = 10) -> DeadLetterSource:
+        return DeadLetterSource(
+            self.address,
+            queue=worker_queue(worker_id),
+            prefetch=2 * batch_size,
+            batch_size=batch_size,
+            batch_wait_seconds=0.05,
+            max_bytes=2**20,
+            body_limit_bytes=65_536,
+            consumer_priority=-10,
+            consumer_tag=f"dlq-handler.{uuid4().hex}",
+        )
+
+    async def confirm_absences(self) -> None:
+        """Two looks, far enough apart."""
+        await self.watch.tick()
+        self.clock += CONFIRM_AFTER_SECONDS
+        await self.watch.tick()
+
+    async def sql(self, statement: str, **parameters: Any) -> list[Any]:
+        async with self.database.transaction() as tx:
+            result = await tx.run(statement, **parameters)
+            return list(result.all()) if result.returns_rows else []
+
+    async def letters(self) -> list[Any]:
+        return await self.sql("SELECT * FROM own.letter ORDER BY id")
+
+    async def status(self, worker_id: int) -> str:
+        [row] = await self.sql("SELECT CAST(status AS text) AS s FROM worker WHERE id = :id", id=worker_id)
+        return str(row.s)
+
+    async def ready(self, worker_id: int) -> int:
+        counts = (await self.sight.count([worker_id]))[worker_id]
+        assert counts is not None
+        return counts.ready
+
+    async def close(self) -> None:
+        await self.sight.close()
+        await self.database.dispose()
+
+
+class Fleet:
+    def __init__(
+        self, executor: StockExecutor, make: Callable[[str], StockWorker], stack: AsyncExitStack
+    ) -> None:
+        self.executor, self._make, self._stack = executor, make, stack
+
+    async def worker(self, name: str, *, heartbeat_age_seconds: float = 0.0) -> StockWorker:
+        worker = await self._stack.enter_async_context(self._make(name))
+        await worker.heartbeat(age_seconds=heartbeat_age_seconds)
+        return worker
+
+    async def dispatch(self, worker: StockWorker, count: int) -> list[Dispatch]:
+        return list(await self.executor.schedule_many(count, worker.id))
+
+    async def statuses(self, dispatched: list[Dispatch]) -> list[str]:
+        rows = await self.executor.database.session.fetch(
+            "SELECT status::text AS status FROM execution WHERE id = ANY($1::bigint[]) ORDER BY id",
+            [dispatch.execution_id for dispatch in dispatched],
+        )
+        return [row["status"] for row in rows]
+
+
+@pytest.fixture
+async def post(vhost: str, database: str) -> AsyncIterator[Watchpost]:
+    post = Watchpost(vhost, database)
+    await migrate.upgrade(post.database)
+    await post.leadership.tick()
+    yield post
+    await post.close()
+
+
+@pytest.fixture
+async def fleet(vhost: str, database: str) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        executor = await stack.enter_async_context(StockExecutor(vhost, database))
+        yield Fleet(executor, lambda name: StockWorker(vhost, database, name=name), stack)
