@@ -1,6 +1,8 @@
-"""Sweep records that have served their time: resolved letters after `dead_letter.ttl_ms`, unresolved ones after days.
+"""Sweep records that have served their time: resolved letters, verdicts and notices after `dead_letter.ttl_ms`, others
+after days.
 
-Never sweeps a letter that somebody still has to look at before its longer time is over, nor an unconfirmed notice.
+Never sweeps a letter that somebody still has to look at before its longer time is over, nor an unconfirmed notice, nor
+the record that keeps something from being announced twice.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.services.every import every
-from dlq_handler.store import letters, outbox
+from dlq_handler.store import letters, outbox, stale_verdicts
 from dlq_handler.store.engine import Database
 
 log = structlog.get_logger()
@@ -39,5 +41,16 @@ class RetentionSweeper:
         notices = await outbox.sweep_confirmed(
             self._database, older_than_seconds=self._policy.resolved_seconds
         )
-        if resolved or unresolved or notices:
-            log.info("records.swept", resolved=resolved, unresolved=unresolved, notices=notices)
+        verdicts = await stale_verdicts.sweep_verdicts(
+            self._database,
+            resolved_seconds=self._policy.resolved_seconds,
+            unresolved_seconds=self._policy.unresolved_seconds,
+        )
+        if resolved or unresolved or notices or verdicts:
+            log.info(
+                "records.swept",
+                resolved=resolved,
+                unresolved=unresolved,
+                notices=notices,
+                verdicts=verdicts,
+            )
