@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from dlq_handler.errors import Unavailable
 from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
-from dlq_handler.store.link import Link
+from dlq_handler.store.link import SILENCE_SECONDS, Link
 from dlq_handler.store.transaction import Transaction, quoted
 
 # What a statement that ended on the server may take to be heard of here.
@@ -60,6 +60,7 @@ class Database:
         statement_timeout_ms: int = 10_000,
         lock_timeout_ms: int = 2_000,
         application_name: str = "dlq-handler",
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """Connects to nothing yet. Raises ValueError, in words, for a URL that cannot be obeyed."""
         self.host_schema = host_schema
@@ -68,7 +69,7 @@ class Database:
         self._connect_seconds = self._url.connect_timeout_seconds or connect_timeout_seconds
         self._statement_timeout_ms = statement_timeout_ms
         self._lock_timeout_ms = lock_timeout_ms
-        self._link = Link()
+        self._link = Link(silence_seconds)
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self._connect,

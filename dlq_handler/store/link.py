@@ -6,18 +6,27 @@ heartbeats asks how long we have been watching, and any doubt makes the answer z
 
 from dlq_handler.clock import monotonic_seconds
 
-# Longer than the health loop's pause, shorter than any limit on heartbeats: nobody looked, so nobody knows.
+# Longer than the health loop's pause: nobody looked, so nobody knows.
 SILENCE_SECONDS = 15.0
 
 
+def silence_within(limit_seconds: float) -> float:
+    """How long a link may be silent without being broken, where heartbeats of that age count as old.
+
+    Half of it: a database that hangs for less goes unnoticed, and no heartbeat may be too old when it goes on.
+    """
+    return min(SILENCE_SECONDS, limit_seconds / 2)
+
+
 class Link:
-    def __init__(self) -> None:
+    def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._silence_seconds = silence_seconds
         self._up_since: float | None = None
         self._last_answer = 0.0
 
     def answered(self) -> None:
         now = monotonic_seconds()
-        if self._up_since is None or now - self._last_answer > SILENCE_SECONDS:
+        if self._up_since is None or now - self._last_answer > self._silence_seconds:
             self._up_since = now
         self._last_answer = now
 
@@ -27,6 +36,6 @@ class Link:
     @property
     def age_seconds(self) -> float:
         now = monotonic_seconds()
-        if self._up_since is None or now - self._last_answer > SILENCE_SECONDS:
+        if self._up_since is None or now - self._last_answer > self._silence_seconds:
             return 0.0
         return now - self._up_since

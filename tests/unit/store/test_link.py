@@ -1,0 +1,32 @@
+"""Link: how long the database has been answering, and when nobody knows."""
+
+import pytest
+
+from dlq_handler.store import link
+from dlq_handler.store.link import Link, silence_within
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The process clock is its sum."""
+    parts = [1000.0]
+    monkeypatch.setattr(link, "monotonic_seconds", lambda: sum(parts))
+    return parts
+
+
+def test_database_that_hung_while_heartbeats_grew_old_has_a_new_link(clock: list[float]) -> None:
+    limit_seconds = 10.0
+    of_workers = Link(silence_within(limit_seconds))
+    of_workers.answered()
+    clock.append(5.0)
+    of_workers.answered()
+    assert of_workers.age_seconds == 5
+    clock.append(5.1)
+    assert of_workers.age_seconds == 0
+    of_workers.answered()
+    clock.append(1.0)
+    assert of_workers.age_seconds == 1
+
+
+def test_link_may_be_as_silent_as_the_health_loop_makes_it_where_limits_are_long() -> None:
+    assert silence_within(90) == link.SILENCE_SECONDS
