@@ -1,0 +1,160 @@
+"""One leader at a time: taken, renewed, lost, given up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services import leadership as module
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import leases, migrate
+from dlq_handler.store.engine import Database
+from tests.support.eventually import eventually
+
+POLICY = LeadershipPolicy.within(60, name="leader")
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.changes: list[bool] = []
+
+    def leadership_changed(self, is_leader: bool) -> None:
+        self.changes.append(is_leader)
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[Database]:
+    store = Database(database, lock_timeout_ms=100)
+    await migrate.upgrade(store)
+    yield store
+    await store.dispose()
+
+
+def a_replica(store: Database, name: str, observer: Observer | None = None, **policy: Any) -> Leadership:
+    chosen = LeadershipPolicy(name="leader", **policy) if policy else POLICY
+    return Leadership(store, chosen, holder=name, observer=observer or Observer())
+
+
+def leads(replica: Leadership) -> bool:
+    return replica.is_leader
+
+
+async def end_lease(store: Database) -> None:
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.lease SET until = clock_timestamp() - interval '1 s'")
+
+
+def test_lease_ends_and_is_taken_within_one_interval() -> None:
+    assert POLICY.lease_seconds + POLICY.try_seconds < 60
+
+
+async def test_of_two_replicas_one_leads(store: Database) -> None:
+    one, two = a_replica(store, "one"), a_replica(store, "two")
+    async with asyncio.TaskGroup() as both:
+        both.create_task(one.tick())
+        both.create_task(two.tick())
+    assert {leads(one), leads(two)} == {True, False}
+    for _ in range(3):
+        before = leads(one)
+        await two.tick()
+        await one.tick()
+        assert (leads(one), leads(two)) == (before, not before)
+
+
+async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(store: Database) -> None:
+    heard, woken = Heard(), asyncio.Event()
+    one, two = a_replica(store, "one"), a_replica(store, "two", heard)
+    two.wake_when_taken(woken)
+    await one.tick()
+    await two.tick()
+    assert not woken.is_set()
+    await end_lease(store)
+    await two.tick()
+    assert leads(two)
+    assert woken.is_set()
+    assert heard.changes == [True]
+    await one.tick()
+    assert not leads(one)
+
+
+async def test_fence_of_a_leader_that_was_replaced_lets_nothing_through(store: Database) -> None:
+    heard = Heard()
+    one, two = a_replica(store, "one", heard), a_replica(store, "two")
+    await one.tick()
+    await end_lease(store)
+    await two.tick()
+    assert leads(one), "it does not know yet"
+
+    async def write() -> None:
+        async with store.transaction() as tx:
+            await tx.run("INSERT INTO own.change_count VALUES (now(), 1)")
+            await one.fence(tx)
+
+    with pytest.raises(LeaseLost):
+        await write()
+    assert not leads(one)
+    assert heard.changes == [True, False]
+    async with store.transaction() as tx:
+        assert await tx.rows("SELECT * FROM own.change_count") == []
+
+
+async def test_nobody_takes_the_lease_while_a_fenced_transaction_is_open(store: Database) -> None:
+    one, two = a_replica(store, "one"), a_replica(store, "two")
+    await one.tick()
+    await end_lease(store)
+    async with store.transaction() as tx:
+        await one.fence(tx)
+        with pytest.raises(Contended):
+            await leases.take(store, "leader", holder="two", seconds=30)
+        await two.tick()
+        assert not leads(two)
+    await two.tick()
+    assert not leads(two), "the fence has renewed it"
+
+
+async def test_fence_renews_what_ended_and_nobody_took(store: Database) -> None:
+    one = a_replica(store, "one")
+    await one.tick()
+    await end_lease(store)
+    async with store.transaction() as tx:
+        await one.fence(tx)
+    assert leads(one)
+
+
+async def test_leader_that_cannot_renew_stops_believing_in_it(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    one = a_replica(store, "one", heard)
+    await one.tick()
+
+    async def away(*_: object, **__: object) -> bool:
+        raise Unavailable("database", "away, on purpose")
+
+    monkeypatch.setattr(leases, "take", away)
+    now = monotonic_seconds()
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds - 1)
+    with pytest.raises(Unavailable):
+        await one.tick()
+    assert leads(one)
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds)
+    with pytest.raises(Unavailable):
+        await one.tick()
+    assert not leads(one)
+    assert heard.changes == [True, False]
+
+
+async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Database) -> None:
+    one, two = a_replica(store, "one", lease_seconds=3600, try_seconds=0.01), a_replica(store, "two")
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(one.run(stop))
+        await eventually(lambda: leads(one))
+        stop.set()
+    assert not leads(one)
+    await two.tick()
+    assert leads(two)
