@@ -51,7 +51,7 @@ def release(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Let executions be ended again, without a limit for a while. All replicas go on within seconds."""
+    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds."""
     settings = load_or_exit(config).settings
     view = asyncio.run(_release(settings, for_.total_seconds()))
     _print(view, compose.brake_policy(settings), output)
