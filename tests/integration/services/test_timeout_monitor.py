@@ -1,0 +1,211 @@
+"""The monitor on stock Attune's tables: what it ends, what it leaves, what it writes about it."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
+from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
+from dlq_handler.services.stale_opinion import opinion
+from dlq_handler.store import migrate, stale_verdicts
+from dlq_handler.store.engine import Database
+from tests.integration.services.stale_world import BUSY, EMPTY, HOUR, POLICY, UNATTENDED, StaleWorld
+from tests.integration.store.host import Host
+
+
+@pytest.fixture
+async def it(database: str) -> AsyncIterator[StaleWorld]:
+    store = Database(database)
+    await migrate.upgrade(store)
+    attune = await AttuneDatabase.open(database)
+    yield StaleWorld(store, Host(attune))
+    await attune.close()
+    await store.dispose()
+
+
+async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidence(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    stale = await it.a_stale_one(worker=worker)
+    updated = (await it.host.execution(stale))["updated"]
+    replica = it.a_replica()
+
+    await replica.sweep()
+
+    row = await it.host.execution(stale)
+    assert row["status"] == "failed"
+    assert row["result"]["failed_by"] == "dlq_handler"
+    assert row["result"]["original_status"] == "scheduled"
+    [kept] = await stale_verdicts.of_execution(it.store, stale)
+    assert (kept.outcome, kept.attempt, kept.worker_id) == (StaleOutcome.FAILED, updated, worker)
+    assert kept.evidence == row["result"]["evidence"]
+    assert kept.evidence["horizon_seconds"] == 330
+    [notice] = await it.host.outbox()
+    payload = json.loads(notice["body"])["payload"]
+    assert (payload["execution_id"], payload["status"], payload["result"]) == (stale, "Failed", row["result"])
+    assert replica.observer.found == [("scheduled", StaleOutcome.FAILED)]
+    assert replica.observer.sweeps == 1
+
+
+async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWorld) -> None:
+    unattended, no_queue = await it.a_worker(queue=UNATTENDED), await it.a_worker(queue=None)
+    deleted = await it.a_worker()
+    ids = [await it.a_stale_one(worker=one) for one in (unattended, no_queue, deleted)]
+    await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
+    await it.make_old(ids)
+
+    await it.a_replica().sweep()
+
+    assert await it.statuses(ids) == {"failed"}
+
+
+async def test_what_may_still_be_run_is_left_alone(it: StaleWorld) -> None:
+    alive, unknown = await it.a_worker(queue=BUSY), await it.a_worker()
+    del it.sight.queues[unknown]
+    slow_queue = await it.a_worker(queue=replace(UNATTENDED, ttl_ms=4_000_000))
+    ids = [
+        await it.a_stale_one(worker=alive),
+        await it.a_stale_one(worker=unknown),
+        await it.a_stale_one(worker=slow_queue),
+        await it.a_stale_one(worker=await it.a_dead_worker(), age_seconds=300),
+        await it.a_stale_one(status="running", worker=alive),
+        await it.a_stale_one(status="canceling", worker=alive, age_seconds=500),
+    ]
+    # Parents of workflows, and what has ended.
+    ids += [await it.a_stale_one(status=status) for status in ("running", "canceling", "failed", "completed")]
+
+    replica = it.a_replica()
+    for _ in range(3):
+        await replica.sweep()
+        await it.looks_age(60)
+
+    assert await it.changes() == []
+    assert await it.host.outbox() == []
+    assert await it.verdicts() == []
+
+
+async def test_running_execution_is_abandoned_at_the_second_look_also_by_another_leader(
+    it: StaleWorld,
+) -> None:
+    worker = await it.a_dead_worker()
+    stale = await it.a_stale_one(status="running", worker=worker)
+    one, two = it.a_replica(name="one"), it.a_replica(name="two")
+    await one.sweep()
+    await one.sweep()
+    assert await it.status(stale) == "running", "two looks in a row are one look"
+    await it.looks_age(30)
+    await it.host.session.execute("UPDATE dlq_handler.lease SET until = now() - interval '1 s'")
+
+    await two.sweep()
+
+    row = await it.host.execution(stale)
+    assert row["status"] == "abandoned"
+    assert row["result"].keys() == {
+        "error",
+        "abandoned_by",
+        "original_status",
+        "worker",
+        "reconciled_at",
+        "evidence",
+    }
+    assert row["result"]["worker"] == worker
+    [kept] = await it.verdicts()
+    assert (kept["outcome"], kept["instance"]) == ("abandoned", "two")
+
+
+async def test_heartbeat_between_two_looks_saves_what_is_running(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    stale = await it.a_stale_one(status="running", worker=worker)
+    replica = it.a_replica()
+    await replica.sweep()
+    await it.looks_age(30)
+    await it.host.session.execute("UPDATE worker SET last_heartbeat = now() - interval '100 s'")
+    await replica.sweep()
+    assert await it.status(stale) == "running"
+    await it.looks_age(30)
+    await replica.sweep()
+    assert await it.status(stale) == "abandoned"
+
+
+async def test_after_an_outage_of_the_database_no_heartbeat_is_held_against_a_worker(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    ids = [await it.a_stale_one(status=status, worker=worker) for status in ("scheduled", "running")]
+    replica = it.a_replica()
+    await replica.leadership.tick()
+    replica.gate.watched = 89
+    for _ in range(2):
+        await replica.sweep()
+        await it.looks_age(60)
+    assert await it.statuses(ids) == {"scheduled", "running"}
+    replica.gate.watched = 90
+    await replica.sweep()
+    await it.looks_age(60)
+    await replica.sweep()
+    assert await it.statuses(ids) == {"failed", "abandoned"}
+
+
+async def test_lost_message_of_a_live_worker_is_found_by_two_looks_at_its_empty_queue(it: StaleWorld) -> None:
+    stale = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
+    replica = it.a_replica(page_size=1)
+    await replica.sweep()
+    assert await it.status(stale) == "scheduled", "its worker may have acknowledged it a moment ago"
+    await it.looks_age(30)
+    await replica.sweep()
+    assert await it.status(stale) == "failed"
+
+
+async def test_one_look_serves_all_pages_of_a_sweep(it: StaleWorld) -> None:
+    """Looking again on each page would begin a new pair of looks, and only the first page would ever end."""
+    worker = await it.a_worker(queue=EMPTY)
+    ids = await it.stale_ones(5, worker=worker)
+    replica = it.a_replica(page_size=1)
+    await replica.sweep()
+    await it.looks_age(30)
+    await replica.sweep()
+    assert await it.statuses(ids) == {"failed"}
+
+
+async def test_canceling_execution_is_cancelled_beyond_its_limit(it: StaleWorld) -> None:
+    worker = await it.a_worker()
+    stale = await it.a_stale_one(status="canceling", worker=worker, age_seconds=601)
+    await it.a_replica().sweep()
+    row = await it.host.execution(stale)
+    assert (row["status"], row["result"]["cancelled_by"]) == ("cancelled", "dlq_handler")
+    [notice] = await it.host.outbox()
+    assert json.loads(notice["body"])["payload"]["status"] == "Cancelled"
+
+
+async def test_sweep_takes_page_after_page_and_every_row_once(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    ids = await it.stale_ones(25, worker=worker)
+    replica = it.a_replica(page_size=10)
+    await replica.sweep()
+    assert await it.changes() == [(one, "failed") for one in sorted(ids)]
+    assert len(it.sight.asked) == 3
+    assert len({row["message_id"] for row in await it.host.outbox()}) == 25
+    await replica.sweep()
+    assert len(await it.changes()) == 25
+    assert replica.observer.sweeps == 2
+
+
+async def test_opinion_is_what_the_sweep_would_do_and_changes_nothing(it: StaleWorld) -> None:
+    ending = await it.a_stale_one(worker=await it.a_dead_worker())
+    lost = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
+    parent = await it.a_stale_one(status="running")
+
+    async def think(execution_id: int) -> object:
+        return await opinion(it.store, it.sight, POLICY, HOUR, execution_id)
+
+    assert isinstance(await think(ending), End)
+    waits = await think(lost)
+    assert isinstance(waits, Wait)
+    assert waits.until is not None
+    assert isinstance(await think(parent), NotStale)
+    assert await think(10**9) is None
+    assert await it.host.session.fetch("SELECT * FROM dlq_handler.worker_look") == []
+    assert await it.changes() == []
+
+    await it.a_replica().sweep()
+    await it.looks_age(30)
+    assert isinstance(await think(lost), End), "by the looks that the leader has taken"

@@ -1,0 +1,230 @@
+"""What keeps the monitor from doing harm: bad rows, locks, other replicas, letters, brake, gate, shadow, the end."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+
+import pytest
+
+from dlq_handler.domain.stale_verdict import StaleOutcome
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
+from dlq_handler.errors import Braked, GateClosed
+from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
+from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import migrate
+from dlq_handler.store.engine import Database
+from tests.integration.services.stale_world import SetSight, StaleWorld
+from tests.integration.store.host import Host
+from tests.support.fail_safe import a_brake, a_gate
+
+# More than a NOTIFY payload can carry: Attune's trigger then fails on every change of status.
+TOO_LONG = {"task_name": "poison", "note": "x" * 9000}
+
+
+@pytest.fixture
+async def it(database: str) -> AsyncIterator[StaleWorld]:
+    store = Database(database)
+    await migrate.upgrade(store)
+    attune = await AttuneDatabase.open(database)
+    yield StaleWorld(store, Host(attune))
+    await attune.close()
+    await store.dispose()
+
+
+async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_due(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    ids = await it.stale_ones(20, worker=worker)
+    poison = await it.host.add_execution(worker=worker)
+    await it.host.session.execute("UPDATE execution SET workflow_task = $2 WHERE id = $1", poison, TOO_LONG)
+    await it.make_old([poison])
+    ids += await it.stale_ones(9, worker=worker)
+    replica = it.a_replica(page_size=30)
+
+    await replica.sweep()
+
+    assert await it.statuses(ids) == {"failed"}
+    assert await it.status(poison) == "scheduled"
+    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    assert (refused["execution_id"], refused["tries"]) == (poison, 1)
+    assert refused["error"].startswith("22023")
+    assert Counter(replica.observer.found) == {
+        ("scheduled", StaleOutcome.FAILED): 29,
+        ("scheduled", StaleOutcome.UPDATE_FAILED): 1,
+    }
+    await replica.sweep()
+    assert len(replica.observer.found) == 30, "not before it is due"
+
+    await it.host.session.execute("UPDATE dlq_handler.stale_verdict SET next_try_at = now()")
+    await replica.sweep()
+    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    assert refused["tries"] == 2
+
+    await it.host.session.execute(
+        "SET session_replication_role = replica; UPDATE execution SET workflow_task = NULL;"
+        "SET session_replication_role = DEFAULT; UPDATE dlq_handler.stale_verdict SET next_try_at = now()"
+    )
+    await replica.sweep()
+    assert await it.status(poison) == "failed"
+
+
+async def test_row_that_is_locked_elsewhere_is_left_to_the_next_sweep(it: StaleWorld) -> None:
+    locked, *others = await it.stale_ones(5, worker=await it.a_dead_worker())
+    replica = it.a_replica()
+    async with it.host.holding(locked):
+        await replica.sweep()
+        assert await it.statuses(others) == {"failed"}
+        assert await it.status(locked) == "scheduled"
+    await replica.sweep()
+    assert await it.status(locked) == "failed"
+
+
+async def test_of_two_replicas_only_the_leader_sweeps(it: StaleWorld) -> None:
+    one, two = it.a_replica(name="one", page_size=5), it.a_replica(name="two", page_size=5)
+    ids = await it.stale_ones(40, worker=await it.a_dead_worker())
+    async with asyncio.TaskGroup() as both:
+        both.create_task(one.sweep())
+        both.create_task(two.sweep())
+    assert sorted((one.observer.sweeps, two.observer.sweeps)) == [0, 1]
+    assert await it.changes() == [(each, "failed") for each in sorted(ids)]
+    assert len({row["instance"] for row in await it.verdicts()}) == 1
+
+
+class Usurped(SetSight):
+    """Before the third page another replica takes the lease."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+        if len(self.asked) == 2:
+            await self._host.session.execute("UPDATE dlq_handler.lease SET holder = 'another'")
+        return await super().look(worker_ids)
+
+
+async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld) -> None:
+    it.sight = Usurped(it.host)
+    await it.stale_ones(50, worker=await it.a_dead_worker())
+    replica = it.a_replica(page_size=10)
+    await replica.sweep()
+    assert len(await it.changes()) == 20
+    assert not replica.leadership.is_leader
+
+
+class Stopping(SetSight):
+    stop: asyncio.Event
+
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+        self.stop.set()
+        return await super().look(worker_ids)
+
+
+async def test_sweep_ends_after_the_page_in_hand_when_told_to_stop(it: StaleWorld) -> None:
+    it.sight = sight = Stopping()
+    sight.stop = asyncio.Event()
+    await it.stale_ones(50, worker=await it.a_dead_worker())
+    replica = it.a_replica(page_size=10)
+    await replica.leadership.tick()
+    async with asyncio.timeout(30):
+        await replica.monitor.run(sight.stop)
+    assert len(await it.changes()) == 10
+
+
+async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_notice(
+    it: StaleWorld,
+) -> None:
+    worker = await it.a_dead_worker()
+    ids = await it.stale_ones(120, worker=worker)
+    letters = [await it.host.letter_for(one) for one in ids]
+    judge = LetterJudge(
+        it.store,
+        JudgePolicy(
+            instance="letters",
+            lease_holder="letters",
+            exchange="attune.executions",
+            routing_key="execution.completed",
+            lease_seconds=60,
+            availability=AvailabilityPolicy(unavailable_after_seconds=90),
+            names=WorkerQueueNames(),
+        ),
+        brake=a_brake(it.store),
+        gate=a_gate(it.store),
+        observer=Observer(),
+    )
+    replica = it.a_replica(page_size=5)
+    await replica.leadership.tick()
+
+    async def judge_from_the_other_end() -> None:
+        for last in range(len(letters), 0, -5):
+            await judge.commit(letters[last - 5 : last])
+
+    async with asyncio.TaskGroup() as race:
+        race.create_task(judge_from_the_other_end())
+        race.create_task(replica.monitor.tick())
+    # What either found locked it held over; now it is free.
+    await judge.commit(letters)
+    await replica.sweep()
+
+    assert await it.changes() == [(one, "failed") for one in sorted(ids)]
+    assert Counter(row["execution_id"] for row in await it.host.outbox()) == Counter(ids)
+    by_letter = {row["execution_id"] for row in await it.host.letters() if row["outcome"] == "failed"}
+    by_monitor = {row["execution_id"] for row in await it.verdicts()}
+    assert by_letter
+    assert by_monitor
+    assert not by_letter & by_monitor
+    assert by_letter | by_monitor == set(ids)
+
+
+async def test_brake_ends_the_sweep_and_what_did_not_fit_waits(it: StaleWorld) -> None:
+    ids = await it.stale_ones(30, worker=await it.a_dead_worker())
+    replica = it.a_replica(page_size=8, limit=10)
+    await replica.sweep()
+    assert len(await it.changes()) == 10
+    with pytest.raises(Braked):
+        await replica.sweep()
+    assert len(await it.changes()) == 10
+    for _ in range(2):
+        # As if a minute had passed, and the hold.
+        await it.host.session.execute(
+            "DELETE FROM dlq_handler.change_count; UPDATE dlq_handler.brake SET tripped_at = NULL, hold_until = NULL"
+        )
+        await replica.sweep()
+    assert await it.statuses(ids) == {"failed"}
+    assert len(await it.host.outbox()) == 30
+
+
+async def test_nothing_is_swept_while_the_gate_is_closed(
+    it: StaleWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = await it.a_stale_one(worker=await it.a_dead_worker())
+    replica = it.a_replica()
+
+    def closed() -> None:
+        raise GateClosed("on purpose")
+
+    monkeypatch.setattr(replica.gate, "check", closed)
+    with pytest.raises(GateClosed):
+        await replica.sweep()
+    assert await it.status(stale) == "scheduled"
+
+
+async def test_in_shadow_mode_what_would_have_been_done_is_on_record_once_and_nothing_else_happens(
+    it: StaleWorld,
+) -> None:
+    worker = await it.a_dead_worker()
+    ids = [
+        await it.a_stale_one(worker=worker),
+        await it.a_stale_one(worker=worker, status="running"),
+        await it.a_stale_one(worker=worker, status="canceling"),
+    ]
+    shadow = it.a_replica(is_shadow=True)
+    for _ in range(3):
+        await shadow.sweep()
+        await it.looks_age(30)
+    assert await it.changes() == []
+    assert await it.host.outbox() == []
+    assert {(row["execution_id"], row["outcome"], row["is_shadow"]) for row in await it.verdicts()} == set(
+        zip(ids, ("failed", "abandoned", "cancelled"), (True, True, True), strict=True)
+    )
+    assert len(await it.verdicts()) == len(shadow.observer.found) == 3
