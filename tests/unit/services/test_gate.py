@@ -1,0 +1,180 @@
+"""The gate at work: what closes it, what that stops, and that only a look opens it."""
+
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from dlq_handler.domain.gate import GatePolicy
+from dlq_handler.domain.judge_batch import Ruling
+from dlq_handler.domain.verdict import Keep, Outcome
+from dlq_handler.errors import GateClosed
+from dlq_handler.services import gate as service
+from dlq_handler.services.gate import NOTE, Gate
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.store import gate as store
+from dlq_handler.store.gate import DatabaseLook
+from dlq_handler.surface.metrics import Metrics
+from tests.support.builders import NOON, a_dead_letter
+
+LIMIT = 90.0
+
+
+class World:
+    """Our clock, the database and its clock, all in the test's hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.link_up_since = -10_000.0
+        self.is_in_recovery = False
+        self.database_ahead = timedelta()
+        self.existing = 0
+        self.asked_for: list[int] = []
+        self.readiness, self.metrics = Readiness(), Metrics()
+        self.gate = Gate(
+            cast("Any", self),
+            GatePolicy(unknown_percent=50, unavailable_after_seconds=LIMIT),
+            readiness=self.readiness,
+            observer=self.metrics,
+        )
+
+    @property
+    def link_age_seconds(self) -> float:
+        return self.seconds - self.link_up_since
+
+    @property
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.seconds) + self.database_ahead
+
+    async def look(self, _: object, ids: list[int]) -> DatabaseLook:
+        self.asked_for = list(ids)
+        return DatabaseLook(now=self.now, is_in_recovery=self.is_in_recovery, existing=self.existing)
+
+    async def pass_seconds(self, seconds: float) -> None:
+        self.seconds += seconds
+        await self.gate.tick()
+
+    def closed(self) -> set[str]:
+        return {
+            sample.labels["cause"]
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == "dlq_handler_gate_closed" and sample.value == 1
+        }
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    it = World()
+    monkeypatch.setattr(service, "monotonic_seconds", lambda: it.seconds)
+    monkeypatch.setattr(store, "look", it.look)
+    await it.gate.tick()
+    return it
+
+
+def unknown(*ids: int) -> list[Ruling]:
+    return [
+        Ruling(letter=a_dead_letter(execution_id=number), verdict=Keep(Outcome.UNKNOWN_EXECUTION, "test"))
+        for number in ids
+    ]
+
+
+async def test_open_gate_lets_everything_through(world: World) -> None:
+    world.gate.check()
+    world.gate.consider([])
+    assert world.gate.knows_workers
+    assert (world.closed(), world.readiness.notes) == (set(), {})
+
+
+async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_it(world: World) -> None:
+    world.is_in_recovery = True
+    await world.pass_seconds(2)
+    with pytest.raises(GateClosed, match="standby"):
+        world.gate.check()
+    with pytest.raises(GateClosed, match="standby"):
+        world.gate.consider([])
+    assert world.closed() == {"recovery"}
+    assert "standby" in world.readiness.notes[NOTE]
+    world.is_in_recovery = False
+    await world.pass_seconds(2)
+    world.gate.check()
+    assert (world.closed(), world.readiness.notes) == (set(), {})
+    assert world.gate.watched_seconds == 2
+    await world.pass_seconds(LIMIT)
+    assert world.gate.knows_workers
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_clock_that_jumps_makes_heartbeats_wait_and_nothing_else(world: World, jump: timedelta) -> None:
+    await world.pass_seconds(2)
+    world.database_ahead = jump
+    await world.pass_seconds(2)
+    world.gate.check()
+    assert world.gate.watched_seconds == 0
+    assert world.closed() == {"clock_jump"}
+    assert "jumped" in world.readiness.notes[NOTE]
+    await world.pass_seconds(LIMIT - 1)
+    assert world.closed() == {"clock_jump"}
+    await world.pass_seconds(1)
+    assert world.gate.knows_workers
+    assert (world.closed(), world.readiness.notes) == (set(), {})
+
+
+async def test_jump_is_seen_by_whoever_reads_the_clock_first(world: World) -> None:
+    """Between two looks of the gate a batch would otherwise fail what every worker is running."""
+    world.gate.see_clock(world.now + timedelta(hours=1), asked_at=world.seconds, answered_at=world.seconds)
+    assert not world.gate.knows_workers
+
+
+async def test_young_link_makes_heartbeats_wait(world: World) -> None:
+    world.link_up_since = world.seconds
+    await world.pass_seconds(5)
+    world.gate.check()
+    assert world.gate.watched_seconds == 5
+    assert world.closed() == {"young_link"}
+    await world.pass_seconds(LIMIT)
+    assert world.closed() == set()
+
+
+async def test_letters_for_unknown_executions_close_it_until_half_of_them_exist(world: World) -> None:
+    with pytest.raises(GateClosed, match="right database"):
+        world.gate.consider(unknown(*range(30)))
+    with pytest.raises(GateClosed):
+        world.gate.check()
+    assert world.closed() == {"unknown_executions"}
+    world.existing = 14
+    await world.pass_seconds(2)
+    assert world.asked_for == list(range(30))
+    with pytest.raises(GateClosed):
+        world.gate.check()
+    world.existing = 15
+    await world.pass_seconds(2)
+    world.gate.check()
+    assert (world.closed(), world.readiness.notes) == (set(), {})
+    await world.pass_seconds(2)
+    assert world.asked_for == []
+
+
+async def test_witnesses_of_earlier_batches_count_and_those_before_a_closing_do_not(world: World) -> None:
+    for number in range(19):
+        world.gate.consider(unknown(number))
+    with pytest.raises(GateClosed):
+        world.gate.consider(unknown(19))
+    world.existing = 20
+    await world.pass_seconds(2)
+    world.gate.consider(unknown(*range(100, 119)))
+
+
+async def test_each_closing_and_opening_is_told_once(world: World) -> None:
+    world.is_in_recovery = True
+    with capture_logs() as told:
+        for _ in range(3):
+            await world.pass_seconds(2)
+        world.is_in_recovery = False
+        for _ in range(3):
+            await world.pass_seconds(2)
+    assert [(line["event"], line["cause"], line["log_level"]) for line in told] == [
+        ("gate.closed", "recovery", "warning"),
+        ("gate.opened", "recovery", "info"),
+    ]
