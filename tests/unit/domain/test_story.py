@@ -1,0 +1,283 @@
+"""The story of one execution, put together from whatever is on record."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.judge_unscheduled import AnnounceAgain, UnscheduledVerdict
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.domain.story import Kind, Moment, tell
+from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition, Waiting
+from dlq_handler.domain.story_waiting import GATE_IS_UNKNOWN, waiting_of
+from dlq_handler.domain.verdict import Outcome
+from tests.support.builders import MESSAGE_ID, NOON
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def the_row(status: str = "failed", **changes: Any) -> ExecutionFacts:
+    """Requested at noon, dispatched to worker 7 a second later."""
+    fields: dict[str, Any] = {
+        "id": 1,
+        "status": status,
+        "is_terminal": status in {"failed", "completed", "abandoned", "cancelled", "timeout"},
+        "action_ref": "core.echo",
+        "created": NOON,
+        "updated": after(302),
+        "worker_id": 7,
+    }
+    return ExecutionFacts(**(fields | changes))
+
+
+def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
+    fields: dict[str, Any] = dict.fromkeys(LetterRecord.__dataclass_fields__)
+    fields |= {
+        "id": 12,
+        "execution_id": 1,
+        "worker_id": 7,
+        "queue": "worker.7.executions",
+        "reason": "expired",
+        "died_at": after(301).replace(microsecond=0),
+        "stamp": after(1),
+        "outcome": outcome,
+        "why": "its dispatch died",
+        "tries": 0,
+        "repeats": 0,
+        "received_at": after(302),
+        "judged_at": after(302),
+        "instance": "one",
+        "evidence": {"status": "scheduled", "x_death": {"count": 1}},
+        "is_shadow": False,
+    }
+    return LetterRecord(**(fields | changes))
+
+
+def a_verdict(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
+    fields: dict[str, Any] = {
+        "execution_id": 1,
+        "attempt": after(1),
+        "original_status": "running",
+        "outcome": outcome,
+        "worker_id": 7,
+        "why": "because",
+        "decided_at": after(302),
+        "instance": "two",
+    }
+    return StaleRecord(**(fields | changes))
+
+
+def an_entry(**changes: Any) -> OutboxRecord:
+    fields: dict[str, Any] = {
+        "message_id": MESSAGE_ID,
+        "routing_key": "execution.completed",
+        "created_at": after(302),
+        "attempts": 1,
+        "confirmed_at": after(303),
+        "next_try_at": after(302),
+        "lease_holder": None,
+        "lease_until": None,
+        "last_error": None,
+        "is_withheld": False,
+    }
+    return OutboxRecord(**(fields | changes))
+
+
+def told(execution: ExecutionFacts | None, **records: Any) -> list[Moment]:
+    return tell(Records(execution=execution, now=after(600), **records))
+
+
+def kinds(moments: list[Moment]) -> list[Kind]:
+    return [moment.kind for moment in moments]
+
+
+HISTORY = [
+    Transition(at=NOON, before=None, after="requested"),
+    Transition(at=after(0.5), before="requested", after="scheduling"),
+    Transition(at=after(1), before="scheduling", after="scheduled", worker_id=7),
+]
+
+
+def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
+    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()])
+    assert kinds(moments) == [
+        Kind.CREATED,
+        Kind.DISPATCHED,
+        Kind.DIED,
+        Kind.JUDGED,
+        Kind.CHANGED,
+        Kind.ANNOUNCED,
+    ]
+    texts = [moment.text for moment in moments]
+    assert texts == [
+        "requested: core.echo",
+        "dispatched to worker 7",
+        "its dispatch died in worker.7.executions: expired",
+        "letter 12: failed: its dispatch died",
+        "scheduled → failed, by us",
+        "execution.completed published, confirmed by the broker",
+    ]
+    assert moments[3].by == "one"
+    assert moments[3].evidence["status"] == "scheduled"
+
+
+def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
+    history = [*HISTORY, Transition(at=after(302), before="scheduled", after="failed")]
+    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()], history=history)
+    assert kinds(moments) == [
+        Kind.CREATED,
+        Kind.MOVED,
+        Kind.DISPATCHED,
+        Kind.DIED,
+        Kind.JUDGED,
+        Kind.CHANGED,
+        Kind.ANNOUNCED,
+    ]
+
+
+def test_verdict_is_dated_by_the_clock_and_its_change_by_the_transaction() -> None:
+    """Half a second apart, and still one change."""
+    row = the_row("abandoned", updated=after(301.5))
+    moments = told(row, verdicts=[a_verdict(StaleOutcome.ABANDONED)])
+    assert kinds(moments) == [Kind.CREATED, Kind.JUDGED, Kind.CHANGED]
+    assert moments[2].text == "running → abandoned, by us"
+
+
+def test_death_is_never_told_before_its_dispatch() -> None:
+    """The broker dates it in whole seconds."""
+    letter = a_letter(stamp=after(1.9), died_at=after(1).replace(microsecond=0))
+    assert kinds(told(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
+
+
+def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
+    row = the_row("failed", error="Worker queue TTL expired", ended_by="execution_timeout_monitor")
+    [_, ended] = told(row)
+    assert ended.kind is Kind.ENDED
+    assert ended.text == "failed, not by us: Worker queue TTL expired"
+    assert ended.by == "execution_timeout_monitor"
+    [*_, same] = told(row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")])
+    assert same == ended
+
+
+def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
+    row = the_row("completed", updated=after(310))
+    resurrected = a_verdict(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
+    moments = told(row, letters=[a_letter()], verdicts=[resurrected])
+    assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.RESURRECTED]
+
+
+def test_shadow_verdict_is_marked_and_changed_nothing() -> None:
+    moments = told(
+        the_row("scheduled", updated=after(1)),
+        letters=[a_letter(is_shadow=True)],
+        verdicts=[a_verdict(StaleOutcome.FAILED, is_shadow=True)],
+    )
+    assert Kind.CHANGED not in kinds(moments)
+    assert [moment.is_shadow for moment in moments if moment.kind is Kind.JUDGED] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "text"),
+    [
+        (an_entry(attempts=3), Kind.ANNOUNCED, "confirmed by the broker at attempt 3"),
+        (
+            an_entry(is_withheld=True, last_error="not repeated: answered already"),
+            Kind.ANNOUNCED,
+            "execution.completed was not repeated: answered already",
+        ),
+        (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "nobody has taken it up"),
+        (
+            an_entry(
+                confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_try_at=after(310)
+            ),
+            Kind.UNCONFIRMED,
+            "unroutable: NO_ROUTE at attempt 2; tried again at 2026-11-16 12:05:10Z",
+        ),
+        (
+            an_entry(confirmed_at=None, lease_holder="one 4711", lease_until=after(360)),
+            Kind.UNCONFIRMED,
+            "held for publishing by one 4711 until 2026-11-16 12:06:00Z",
+        ),
+    ],
+    ids=["confirmed late", "withheld", "untouched", "unroutable", "leased"],
+)
+def test_notice_says_what_became_of_it(entry: OutboxRecord, kind: Kind, text: str) -> None:
+    [*_, moment] = told(None, outbox=[entry])
+    assert moment.kind is kind
+    assert text in moment.text
+
+
+@pytest.mark.parametrize("outcome", StaleOutcome)
+def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> None:
+    verdict = a_verdict(outcome, error="22023: too long", next_try_at=after(400))
+    moment = next(moment for moment in told(None, verdicts=[verdict]) if moment.kind is not Kind.CHANGED)
+    assert "because" in moment.text
+    assert moment.by == "two"
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Outcome) -> None:
+    moments = told(None, letters=[a_letter(outcome, error="e", next_try_at=after(400))])
+    assert any(outcome.value in moment.text for moment in moments)
+    assert (Kind.CHANGED in kinds(moments)) is (outcome is Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (the_row("running", started_at=after(5)), "running on worker 7"),
+        (the_row("scheduled", updated=after(1)), "dispatched to worker 7"),
+        (the_row("scheduling", updated=after(1), worker_id=None), "scheduling"),
+        (the_row("hibernating", worker_id=None), "hibernating"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_open_row_tells_where_it_is(row: ExecutionFacts, text: str) -> None:
+    assert told(row)[-1].text == text
+
+
+def test_nothing_on_record_is_known_as_such() -> None:
+    assert Records(execution=None, now=NOON).is_unknown
+    assert not Records(execution=None, letters=[a_letter()], now=NOON).is_unknown
+
+
+def waiting(verdict: UnscheduledVerdict, **changes: Any) -> Waiting:
+    given: dict[str, Any] = {
+        "verdicts": [],
+        "attempt": after(1),
+        "brake": None,
+        "is_monitored": True,
+        "is_shadow": False,
+    }
+    return waiting_of(verdict, **(given | changes))
+
+
+def test_lawful_wait_says_why_and_until_when() -> None:
+    found = waiting(Wait("its message may still be in the queue", after(330), {"age_seconds": 1.0}))
+    assert found.until == after(330)
+    assert "may still be in the queue" in found.why
+    assert found.notes == []
+
+
+def test_what_is_due_says_what_stands_in_the_way() -> None:
+    end = End(ExecutionStatus.FAILED, "nobody consumes its queue", {}, 330)
+    refused = a_verdict(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=after(900))
+    other_attempt = a_verdict(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
+    found = waiting(
+        end, brake="tripped", is_monitored=False, is_shadow=True, verdicts=[refused, other_attempt]
+    )
+    assert found.why == "the next sweep makes it failed: nobody consumes its queue"
+    assert found.until == after(900)
+    notes = "\n".join(found.notes)
+    for part in ("monitor.enabled is false", "shadow mode", "22023", "brake: tripped", GATE_IS_UNKNOWN):
+        assert part in notes
+    assert "of long ago" not in notes
+
+
+def test_what_is_not_ours_to_end_says_so() -> None:
+    assert "not for us to end" in waiting(NotStale("running without a worker")).why
+    assert "scheduler again" in waiting(AnnounceAgain("requested for 900 s", {})).why
