@@ -22,6 +22,14 @@ SELECT id FROM worker
 """
 
 
+# A claim whose claimer met an error stays: only another request for the same execution takes it up again (defect D7).
+_RECLAIM = """
+UPDATE execution SET status = 'scheduling'
+ WHERE id = $1 AND status = 'scheduling' AND updated < now() - interval '30 seconds'
+RETURNING id
+"""
+
+
 class NoWorkerAvailable(Exception):
     """Nobody can take the execution. Not a broker's error, so its request is dropped (defect D6)."""
 
@@ -52,7 +60,7 @@ class Scheduler(AttuneService):
     async def _handle(self, envelope: Envelope) -> None:
         execution_id = envelope.payload["execution_id"]
         session = self.database.session
-        if not await claim(session, execution_id):
+        if not await claim(session, execution_id) and not await session.fetch(_RECLAIM, execution_id):
             return
         async with self.database.transaction() as transaction:
             may_go_on = await admit_by_policy(transaction, execution_id)
