@@ -137,6 +137,7 @@ class LetterJudge:
 
     async def _commit_together(self, letters: Sequence[DeadLetter]) -> Committed:
         started = monotonic_seconds()
+        self.gate.check()
         async with self._database.transaction() as tx:
             room = await self.room(tx)
             repeated = await dead_letters.known_keys(tx, {letter.key for letter in letters})
