@@ -78,6 +78,11 @@ async def unscheduled_page(
          WHERE e.status = '{status.value}'
            AND e.updated <= statement_timestamp() - make_interval(secs => :age)
            AND e.updated >= :after_updated AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
+           -- Those that the database refused to let end wait until they are due again.
+           AND NOT coalesce((SELECT true FROM own.stale_verdict refused
+                              WHERE refused.execution_id = e.id AND refused.attempt = e.updated
+                                AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
+                                AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout
         age=float(older_than_seconds),

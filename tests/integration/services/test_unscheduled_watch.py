@@ -1,0 +1,343 @@
+"""Lost requests are repeated to a real scheduler; whoever waits lawfully is left alone."""
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.broker.queue_probe import QueueCounts, count
+from dlq_handler.domain.judge_unscheduled import QUIET_SECONDS, UnscheduledPolicy
+from dlq_handler.errors import GateClosed, Unavailable
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.attune.scheduler import Scheduler
+from dlq_handler.sandbox.attune.topology import REQUESTS_QUEUE
+from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
+from dlq_handler.services.unscheduled_watch import (
+    LOOK_SECONDS,
+    QuietSpell,
+    UnscheduledWatch,
+    UnscheduledWatchPolicy,
+)
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.metrics import Metrics
+from tests.integration.services.stale_world import StaleWorld
+from tests.integration.store.host import Host
+from tests.support.eventually import eventually
+from tests.support.fail_safe import a_brake, a_gate
+
+TIMEOUT = 900.0
+QUIET = QueueCounts(ready=0, consumers=1)
+
+
+class Fixture(StaleWorld):
+    """A watch whose minutes pass when the test says so, on a scheduler's queue that the test can describe."""
+
+    def __init__(self, store: Database, host: Host) -> None:
+        super().__init__(store, host)
+        self.seconds = 0.0
+        self.metrics = Metrics()
+        self.queue: QueueCounts | None = QUIET
+        self.broker_away: Unavailable | None = None
+        self.leadership = Leadership(
+            store, LeadershipPolicy.within(600, name="leader"), holder="one", observer=Observer()
+        )
+        self.watch = self.a_watch()
+
+    def a_watch(
+        self, *, may_fail: bool = False, limit: int = 0, gate: Gate | None = None, **policy: Any
+    ) -> UnscheduledWatch:
+        fields: dict[str, Any] = {
+            "judge": UnscheduledPolicy(timeout_seconds=TIMEOUT, may_fail=may_fail),
+            "instance": "one",
+            "exchange": "attune.executions",
+            "ended_key": "execution.completed",
+            "check_interval_seconds": 60,
+            "page_size": 3,
+        }
+        return UnscheduledWatch(
+            self.store,
+            UnscheduledWatchPolicy(**(fields | policy)),
+            leadership=self.leadership,
+            brake=a_brake(self.store, limit=limit),
+            gate=gate or a_gate(self.store),
+            requests_queue=self.look,
+            observer=self.metrics,
+            now=lambda: self.seconds,
+        )
+
+    async def look(self) -> QueueCounts | None:
+        if self.broker_away is not None:
+            raise self.broker_away
+        return self.queue
+
+    async def pass_minutes(self, minutes: float = 2, watch: UnscheduledWatch | None = None) -> None:
+        await self.leadership.tick()
+        for _ in range(int(minutes * 60 / LOOK_SECONDS)):
+            await (watch or self.watch).tick()
+            self.seconds += LOOK_SECONDS
+
+    async def requests(self) -> list[int]:
+        rows = await self.host.outbox()
+        return [row["execution_id"] for row in rows if row["routing_key"] == "execution.requested"]
+
+    async def outcomes(self) -> list[tuple[int, str]]:
+        return [(row["execution_id"], row["outcome"]) for row in await self.verdicts()]
+
+
+@pytest.fixture
+async def it(store: Database, host: Host) -> Fixture:
+    return Fixture(store, host)
+
+
+@pytest.mark.parametrize("status", ["requested", "scheduling"])
+async def test_request_that_is_overdue_is_repeated_once(it: Fixture, status: str) -> None:
+    ids = await it.stale_ones(7, status=status)
+    await it.pass_minutes(5)
+    assert sorted(await it.requests()) == ids
+    assert await it.outcomes() == [(one, "reannounced") for one in ids]
+    assert await it.statuses(ids) == {status}
+    assert (
+        it.metrics.registry.get_sample_value("dlq_handler_reconciled_total", {"finding": "lost_request"}) == 7
+    )
+
+
+async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes()
+    await it.make_old([one], TIMEOUT + 1)
+    await it.pass_minutes()
+    assert await it.requests() == [one, one]
+
+
+async def test_request_is_what_its_creator_published(it: Fixture) -> None:
+    parent = await it.host.add_execution(status="running")
+    one = await it.a_stale_one(status="requested", parent=parent, config={"message": "hi", "n": 1})
+    await it.pass_minutes()
+    [entry] = [row for row in await it.host.outbox() if row["execution_id"] == one]
+    envelope = json.loads(entry["body"])
+    assert envelope["message_type"] == "ExecutionRequested"
+    assert envelope["message_id"] == str(entry["message_id"])
+    assert envelope["payload"] == {
+        "execution_id": one,
+        "action_id": None,
+        "action_ref": "core.echo",
+        "parent_id": parent,
+        "enforcement_id": None,
+        "config": {"message": "hi", "n": 1},
+    }
+    assert entry["exchange"] == "attune.executions"
+    assert not entry["is_workflow_task"]
+
+
+async def test_whoever_waits_lawfully_is_left_alone(it: Fixture) -> None:
+    session = it.host.session
+    await session.execute(
+        "INSERT INTO pack (ref, label, version) VALUES ('core', 'core', '1.0.0');"
+        "INSERT INTO action (ref, pack, pack_ref, label, entrypoint) SELECT 'core.echo', id, ref, ref, ref FROM pack;"
+        "INSERT INTO execution_admission_state (action_id, max_concurrent) SELECT id, 1 FROM action"
+    )
+    in_line, in_slot = await it.stale_ones(2, status="requested")
+    for one, status in ((in_line, "queued"), (in_slot, "active")):
+        await session.execute(
+            "INSERT INTO execution_admission_entry (state_id, execution_id, status, queue_order)"
+            " SELECT id, $1, $2, $1 FROM execution_admission_state",
+            one,
+            status,
+        )
+    task = {"task_name": "build", "next_retry_at": "2999-01-01T00:00:00Z"}
+    await it.stale_ones(1, status="requested", workflow_task=task)
+    await it.stale_ones(1, status="requested", age_seconds=TIMEOUT - 60)
+    parent = await it.a_stale_one(status="scheduling")
+    await it.host.add_execution(status="running", parent=parent)
+    await it.pass_minutes(5)
+    assert await it.requests() == [in_slot], "a promoted one whose request was lost has its slot already"
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        None,
+        QueueCounts(ready=1, consumers=1),
+        QueueCounts(ready=0, consumers=0),
+    ],
+    ids=["missing", "not empty", "without a consumer"],
+)
+async def test_nothing_is_repeated_unless_the_scheduler_is_seen_idle(
+    it: Fixture, queue: QueueCounts | None
+) -> None:
+    await it.a_stale_one(status="requested")
+    it.queue = queue
+    await it.pass_minutes()
+    assert await it.requests() == []
+    it.queue = QUIET
+    await it.pass_minutes(1)
+    assert await it.requests() == [], "a minute of quiet looks comes first"
+    await it.pass_minutes(1)
+    assert len(await it.requests()) == 1
+
+
+async def test_nothing_is_repeated_while_the_broker_is_away(it: Fixture) -> None:
+    await it.a_stale_one(status="requested")
+    await it.pass_minutes(0.5)
+    it.broker_away = Unavailable("broker", "away")
+    with pytest.raises(Unavailable):
+        await it.pass_minutes()
+    assert await it.requests() == []
+
+
+def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
+    quiet, busy = QuietSpell(), QueueCounts(ready=1, consumers=1)
+    looks = [(QUIET, second) for second in range(0, 70, 10)]
+    looks += [(busy, 70), (QUIET, 80), (QUIET, 90), (QUIET, 90 + 4 * int(LOOK_SECONDS))]
+    seen = []
+    for counts, second in looks:
+        quiet.looked(counts, second)
+        seen.append(quiet.seconds)
+    assert seen == [0, 10, 20, 30, 40, 50, QUIET_SECONDS, None, 0, 10, 0]
+
+
+async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:
+    await it.a_stale_one(status="requested")
+    other = Leadership(
+        it.store, LeadershipPolicy.within(600, name="leader"), holder="other", observer=Observer()
+    )
+    await other.tick()
+    await it.pass_minutes()
+    assert await it.requests() == []
+
+
+async def test_gate_that_is_closed_stops_it(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = a_gate(it.store)
+
+    def closed() -> None:
+        raise GateClosed("wrong database")
+
+    monkeypatch.setattr(gate, "check", closed)
+    await it.a_stale_one(status="requested")
+    with pytest.raises(GateClosed):
+        await it.pass_minutes(2, it.a_watch(gate=gate))
+    assert await it.requests() == []
+
+
+async def test_shadow_records_what_it_would_have_done(it: Fixture) -> None:
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes(3, it.a_watch(is_shadow=True))
+    assert await it.requests() == []
+    [verdict] = await it.verdicts()
+    assert (verdict["execution_id"], verdict["outcome"], verdict["is_shadow"]) == (one, "reannounced", True)
+
+
+async def test_only_where_wanted_it_is_failed_after_another_timeout(it: Fixture) -> None:
+    one = await it.a_stale_one(status="requested", workflow_task={"task_name": "build"})
+    watch = it.a_watch(may_fail=True)
+    await it.pass_minutes(2, watch)
+    assert await it.status(one) == "requested"
+    await it.host.session.execute(
+        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
+    )
+    await it.pass_minutes(2)
+    assert await it.status(one) == "requested", "it is off by default"
+    await it.pass_minutes(2, watch)
+    row = await it.host.execution(one)
+    assert row["status"] == "failed"
+    assert row["result"]["failed_by"] == "dlq_handler"
+    assert row["result"]["original_status"] == "requested"
+    assert row["result"]["timeout_seconds"] == TIMEOUT
+    assert await it.outcomes() == [(one, "reannounced"), (one, "failed")]
+    [_, notice] = await it.host.outbox()
+    assert notice["routing_key"] == "execution.completed"
+    assert notice["is_workflow_task"]
+
+
+async def test_brake_holds_ends_and_row_that_moved_is_not_failed(it: Fixture) -> None:
+    ids = await it.stale_ones(3, status="requested")
+    watch = it.a_watch(may_fail=True, limit=1)
+    await it.pass_minutes(2, watch)
+    await it.host.session.execute(
+        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
+    )
+    with pytest.raises(Unavailable, match="brake"):
+        await it.pass_minutes(2, watch)
+    statuses = sorted([await it.status(one) for one in ids])
+    assert statuses == ["failed", "requested", "requested"]
+
+
+async def test_row_that_the_database_refuses_keeps_no_other_one_waiting(it: Fixture) -> None:
+    """A workflow task that is too long for the host's NOTIFY cannot change its status at all."""
+    bad, good = await it.stale_ones(2, status="requested")
+    await it.host.session.execute(
+        "SET session_replication_role = replica;"
+        f"UPDATE execution SET workflow_task = jsonb_build_object('task_name', repeat('x', 9000)) WHERE id = {bad};"
+        "SET session_replication_role = DEFAULT"
+    )
+    watch = it.a_watch(may_fail=True)
+    await it.pass_minutes(2, watch)
+    await it.host.session.execute(
+        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
+    )
+    await it.pass_minutes(5, watch)
+    assert await it.status(good) == "failed"
+    assert await it.status(bad) == "requested"
+    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    assert refused["execution_id"] == bad
+    assert refused["tries"] == 1, "not before it is due again"
+
+
+@pytest.fixture
+async def stock(vhost: str, database: str) -> AsyncIterator[tuple[StockExecutor, Scheduler, StockWorker]]:
+    async with (
+        StockExecutor(vhost, database) as executor,
+        Scheduler(vhost, database) as scheduler,
+        StockWorker(vhost, database) as worker,
+    ):
+        yield executor, scheduler, worker
+
+
+async def test_stock_scheduler_takes_up_what_it_had_dropped(
+    it: Fixture, stock: tuple[StockExecutor, Scheduler, StockWorker], vhost: str
+) -> None:
+    """Nobody could take it, so its request was dropped (D6); another was left in the middle of its claim (D7)."""
+    executor, scheduler, worker = stock
+    await worker.heartbeat(age_seconds=3600)
+    requested, claimed = await executor.create_execution(), await executor.create_execution()
+    await executor.request(requested)
+    consumer = scheduler.consumer
+    assert consumer
+    await eventually(lambda: consumer.failures)
+    await it.host.session.execute("UPDATE execution SET status = 'scheduling' WHERE id = $1", claimed)
+    await it.make_old([requested, claimed])
+    await worker.heartbeat()
+
+    publisher = Publisher(BrokerAddress(urls=[vhost]), publish_timeout_seconds=5)
+    relay = OutboxRelay(
+        it.store,
+        publisher,
+        RelayPolicy(
+            batch_size=100,
+            lease_seconds=60,
+            publish_timeout_seconds=5,
+            poll_interval_seconds=0.05,
+            max_backoff_seconds=300,
+        ),
+        holder="relay",
+        observer=Observer(),
+    )
+    async with AdminLink(BrokerAddress(urls=[vhost])) as link:
+        it.look = partial(count, link, REQUESTS_QUEUE)  # type: ignore[method-assign]  # the real queue this time
+        await it.pass_minutes(2, it.a_watch())
+    await relay.tick()
+    await publisher.close()
+
+    async def scheduled() -> bool:
+        return await it.statuses([requested, claimed]) == {"scheduled"}
+
+    await eventually(scheduled)
