@@ -25,6 +25,7 @@ from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNam
 from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
+from dlq_handler.services.letter_log import tell_of_letters
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
@@ -35,8 +36,6 @@ from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
 from dlq_handler.store.transaction import Transaction
 
 log = structlog.get_logger()
-
-TOLD_ONE_BY_ONE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +154,7 @@ class LetterJudge:
         held_over = written.left_out.union(locked)
         self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
         self._observer.letter_repeated(len(letters) - len(fresh))
-        self._tell(written.entries, view.now)
+        tell_of_letters(written.entries, view.now, self._observer)
         return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
 
     async def room(self, tx: Transaction) -> int | None:
@@ -223,31 +222,6 @@ class LetterJudge:
             lease_seconds=self._policy.lease_seconds,
         )
 
-    def _tell(self, entries: Collection[Entry], now: datetime) -> None:
-        for entry in entries:
-            died_at = entry.letter.died_at
-            latency = (now - died_at).total_seconds() if died_at else None
-            self._observer.letter_judged(entry.letter.reason, entry.outcome, latency)
-        if len(entries) > TOLD_ONE_BY_ONE:
-            # A flood in one line: a line for each letter drowns whoever reads them and takes a fifth of our time. The
-            # ids are there to be searched for, and the records say the rest.
-            executions: dict[str, list[int | None]] = {}
-            for entry in entries:
-                executions.setdefault(entry.outcome.value, []).append(entry.letter.execution_id)
-            log.info("batch.judged", letters=len(entries), executions=executions)
-            return
-        for entry in entries:
-            letter = entry.letter
-            log.info(
-                "dead_letter.judged",
-                outcome=entry.outcome.value,
-                reason=letter.reason,
-                execution_id=letter.execution_id,
-                message_id=letter.message_id,
-                queue=letter.queue,
-                why=entry.why,
-            )
-
     async def _workers_in_question(
         self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView
     ) -> Mapping[int, Worker]:
@@ -272,7 +246,7 @@ class LetterJudge:
             await dead_letters.record_letters(
                 tx, [entry], instance=self._policy.instance, is_shadow=self._policy.is_shadow
             )
-        self._tell([entry], view.now)
+        tell_of_letters([entry], view.now, self._observer)
         return Committed(outbox=(), leased_at=monotonic_seconds())
 
 
