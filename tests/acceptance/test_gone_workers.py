@@ -30,7 +30,7 @@ async def test_messages_of_a_gone_worker_end_long_before_their_ttl_with_the_prin
             as_user(world.amqp_url),
             as_user(world.database_url),
             start=False,
-            **OPTIONS,  # type: ignore[arg-type]  # settings, none of which is called `start`
+            **OPTIONS,
         ) as sidecar,
         least_rights(world, rabbitmq, sidecar),
     ):
