@@ -1,7 +1,8 @@
 """Fifty stock workers in one process: a third dies, a third hangs with what it holds, a third lives and is slow.
 
 Slow means for as long as the test likes: what the living run goes on until `let_go()`, so that it outlasts every limit
-of the sidecar without anybody counting seconds. Every execution holds a slot of one action; more wait in its line.
+of the sidecar without anybody counting seconds. A few of the living look dead for a while. Every execution holds a
+slot of one action; more wait in its line.
 """
 
 import asyncio
@@ -18,68 +19,44 @@ from dlq_handler.sandbox.attune.worker import RunAction, StockWorker
 from tests.support.tcp_proxy import TcpProxy
 
 ACTION = "core.fleet"
-SIZE = 50
 TASKS = 2
 # A stock worker takes two more than it runs, and holds those unacknowledged.
 WINDOW = TASKS + 2
 # A busy machine must not make the living look dead: many fit into any limit of the sidecar.
 HEARTBEAT_SECONDS = 0.5
+# Of queues that were declared before somebody shortened the setting.
+LONG_TTL_MS = 600_000
 POOL_SIZE = 16
 
 
 class Fleet:
-    def __init__(self, executor: StockExecutor, wire: TcpProxy) -> None:
+    def __init__(self, executor: StockExecutor) -> None:
         self.dead: list[StockWorker] = []
-        self.hung: list[StockWorker] = []
-        self.live: list[StockWorker] = []
+        self.hung_at_work: list[StockWorker] = []
+        """They run some, hold some, and never come to an end."""
+        self.hung_before_work: list[StockWorker] = []
+        """They take messages and start none of them, not even those that they acknowledged."""
+        self.steady: list[StockWorker] = []
+        self.faltering: list[StockWorker] = []
+        """Their heartbeats stop with those of the lost, and begin again when the test says so."""
+        self.resting: list[StockWorker] = []
+        """Down for a restart: neither a heartbeat nor a consumer, and a long time to live in their queues."""
         self._executor = executor
-        self._wire = wire
         self._let_go = asyncio.Event()
         self._admitted: Iterator[int] = iter(())
         self._dispatched: dict[int, list[int]] = {}
 
     @property
-    def hung_at_work(self) -> list[StockWorker]:
-        """They run some, hold some, and never come to an end."""
-        return self.hung[0::2]
+    def hung(self) -> list[StockWorker]:
+        return self.hung_at_work + self.hung_before_work
 
     @property
-    def hung_before_work(self) -> list[StockWorker]:
-        """They take messages and start none of them, not even those that they acknowledged."""
-        return self.hung[1::2]
-
-    async def start(self, pool: Database, amqp_url: str, database_url: str, ttl_ms: int) -> None:
-        def a_worker(number: int, url: str, run_action: RunAction) -> StockWorker:
-            return StockWorker(
-                url,
-                database_url,
-                name=f"worker-{number:02}",
-                ttl_ms=ttl_ms,
-                max_concurrent_tasks=TASKS,
-                heartbeat_seconds=HEARTBEAT_SECONDS,
-                run_action=run_action,
-                pool=pool,
-            )
-
-        numbers = range(SIZE)
-        self.dead = [a_worker(number, self._wire.url, never_ends) for number in numbers[0::3]]
-        self.hung = [a_worker(number, amqp_url, never_ends) for number in numbers[1::3]]
-        self.live = [a_worker(number, amqp_url, self._run_slowly) for number in numbers[2::3]]
-        for worker in self.everybody:
-            await worker.start()
-        for worker in self.dead + self.hung_at_work + self.live:
-            await worker.consume()
-        for worker in self.hung_before_work:
-            await worker.hang()
-
-    async def close(self) -> None:
-        self.let_go()
-        for worker in self.everybody:
-            await worker.close()
+    def lost(self) -> list[StockWorker]:
+        return self.dead + self.hung
 
     @property
-    def everybody(self) -> list[StockWorker]:
-        return self.dead + self.hung + self.live
+    def live(self) -> list[StockWorker]:
+        return self.steady + self.faltering + self.resting
 
     def executions_of(self, workers: Iterable[StockWorker]) -> list[int]:
         return [number for worker in workers for number in self._dispatched.get(worker.id, [])]
@@ -100,9 +77,8 @@ class Fleet:
             ids = [next(self._admitted) for _ in range(each)]
             for number in ids:
                 assert await claim(session, number)
-            dispatches = await mark_scheduled(session, ids, worker.id)
             self._dispatched.setdefault(worker.id, []).extend(ids)
-            for dispatch in dispatches:
+            for dispatch in await mark_scheduled(session, ids, worker.id):
                 await self._executor.publisher.publish(dispatch.message)
 
     async def statuses(self, workers: Iterable[StockWorker]) -> Counter[str]:
@@ -113,26 +89,25 @@ class Fleet:
         )
         return Counter({row["status"]: row["n"] for row in rows})
 
-    async def lose(self) -> None:
-        """Without a goodbye: the connections of the dead break, the hung keep theirs, neither is heard of again."""
-        for worker in self.hung_before_work:
-            for message in list(worker.held[:TASKS]):
-                await message.ack()
-                worker.held.remove(message)
-        for worker in self.dead + self.hung:
+    async def fall_silent(self) -> None:
+        """All who are lost, and those who only seem to be."""
+        for worker in self.lost + self.faltering + self.resting:
             await worker.stop_beating()
-        await self._wire.refuse()
+        for worker in self.hung_before_work:
+            for message in worker.held[:TASKS]:
+                await message.ack()
+            del worker.held[:TASKS]
 
     def let_go(self) -> None:
         """What the living run comes to its end."""
         self._let_go.set()
 
-    async def _run_slowly(self, payload: dict[str, Any]) -> object:
+    async def run_slowly(self, payload: dict[str, Any]) -> object:
         await self._let_go.wait()
         return {"exit_code": 0, "stdout": json.dumps(payload), "stderr": ""}
 
 
-async def never_ends(payload: dict[str, Any]) -> object:
+async def never_end(payload: dict[str, Any]) -> object:
     return await asyncio.get_running_loop().create_future()
 
 
@@ -144,12 +119,44 @@ def held_by(workers: Iterable[StockWorker]) -> list[int]:
 
 @asynccontextmanager
 async def a_fleet(
-    executor: StockExecutor, amqp_url: str, database_url: str, *, ttl_ms: int
+    executor: StockExecutor, amqp_url: str, database_url: str, *, wire_of_the_dead: TcpProxy, ttl_ms: int
 ) -> AsyncIterator[Fleet]:
+    """All are up and consume, but for the resting; the dead are up until their wire is cut."""
     async with AsyncExitStack() as ends:
         pool = await Database.open(database_url, max_size=POOL_SIZE)
         ends.push_async_callback(pool.close)
-        fleet = Fleet(executor, await ends.enter_async_context(TcpProxy.to(amqp_url)))
-        ends.push_async_callback(fleet.close)
-        await fleet.start(pool, amqp_url, database_url, ttl_ms)
+        fleet = Fleet(executor)
+
+        async def start(
+            group: list[StockWorker],
+            count: int,
+            name: str,
+            run_action: RunAction,
+            *,
+            url: str = amqp_url,
+            ttl_ms: int = ttl_ms,
+        ) -> None:
+            for number in range(count):
+                worker = StockWorker(
+                    url,
+                    database_url,
+                    name=f"{name}-{number}",
+                    ttl_ms=ttl_ms,
+                    max_concurrent_tasks=TASKS,
+                    heartbeat_seconds=HEARTBEAT_SECONDS,
+                    run_action=run_action,
+                    pool=pool,
+                )
+                group.append(await ends.enter_async_context(worker))
+
+        await start(fleet.dead, 17, "dead", never_end, url=wire_of_the_dead.url)
+        await start(fleet.hung_at_work, 9, "hung-at-work", never_end)
+        await start(fleet.hung_before_work, 8, "hung-before-work", never_end)
+        await start(fleet.steady, 12, "steady", fleet.run_slowly)
+        await start(fleet.faltering, 2, "faltering", fleet.run_slowly)
+        await start(fleet.resting, 2, "resting", fleet.run_slowly, ttl_ms=LONG_TTL_MS)
+        for worker in fleet.dead + fleet.hung_at_work + fleet.steady + fleet.faltering:
+            await worker.consume()
+        for worker in fleet.hung_before_work:
+            await worker.hang()
         yield fleet
