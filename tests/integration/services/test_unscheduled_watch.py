@@ -9,7 +9,6 @@ import pytest
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.publisher import Publisher
 from dlq_handler.broker.queue_probe import QueueCounts, count
 from dlq_handler.domain.judge_unscheduled import QUIET_SECONDS, UnscheduledPolicy
 from dlq_handler.errors import GateClosed, Unavailable
@@ -20,7 +19,6 @@ from dlq_handler.sandbox.attune.worker import StockWorker
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
-from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
 from dlq_handler.services.unscheduled_watch import (
     LOOK_SECONDS,
     QuietSpell,
@@ -33,6 +31,7 @@ from tests.integration.services.stale_world import StaleWorld
 from tests.integration.store.host import Host
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_brake, a_gate
+from tests.support.relaying import publish_outbox
 
 TIMEOUT = 900.0
 QUIET = QueueCounts(ready=0, consumers=1)
@@ -317,25 +316,10 @@ async def test_stock_scheduler_takes_up_what_it_had_dropped(
     await it.make_old([requested, claimed])
     await worker.heartbeat()
 
-    publisher = Publisher(BrokerAddress(urls=[vhost]), publish_timeout_seconds=5)
-    relay = OutboxRelay(
-        it.store,
-        publisher,
-        RelayPolicy(
-            batch_size=100,
-            lease_seconds=60,
-            publish_timeout_seconds=5,
-            poll_interval_seconds=0.05,
-            max_backoff_seconds=300,
-        ),
-        holder="relay",
-        observer=Observer(),
-    )
     async with AdminLink(BrokerAddress(urls=[vhost])) as link:
         it.look = partial(count, link, REQUESTS_QUEUE)  # type: ignore[method-assign]  # the real queue this time
         await it.pass_minutes(2, it.a_watch())
-    await relay.tick()
-    await publisher.close()
+    await publish_outbox(it.store, vhost)
 
     async def scheduled() -> bool:
         return await it.statuses([requested, claimed]) == {"scheduled"}

@@ -1,0 +1,398 @@
+"""Ends that nobody heard of are told once, to a real listener; a late worker's resurrection is noticed."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import aio_pika
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.queue_probe import QueueCounts, count
+from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.attune.completion_listener import CompletionListener
+from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.attune.topology import COMPLETED_QUEUE, DLX_QUEUE
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.metrics import Metrics
+from tests.integration.services.stale_world import EMPTY, HOUR, StaleWorld
+from tests.integration.store.host import Host
+from tests.support.eventually import eventually
+from tests.support.judging import a_judge
+from tests.support.relaying import publish_outbox
+
+IDLE = QueueCounts(ready=0, consumers=1)
+STOCK_RESULT = {"error": "Worker queue TTL expired", "message": "…", "expired_at": "2026-11-16T12:00:00Z"}
+
+
+class Fixture(StaleWorld):
+    def __init__(self, store: Database, host: Host) -> None:
+        super().__init__(store, host)
+        self.metrics = Metrics()
+        self.queue: QueueCounts | None = IDLE
+        self.leadership = Leadership(
+            store, LeadershipPolicy.within(600, name="leader"), holder="one", observer=Observer()
+        )
+        self.reconciler = self.a_reconciler()
+
+    def a_reconciler(self, **policy: Any) -> Reconciler:
+        fields: dict[str, Any] = {
+            "instance": "one",
+            "exchange": "attune.executions",
+            "routing_key": "execution.completed",
+            "interval_seconds": 300,
+            "page_size": 3,
+            "look_back_seconds": 86_400,
+        }
+        return Reconciler(
+            self.store,
+            self.leadership,
+            ReconcilePolicy(**(fields | policy)),
+            completed_queue=self.look,
+            observer=self.metrics,
+        )
+
+    async def look(self) -> QueueCounts | None:
+        return self.queue
+
+    async def reconcile(self, reconciler: Reconciler | None = None) -> None:
+        await self.leadership.tick()
+        await (reconciler or self.reconciler).tick()
+
+    async def announced(self) -> list[int]:
+        return sorted(row["execution_id"] for row in await self.host.outbox())
+
+    async def outcomes(self) -> list[tuple[int, str]]:
+        return [(row["execution_id"], row["outcome"]) for row in await self.verdicts()]
+
+    def counted(self, finding: str) -> float | None:
+        return self.metrics.registry.get_sample_value("dlq_handler_reconciled_total", {"finding": finding})
+
+    async def slot(self, execution_id: int, *, status: str = "active", age_seconds: float = HOUR) -> None:
+        session = self.host.session
+        await session.execute(
+            "INSERT INTO pack (ref, label, version) VALUES ('core', 'core', '1.0.0') ON CONFLICT DO NOTHING;"
+            "INSERT INTO action (ref, pack, pack_ref, label, entrypoint)"
+            " SELECT 'core.echo', id, ref, ref, ref FROM pack ON CONFLICT DO NOTHING;"
+            "INSERT INTO execution_admission_state (action_id, max_concurrent)"
+            " SELECT id, 1 FROM action ON CONFLICT DO NOTHING"
+        )
+        await session.execute(
+            "INSERT INTO execution_admission_entry (state_id, execution_id, status, queue_order, activated_at)"
+            " SELECT id, $1, $2, $1, now() - make_interval(secs => $3) FROM execution_admission_state",
+            execution_id,
+            status,
+            age_seconds,
+        )
+
+    async def ended(self, count: int = 1, *, status: str = "completed", **columns: Any) -> list[int]:
+        """Ended an hour ago, unless `age_seconds` says otherwise."""
+        return await self.stale_ones(count, status=status, **columns)
+
+    async def silent(self, count: int = 1, **how: Any) -> list[int]:
+        """Failed by the stock handler."""
+        return await self.ended(count, status="failed", result=STOCK_RESULT, **how)
+
+    async def run_again(self, execution_id: int, status: str = "running", result: object = None) -> None:
+        """As a late worker does it: whatever the row says."""
+        await self.host.session.execute(
+            "UPDATE execution SET status = $2::execution_status, result = coalesce($3, result) WHERE id = $1",
+            execution_id,
+            status,
+            result,
+        )
+
+
+@pytest.fixture
+async def it(store: Database, host: Host) -> Fixture:
+    return Fixture(store, host)
+
+
+# ------------------------------------------------------------------------------------------------ held slots
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "timeout", "abandoned"])
+async def test_slot_held_by_an_ended_execution_is_told_of_once(it: Fixture, status: str) -> None:
+    [one] = await it.ended(status=status, result={"exit_code": 0})
+    await it.slot(one)
+    await it.reconcile()
+    await it.reconcile()
+    [notice] = await it.host.outbox()
+    payload = json.loads(notice["body"])["payload"]
+    assert (payload["execution_id"], payload["status"]) == (one, status.capitalize())
+    assert payload["result"] == {"exit_code": 0}
+    assert await it.outcomes() == [(one, "announced")]
+    assert it.counted("held_slot") == 1
+
+
+async def test_slot_is_let_be_while_somebody_may_be_about_to_free_it(it: Fixture) -> None:
+    [running] = await it.stale_ones(status="running")
+    [task] = await it.ended(workflow_task={"task_name": "build"})
+    [young_slot, just_ended, in_line] = await it.ended(3)
+    await it.make_old([just_ended], 60)
+    await it.slot(running)
+    await it.slot(task)
+    await it.slot(young_slot, age_seconds=60)
+    await it.slot(just_ended)
+    await it.slot(in_line, status="queued")
+    await it.reconcile()
+    assert await it.announced() == []
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [None, QueueCounts(ready=1, consumers=1), QueueCounts(ready=0, consumers=0)],
+    ids=["missing", "not empty", "without a consumer"],
+)
+async def test_slots_mean_nothing_unless_the_listener_is_idle(it: Fixture, queue: QueueCounts | None) -> None:
+    [one] = await it.ended()
+    await it.slot(one)
+    it.queue = queue
+    await it.reconcile()
+    assert await it.announced() == []
+
+
+async def test_slot_whose_notice_is_still_to_be_published_is_not_told_of_twice(it: Fixture) -> None:
+    [one] = await it.silent()
+    await it.slot(one)
+    await it.reconcile()
+    assert await it.announced() == [one]
+    assert it.counted("silent_end") == 1
+    assert it.counted("held_slot") == 0
+
+
+async def test_result_of_megabytes_stays_in_the_row(it: Fixture) -> None:
+    [one] = await it.ended()
+    await it.slot(one)
+    await it.host.session.execute(
+        "SET session_replication_role = replica;"
+        "UPDATE execution SET result = jsonb_build_object('stdout',"
+        f" (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 40000) n)) WHERE id = {one};"
+        "SET session_replication_role = DEFAULT"
+    )
+    await it.reconcile()
+    [notice] = await it.host.outbox()
+    assert json.loads(notice["body"])["payload"]["result"] is None
+
+
+async def test_host_without_admission_tables_has_no_slots(it: Fixture) -> None:
+    await it.host.session.execute("DROP TABLE execution_admission_entry, execution_admission_state")
+    [one] = await it.silent()
+    await it.reconcile()
+    assert await it.announced() == [one]
+
+
+# ------------------------------------------------------------------------------------------------ silent ends
+
+
+async def test_ends_that_the_stock_handler_told_nobody_of_are_told_once(it: Fixture) -> None:
+    ids = await it.silent(7)
+    await it.reconcile()
+    await it.reconcile()
+    assert await it.announced() == ids
+    assert it.counted("silent_end") == 7
+
+
+async def test_failures_that_somebody_signed_or_that_are_too_young_or_too_old_are_left_alone(
+    it: Fixture,
+) -> None:
+    await it.ended(status="failed", result=STOCK_RESULT | {"failed_by": "dlq_handler"})
+    await it.ended(status="failed", result={"error": "exit code 1"})
+    await it.ended(status="failed", result=["Worker queue TTL expired"])
+    await it.ended(status="failed")
+    await it.silent(age_seconds=30)
+    await it.silent(age_seconds=2 * 86_400)
+    await it.reconcile()
+    assert await it.announced() == []
+
+
+async def test_silent_end_that_becomes_old_enough_is_found_by_a_later_look(it: Fixture) -> None:
+    [one] = await it.silent(age_seconds=30)
+    await it.reconcile()
+    await it.make_old([one], 61)
+    await it.reconcile()
+    assert await it.announced() == [one]
+
+
+async def test_workflow_task_is_told_of_too_unless_the_host_has_retried_it(it: Fixture) -> None:
+    """Nobody told of it, so its workflow waits; but a second notice of a retried one makes a second retry."""
+    [waits] = await it.silent(workflow_task={"task_name": "build", "retry_count": 0})
+    [retried] = await it.silent(workflow_task={"task_name": "test", "retry_count": 0})
+    await it.host.add_execution(status="requested", original_execution=retried)
+    await it.reconcile()
+    assert await it.announced() == [waits]
+
+
+async def test_shadow_records_what_it_would_have_announced(it: Fixture) -> None:
+    [one] = await it.silent()
+    shadow = it.a_reconciler(is_shadow=True)
+    await it.reconcile(shadow)
+    await it.reconcile(shadow)
+    assert await it.announced() == []
+    [verdict] = await it.verdicts()
+    assert (verdict["execution_id"], verdict["is_shadow"]) == (one, True)
+
+
+async def test_only_the_leader_tells(it: Fixture) -> None:
+    await it.silent()
+    other = Leadership(
+        it.store, LeadershipPolicy.within(600, name="leader"), holder="other", observer=Observer()
+    )
+    await other.tick()
+    await it.reconcile()
+    assert await it.announced() == []
+    it.leadership._good_until = float("inf")
+    with pytest.raises(LeaseLost):
+        await it.reconciler.tick()
+    assert await it.announced() == []
+
+
+async def test_broker_that_is_away_keeps_no_silent_end_from_being_told(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> QueueCounts | None:
+        raise Unavailable("broker", "away")
+
+    monkeypatch.setattr(it.reconciler, "_completed_queue", away)
+    [one] = await it.silent()
+    with pytest.raises(Unavailable):
+        await it.reconcile()
+    assert await it.announced() == [one]
+
+
+# ------------------------------------------------------------------------------------------------ resurrection
+
+
+async def failed_by_letter(it: Fixture, worker: int, count: int = 1) -> Sequence[int]:
+    ids = await it.host.add_executions(count, worker=worker)
+    letters = [await it.host.letter_for(one, worker_id=worker) for one in ids]
+    await a_judge(it.store).commit(letters)
+    assert await it.statuses(ids) == {"failed"}
+    return ids
+
+
+async def test_resurrection_by_a_late_worker_is_noticed_once(it: Fixture) -> None:
+    worker = await it.a_worker()
+    back, done, lost, stays = await failed_by_letter(it, worker, 4)
+    await it.run_again(back)
+    await it.run_again(done)
+    await it.run_again(done, "completed", {"exit_code": 0})
+    await it.run_again(lost, "failed", {"error": "exit code 1"})
+    await it.reconcile()
+    await it.run_again(back, "completed", {"exit_code": 0})
+    await it.reconcile()
+    found = {row["execution_id"]: row for row in await it.verdicts()}
+    assert set(found) == {back, done, lost}
+    assert {row["outcome"] for row in found.values()} == {"resurrected"}
+    evidence = found[back]["evidence"]
+    assert evidence["worker"] == worker
+    assert evidence["ended_by"].startswith("letter ")
+    assert evidence["heartbeat_age_seconds"] < 60
+    assert it.counted("resurrected") == 3
+    assert await it.status(stays) == "failed"
+
+
+async def test_worker_that_is_deleted_moves_rows_and_resurrects_nobody(it: Fixture) -> None:
+    worker = await it.a_worker()
+    [one] = await failed_by_letter(it, worker)
+    before = (await it.host.execution(one))["updated"]
+    await it.host.session.execute("DELETE FROM worker WHERE id = $1", worker)
+    assert (await it.host.execution(one))["updated"] > before
+    await it.reconcile()
+    assert await it.verdicts() == []
+
+
+async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it_dies(it: Fixture) -> None:
+    """D8 in full: ended by a letter, brought back, spared by sweep and letter, then ended for good, told of anew."""
+    worker = await it.a_worker(queue=EMPTY)
+    [one] = await failed_by_letter(it, worker)
+    await it.run_again(one)
+    await it.make_old([one])
+    replica = it.a_replica()
+    it.leadership = replica.leadership
+    it.reconciler = it.a_reconciler()
+    await it.reconcile()
+    for _ in range(3):
+        await replica.sweep()
+        await it.looks_age(60)
+    late = await it.host.letter_for(one, key="late", worker_id=worker)
+    await a_judge(it.store).commit([late])
+    assert await it.status(one) == "running"
+
+    await it.host.session.execute(
+        "UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = $1", worker
+    )
+    await replica.sweep()
+    await it.looks_age(60)
+    await replica.sweep()
+    assert await it.status(one) == "abandoned"
+    assert await it.outcomes() == [(one, "resurrected"), (one, "abandoned")]
+    first, second = [row["message_id"] for row in await it.host.outbox()]
+    assert first != second
+    await it.reconcile()
+    assert await it.outcomes() == [(one, "resurrected"), (one, "abandoned")], "as we left it"
+
+
+async def test_execution_brought_back_twice_is_noticed_twice(it: Fixture) -> None:
+    worker = await it.a_dead_worker()
+    [one] = await failed_by_letter(it, worker)
+    await it.run_again(one)
+    await it.make_old([one])
+    replica = it.a_replica()
+    it.leadership = replica.leadership
+    it.reconciler = it.a_reconciler()
+    await it.reconcile()
+    await replica.sweep()
+    await it.looks_age(60)
+    await replica.sweep()
+    assert await it.status(one) == "abandoned"
+    await it.run_again(one, "completed", {"exit_code": 0})
+    await it.reconcile()
+    assert [outcome for _, outcome in await it.outcomes()] == ["resurrected", "abandoned", "resurrected"]
+
+
+# ------------------------------------------------------------------------------------------------ with real servers
+
+
+@pytest.fixture
+async def stock(vhost: str, database: str) -> AsyncIterator[tuple[StockExecutor, CompletionListener]]:
+    async with (
+        StockExecutor(vhost, database) as executor,
+        CompletionListener(vhost, database) as listener,
+    ):
+        yield executor, listener
+
+
+async def test_line_behind_a_silent_end_moves_on(
+    it: Fixture, stock: tuple[StockExecutor, CompletionListener], vhost: str, database: str
+) -> None:
+    """The stock handler fails an execution that holds the one slot of its action, and tells nobody (D2)."""
+    executor, listener = stock
+    await executor.ensure_action("core.echo", concurrency_limit=1)
+    first, second = await executor.create_execution(), await executor.create_execution()
+    assert await executor.admit(first)
+    assert not await executor.admit(second)
+    worker = await it.host.add_worker(heartbeat_age_seconds=HOUR)
+    dispatch = await executor.schedule(first, worker)
+    async with StockDeadLetterHandler(vhost, database) as handler:
+        await put_into(vhost, DLX_QUEUE, dispatch.message.body)
+        await eventually(lambda: handler.failed)
+    await it.make_old([first], 120)
+
+    async with AdminLink(BrokerAddress(urls=[vhost])) as link:
+        it.queue = await count(link, COMPLETED_QUEUE)
+    await it.reconcile()
+    await publish_outbox(it.store, vhost)
+    await eventually(lambda: listener.promoted == [second])
+
+
+async def put_into(vhost: str, queue: str, body: bytes) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        await channel.default_exchange.publish(aio_pika.Message(body), routing_key=queue)
