@@ -1,0 +1,52 @@
+"""The journey of a careful operator: watch first, compare, then let it work."""
+
+from typing import Any
+
+from dlq_handler.domain.topology import STOCK_QUEUE
+from dlq_handler.sandbox.attune import topology
+from tests.acceptance.conftest import World
+from tests.crash.world import bind_worker
+from tests.support.eventually import eventually
+from tests.support.sidecar import sidecar_process
+
+LETTERS = 10
+
+
+async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(world: World) -> None:
+    worker = await world.vanished_worker()
+    # As somebody else has bound it: the letters themselves go there, and stay.
+    await bind_worker(world.amqp_url, worker.id)
+    async with sidecar_process(
+        world.folder, world.amqp_url, world.database_url, shadow__enabled="true"
+    ) as sidecar:
+        dispatched = await world.executor.schedule_many(LETTERS, worker.id)
+
+        async def on_record() -> bool:
+            return await world.outcomes() == {"failed": LETTERS}
+
+        await eventually(on_record, timeout=60)
+        listed: list[dict[str, Any]] = await sidecar.cli_json("letters", "list")
+        assert {letter["execution_id"] for letter in listed} == {one.execution_id for one in dispatched}
+        assert all(letter["is_shadow"] for letter in listed)
+        _, table, _ = await sidecar.cli("letters", "list")
+        assert table.count("failed (SHADOW)") == LETTERS
+        code, _, refusal = await sidecar.cli("letters", "rejudge", str(listed[0]["id"]))
+        assert (code, "shadow" in refusal) == (1, True)
+        status, told = await sidecar.readyz()
+        assert (status, "nothing is ended" in told["notes"]["shadow"]) == (200, True)
+        assert (await sidecar.metrics())["dlq_handler_shadow"] == 1
+        assert sidecar.events("shadow.started")
+        assert [event["shadow"] for event in sidecar.events("dead_letter.judged")] == [True] * LETTERS
+        assert await sidecar.terminate() == 0
+
+    assert [await world.auditor.status(one.execution_id) for one in dispatched] == ["scheduled"] * LETTERS
+    assert await world.auditor.notices() == []
+    assert await world.sql("SELECT * FROM dlq_handler.outbox") == []
+    assert await topology.ready_count(world.amqp_url, STOCK_QUEUE) == LETTERS
+
+    async with sidecar_process(world.folder, world.amqp_url, world.database_url, name="sidecar-2"):
+        await world.all_ended(dispatched)
+    marks = await world.sql(
+        "SELECT is_shadow, count(*) AS letters FROM dlq_handler.letter GROUP BY is_shadow"
+    )
+    assert {row["is_shadow"]: row["letters"] for row in marks} == {True: LETTERS, False: LETTERS}

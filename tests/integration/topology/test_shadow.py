@@ -1,0 +1,104 @@
+"""The queue of copies: beside everything that is there, and in nobody's way."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.topology import apply
+from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint, ShadowLimits
+from dlq_handler.domain.topology_check import Conclusion
+from dlq_handler.domain.topology_finding import Expectation, Severity
+from dlq_handler.sandbox.attune.topology import ready_count, verify_redeclare
+from dlq_handler.services.topology_check import TopologyReport, check_topology
+from tests.integration.topology.broker_side import declare_queue, keys_bound, queue_names
+
+QUEUE = "attune.dlx.shadow.queue"
+SHADOW = Blueprint(intake_queue=QUEUE, shadow=ShadowLimits(max_letters=3, ttl_ms=60_000))
+
+
+async def check(link: AdminLink, api: ManagementApi) -> TopologyReport:
+    expected = Expectation(blueprint=SHADOW, worker_ids=frozenset({1}), ttl_ms=300_000)
+    return await check_topology(link, api, expected)
+
+
+def about_us(report: TopologyReport) -> Sequence[Severity]:
+    return [finding.severity for finding in report.topology.findings if "shadow" in finding.subject]
+
+
+async def test_beside_stock_attune_only_the_queue_of_copies_is_added(
+    vhost: str, stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    await apply(link, Blueprint(), {1})
+    before = await api.snapshot()
+    report = await apply(link, SHADOW, {1, 2})
+    after = await api.snapshot()
+    assert report.made == (QUEUE,)
+    assert report.unbound == frozenset()
+    assert set(after.queues) - set(before.queues) == {QUEUE}
+    assert after.queues[QUEUE].arguments == {
+        "x-max-length": 3,
+        "x-message-ttl": 60_000,
+        "x-overflow": "drop-head",
+    }
+    assert await keys_bound(api, QUEUE) == {"execution.dispatch.worker.1", "execution.dispatch.worker.2"}
+    assert await keys_bound(api, STOCK_QUEUE) == {"#", "execution.dispatch.worker.1"}, "as it was"
+    await verify_redeclare(vhost, {1: 300_000})
+
+
+async def test_on_an_empty_broker_the_stock_queue_is_left_to_attune(
+    vhost: str, link: AdminLink, api: ManagementApi
+) -> None:
+    await apply(link, SHADOW, {1})
+    assert await queue_names(api) == {QUEUE}
+    await verify_redeclare(vhost, {1: 300_000})
+
+
+async def test_letter_reaches_both_queues_and_copies_beyond_the_limit_are_dropped(
+    vhost: str, stock: None, link: AdminLink
+) -> None:
+    await apply(link, Blueprint(), {1})
+    await apply(link, SHADOW, {1})
+    async with link.channel("publish") as channel:
+        for _ in range(5):
+            await channel.basic_publish(
+                b"{}", exchange="attune.dlx", routing_key="execution.dispatch.worker.1"
+            )
+        # The broker works in order: its answer says that it has routed them.
+        await channel.queue_declare(QUEUE, passive=True)
+    assert await ready_count(vhost, STOCK_QUEUE) == 5
+    assert await ready_count(vhost, QUEUE) == 3
+
+
+async def test_check_finds_no_hole_and_says_what_shadow_does(
+    stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    await apply(link, SHADOW, {1})
+    report = await check(link, api)
+    assert report.topology.conclusion is Conclusion.FINE
+    assert about_us(report) == [Severity.NOTE]
+
+
+async def test_check_tells_of_a_queue_of_copies_that_is_missing_or_has_other_limits(
+    stock: None, link: AdminLink, api: ManagementApi
+) -> None:
+    assert about_us(await check(link, api)) == [Severity.HOLE, Severity.NOTE]
+    await declare_queue(link, QUEUE, x_max_length=4)
+    await apply(link, SHADOW, {1})
+    report = await check(link, api)
+    assert about_us(report) == [Severity.DRIFT, Severity.NOTE]
+    assert report.topology.conclusion is Conclusion.FINE
+
+
+@pytest.mark.parametrize("alternate", ["attune.lost"])
+async def test_check_tells_when_copies_take_letters_away_from_an_alternate_exchange(
+    link: AdminLink, api: ManagementApi, alternate: str
+) -> None:
+    async with link.channel("declare") as channel:
+        await channel.exchange_declare(
+            "attune.dlx", exchange_type="direct", durable=True, arguments={"alternate-exchange": alternate}
+        )
+    await apply(link, SHADOW, {1})
+    told = [finding for finding in (await check(link, api)).topology.findings if alternate in finding.is_now]
+    assert [finding.severity for finding in told] == [Severity.DRIFT]
