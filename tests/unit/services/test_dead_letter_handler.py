@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from dlq_handler.broker.delivery import Delivery
+from dlq_handler.errors import Braked, GateClosed
 from dlq_handler.services import dead_letter_handler
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
 from dlq_handler.services.judge_letters import Committed
@@ -43,18 +44,21 @@ class Source:
 
 
 class Judge:
-    """Fails as often as it is told to, with what nobody foresaw."""
+    """Fails as often as it is told to, with what nobody foresaw unless told otherwise."""
 
-    def __init__(self, failures: float) -> None:
-        self.failures = failures
+    def __init__(self, failures: float, error: Exception | None = None) -> None:
+        self.failures, self.error = failures, error or ValueError("a bug")
+        self.commits = 0
 
     async def check(self) -> None:
-        pass
+        if isinstance(self.error, Braked | GateClosed) and self.commits and self.failures > 0:
+            raise self.error
 
     async def commit(self, _: Any) -> Committed:
+        self.commits += 1
         self.failures -= 1
         if self.failures >= 0:
-            raise ValueError("a bug")
+            raise self.error
         return Committed(outbox=(), leased_at=0.0)
 
 
@@ -123,3 +127,28 @@ async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[fl
     assert seen == [False, True], "that it opened proves nothing"
     assert source.settled == 1
     assert len(waits) == 1
+
+
+@pytest.mark.parametrize("error", [Braked("too many"), GateClosed("a standby")], ids=["brake", "gate"])
+async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the_next_is_taken(
+    waits: list[float], error: Exception
+) -> None:
+    source, readiness = Source(), Readiness()
+    judge = Judge(failures=float("inf"), error=error)
+    handler = a_handler(source, judge, readiness)
+    stop = asyncio.Event()
+    await handler._take(stop)
+    for _ in range(5):
+        with pytest.raises(type(error)):
+            await handler._take(stop)
+        assert not source.is_open
+        assert readiness.checks["consumer"].detail == str(error)
+    assert (judge.commits, source.opened) == (1, 1), (
+        "neither tried again with letters in hand, nor by taking some"
+    )
+    judge.failures = 0
+    await handler._take(stop)
+    assert readiness.checks["consumer"].ok, "it was no failure of the batch: opening proves enough"
+    await handler._take(stop)
+    assert source.settled == 1
+    assert waits == []

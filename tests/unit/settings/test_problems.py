@@ -189,6 +189,18 @@ def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url
         ("{schema: attune}", "dlq_handler.schema is 'attune', which is not ours alone"),
         ("{schema: public}", "dlq_handler.schema is 'public', which is not ours alone"),
         ("{intake: {queue: worker.7.executions}}", "dlq_handler.intake.queue is 'worker.7.executions'"),
+        (
+            "{shadow: {enabled: true, queue: attune.dlx.queue}}",
+            "dlq_handler.shadow.queue is 'attune.dlx.queue', where the letters themselves are",
+        ),
+        (
+            "{intake: {queue: mine}, shadow: {enabled: true, queue: mine}}",
+            "dlq_handler.shadow.queue is 'mine'",
+        ),
+        (
+            "{shadow: {enabled: true, queue: worker.7.executions}}",
+            "dlq_handler.shadow.queue is 'worker.7.executions'",
+        ),
         ("{worker: {unavailable_after_seconds: 30}}", "dlq_handler.worker.unavailable_after_seconds is 30"),
         ("{broker: {urls: [amqp://a/x, amqp://b/y]}}", "dlq_handler.broker.urls names different vhosts"),
     ],
