@@ -14,8 +14,9 @@ from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.main import main
 from dlq_handler.services.judge_letters import LetterJudge
+from dlq_handler.services.judge_stale import StaleJudge
 from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.store import dead_letters, outbox
+from dlq_handler.store import dead_letters, outbox, stale_verdicts
 
 
 def die() -> NoReturn:
@@ -91,9 +92,31 @@ def after_confirm(nth: int) -> None:
     _wrap(outbox, "mark_confirmed", nth, after=False)
 
 
+def in_a_page(nth: int) -> None:
+    """A page of the monitor is written and not committed."""
+    _never_publish()
+    _wrap(stale_verdicts, "record", nth, after=True)
+
+
+def between_pages(nth: int) -> None:
+    """A page of the monitor is committed, with its notices; none of them was sent, and the sweep is not over."""
+    _never_publish()
+    _wrap(StaleJudge, "commit", nth, after=True)
+
+
 POINTS = {
     point.__name__: point
-    for point in (before_commit, after_commit, after_ack, half_published, after_confirm, a_bug, a_late_relay)
+    for point in (
+        before_commit,
+        after_commit,
+        after_ack,
+        half_published,
+        after_confirm,
+        a_bug,
+        a_late_relay,
+        in_a_page,
+        between_pages,
+    )
 }
 
 

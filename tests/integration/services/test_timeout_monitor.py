@@ -1,5 +1,6 @@
 """The monitor on stock Attune's tables: what it ends, what it leaves, what it writes about it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -187,6 +188,15 @@ async def test_sweep_takes_page_after_page_and_every_row_once(it: StaleWorld) ->
     await replica.sweep()
     assert len(await it.changes()) == 25
     assert replica.observer.sweeps == 2
+
+
+async def test_those_that_wait_do_not_keep_the_sweep_from_those_behind_them(it: StaleWorld) -> None:
+    await it.stale_ones(10, worker=await it.a_worker(), age_seconds=HOUR + 60)
+    ids = await it.stale_ones(5, worker=await it.a_dead_worker())
+    async with asyncio.timeout(30):
+        await it.a_replica(page_size=5).sweep()
+    assert await it.statuses(ids) == {"failed"}
+    assert len(await it.changes()) == 5
 
 
 async def test_opinion_is_what_the_sweep_would_do_and_changes_nothing(it: StaleWorld) -> None:

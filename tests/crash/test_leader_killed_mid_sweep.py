@@ -1,0 +1,62 @@
+"""A leader killed in the middle of a sweep: the other replica takes over, and every execution ends once."""
+
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.crash.world import SABOTAGE, World
+from tests.support.eventually import eventually
+
+STALE = 100
+PAGE = 20
+QUICK: dict[str, Any] = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "6", "monitor__page_size": str(PAGE)}
+
+
+@pytest.mark.parametrize(("point", "ended"), [("in_a_page", 2 * PAGE), ("between_pages", 3 * PAGE)])
+async def test_the_other_replica_finishes_what_a_killed_leader_began(
+    world: World, point: str, ended: int
+) -> None:
+    # Their messages were never sent, so no letter will tell of them.
+    ids = [dispatch.execution_id for dispatch in await world.schedule(STALE)]
+    async with world.sidecar("killed", start=False, **QUICK) as victim:
+        await victim.start(program=(SABOTAGE, point, "3"))
+        await eventually(lambda: victim.events("leadership.taken"))
+        async with world.sidecar("heir", **QUICK) as heir:
+            assert not heir.events("leadership.taken")
+            await make_stale(world, ids)
+            assert await victim.wait() == -signal.SIGKILL
+            assert (await world.auditor.statuses())["failed"] >= ended
+
+            await eventually(lambda: all_announced(world, ids), timeout=60, every=0.1)
+            assert heir.events("leadership.taken")
+    changes = await world.sql(
+        "SELECT entity_id, new_values ->> 'status' FROM execution_history"
+        " WHERE operation = 'UPDATE' AND old_values ->> 'status' = 'scheduled'"
+    )
+    assert Counter(changes) == Counter((one, "failed") for one in ids)
+    assert await world.auditor.notice_counts() == Counter(ids)
+    judged_by = dict(
+        await world.sql("SELECT instance, count(*) FROM dlq_handler.stale_verdict GROUP BY instance")
+    )
+    assert judged_by == {"killed": ended, "heir": STALE - ended}
+
+
+async def make_stale(world: World, ids: list[int]) -> None:
+    """Without the triggers, one of which would make them new."""
+    async with world.auditor.database.transaction() as session:
+        await session.execute("SET LOCAL session_replication_role = replica")
+        await session.execute(
+            "UPDATE execution SET updated = now() - interval '1 hour' WHERE id = ANY ($1::bigint[])", ids
+        )
+
+
+async def all_announced(world: World, ids: list[int]) -> bool:
+    [(ended, announced)] = await world.sql(
+        "SELECT (SELECT count(*) FROM execution WHERE status = 'failed' AND id = ANY ($1::bigint[])),"
+        " (SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NOT NULL)",
+        ids,
+    )
+    assert (ended, announced) == (STALE, STALE)
+    return True
