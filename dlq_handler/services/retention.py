@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.services.every import every
-from dlq_handler.store import letters, outbox, stale_verdicts
+from dlq_handler.store import letters, outbox, stale_verdicts, worker_looks
 from dlq_handler.store.engine import Database
 
 log = structlog.get_logger()
@@ -46,6 +46,7 @@ class RetentionSweeper:
             resolved_seconds=self._policy.resolved_seconds,
             unresolved_seconds=self._policy.unresolved_seconds,
         )
+        await worker_looks.sweep_looks(self._database, older_than_seconds=self._policy.resolved_seconds)
         if resolved or unresolved or notices or verdicts:
             log.info(
                 "records.swept",

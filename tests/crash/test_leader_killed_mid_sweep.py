@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 
 STALE = 100
 PAGE = 20
-QUICK: dict[str, Any] = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "6", "monitor__page_size": str(PAGE)}
+QUICK: dict[str, Any] = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "4", "monitor__page_size": str(PAGE)}
 
 
 @pytest.mark.parametrize(("point", "ended"), [("in_a_page", 2 * PAGE), ("between_pages", 3 * PAGE)])
