@@ -45,12 +45,12 @@ class Absence:
     """A worker that was found unavailable, look after look, with one and the same last heartbeat."""
 
     worker: Worker
-    """As of the last look."""
-    since_seconds: float
-    """The process clock at the first of these looks."""
+    first_look: float
+    last_look: float
+    """The process clock at the first and the last of these looks."""
 
-    def is_confirmed(self, now_seconds: float, *, confirm_after_seconds: float) -> bool:
-        return now_seconds - self.since_seconds >= confirm_after_seconds
+    def is_confirmed(self, *, after_seconds: float) -> bool:
+        return self.last_look - self.first_look >= after_seconds
 
 
 def absences(before: Mapping[int, Absence], unavailable: Iterable[Worker], now: float) -> dict[int, Absence]:
@@ -59,7 +59,6 @@ def absences(before: Mapping[int, Absence], unavailable: Iterable[Worker], now: 
     for worker in unavailable:
         known = before.get(worker.id)
         is_same = known is not None and known.worker.last_heartbeat == worker.last_heartbeat
-        absent[worker.id] = Absence(
-            worker=worker, since_seconds=known.since_seconds if known and is_same else now
-        )
+        first_look = known.first_look if known and is_same else now
+        absent[worker.id] = Absence(worker=worker, first_look=first_look, last_look=now)
     return absent

@@ -6,7 +6,7 @@ it sees check again in their own transaction.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -19,12 +19,14 @@ from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.worker_sight import WorkerSight
 from dlq_handler.store.engine import Database
-from dlq_handler.store.workers import Fleet, read_fleet
+from dlq_handler.store.workers import read_fleet, workers_with_dispatches
 
 log = structlog.get_logger()
 
-# Hosts never delete the rows of their workers: whoever has been silent for a day and has nothing to run is history.
-FORGOTTEN_AFTER_SECONDS = 86_400.0
+# Hosts never delete the rows of their workers: whoever has been silent for a day is history, unless something is
+# dispatched to it all the same, which is looked for once a minute.
+HISTORY_AFTER_SECONDS = 86_400.0
+DISPATCHES_KEPT_SECONDS = 60.0
 
 _TOLD_IDS = 20
 
@@ -53,17 +55,19 @@ class WorkerWatch:
         self._absences: Mapping[int, Absence] = {}
         self._was_gone: dict[int, bool] = {}
         """By worker, as far as it was ever known for certain."""
+        self._with_dispatches: frozenset[int] = frozenset()
+        self._dispatches_read_at = -DISPATCHES_KEPT_SECONDS
         self.unattended: frozenset[int] = frozenset()
         """Workers whose queue holds messages and has no consumer, at the last look."""
 
     @property
     def gone(self) -> dict[int, Worker]:
         """Workers whose absence is confirmed. Empty while we cannot tell."""
-        now, confirm_after = self._now(), self._policy.confirm_after_seconds
+        after_seconds = self._policy.confirm_after_seconds
         return {
             one: absence.worker
             for one, absence in self._absences.items()
-            if absence.is_confirmed(now, confirm_after_seconds=confirm_after)
+            if absence.is_confirmed(after_seconds=after_seconds)
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -72,6 +76,7 @@ class WorkerWatch:
     async def tick(self) -> None:
         try:
             fleet = await read_fleet(self._database)
+            with_dispatches = await self._dispatches() if any(map(_is_history, fleet)) else frozenset()
         except Unavailable:
             self._absences, self.unattended = {}, frozenset()
             self._observer.workers_seen(None)
@@ -80,16 +85,25 @@ class WorkerWatch:
         seen = self._availabilities(fleet)
         self._observer.workers_seen(Counter(seen.values()))
         self._tell_of_changes(seen)
-        unavailable = (one for one in fleet.workers if seen[one.id] is Availability.UNAVAILABLE)
+        unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())
-        await self._look_at_queues(fleet)
+        await self._look_at_queues(
+            [one.id for one in fleet if not _is_history(one) or one.id in with_dispatches]
+        )
 
-    def _availabilities(self, fleet: Fleet) -> dict[int, Availability]:
+    def _availabilities(self, fleet: Sequence[Worker]) -> dict[int, Availability]:
         watched_seconds, policy = self._watched_seconds(), self._policy.availability
         return {
             one.id: standing_of(one, watched_seconds=watched_seconds, policy=policy).availability
-            for one in fleet.workers
+            for one in fleet
         }
+
+    async def _dispatches(self) -> frozenset[int]:
+        now = self._now()
+        if now - self._dispatches_read_at >= DISPATCHES_KEPT_SECONDS:
+            self._with_dispatches = await workers_with_dispatches(self._database)
+            self._dispatches_read_at = now
+        return self._with_dispatches
 
     def _tell_of_changes(self, seen: Mapping[int, Availability]) -> None:
         """Only of changes: the first certain sight of a worker is none, nor is it one that we could not tell."""
@@ -107,8 +121,7 @@ class WorkerWatch:
         if returned:
             log.info("worker.returned", count=len(returned), worker_ids=_first(returned))
 
-    async def _look_at_queues(self, fleet: Fleet) -> None:
-        asked = [one.id for one in fleet.workers if not _is_history(one, fleet)]
+    async def _look_at_queues(self, asked: Collection[int]) -> None:
         counted = await self._sight.count(asked)
         self.unattended = frozenset(
             one for one, counts in counted.items() if counts and counts.ready and not counts.consumers
@@ -117,9 +130,9 @@ class WorkerWatch:
         self._observer.unattended_queues_seen(len(self.unattended) if is_whole else None)
 
 
-def _is_history(worker: Worker, fleet: Fleet) -> bool:
+def _is_history(worker: Worker) -> bool:
     age = worker.heartbeat_age_seconds
-    return (age is None or age > FORGOTTEN_AFTER_SECONDS) and worker.id not in fleet.with_dispatches
+    return age is None or age > HISTORY_AFTER_SECONDS
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:

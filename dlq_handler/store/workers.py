@@ -3,8 +3,7 @@
 Hosts keep the rows of dead workers for ever, so there may be thousands: each question is one statement.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -18,38 +17,43 @@ from dlq_handler.store.transaction import Transaction
 async def worker_ids(database: Database) -> frozenset[int]:
     """Every worker that takes dispatches, whatever its state: letters die in the queue of a dead one, too."""
     async with database.transaction() as tx:
-        # Through jsonb, so that a host whose workers have no role is no error: there, every worker counts.
+        # `worker_role` is the table's column or, on a host whose workers have no role, the outer one: there, every
+        # worker counts. To ask for it through to_jsonb would make JSON of thousands of rows every two seconds.
         rows = await tx.rows(
-            "SELECT id FROM worker w WHERE coalesce(to_jsonb(w) ->> 'worker_role', 'action') = 'action'"
+            """
+            SELECT registered.id
+              FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
+                   LATERAL (SELECT id, CAST(worker_role AS text) AS role FROM worker) AS registered
+             WHERE registered.role = 'action'
+            """
         )
     return frozenset(row.id for row in rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+async def read_fleet(database: Database) -> list[Worker]:
     """Every worker that takes dispatches."""
-
-    workers: Sequence[Worker]
-    with_dispatches: frozenset[int]
-    """Those that executions are scheduled on."""
-
-
-async def read_fleet(database: Database) -> Fleet:
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT id, last_heartbeat,
-                   CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
-              FROM worker w WHERE coalesce(to_jsonb(w) ->> 'worker_role', 'action') = 'action'
+            SELECT registered.id, registered.last_heartbeat,
+                   CAST(extract(epoch FROM clock_timestamp() - registered.last_heartbeat) AS double precision)
+                   AS age
+              FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
+                   LATERAL (SELECT id, last_heartbeat, CAST(worker_role AS text) AS role FROM worker)
+                   AS registered
+             WHERE registered.role = 'action'
             """
         )
-        # By status, of which few rows are scheduled: by worker it would read every execution the worker ever had.
-        scheduled = await tx.rows(
+    return [_worker(row) for row in rows]
+
+
+async def workers_with_dispatches(database: Database) -> frozenset[int]:
+    """Those that executions are scheduled on. Reads every scheduled execution: not for every few seconds."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
             "SELECT DISTINCT worker FROM execution WHERE status = 'scheduled' AND worker IS NOT NULL"
         )
-    return Fleet(
-        workers=[_worker(row) for row in rows], with_dispatches=frozenset(row.worker for row in scheduled)
-    )
+    return frozenset(row.worker for row in rows)
 
 
 async def list_workers(database: Database) -> list[RegisteredWorker]:

@@ -65,6 +65,8 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     await outbox.mark_confirmed(store, [entry.id for entry in entries])
     assert not await already_retried(store, [execution_id])
     await workers.worker_ids(store)
+    await workers.list_workers(store)
+    await workers.workers_with_dispatches(store)
     assert await letters.sweep_resolved(store, older_than_seconds=0) == 1
     assert await outbox.sweep_confirmed(store, older_than_seconds=0) == 1
     assert (await host.execution(execution_id))["status"] == "failed"
@@ -172,7 +174,7 @@ async def test_a_worker_may_be_marked_only_with_the_grants_for_it(role: Role, ho
     )
 
     assert await missing_grants(role.store, marks_workers=True) == []
-    [seen] = (await workers.read_fleet(role.store)).workers
+    [seen] = await workers.read_fleet(role.store)
     async with role.store.transaction() as tx:
         assert await workers.mark_inactive(tx, seen)
     assert await host.session.fetchval("SELECT status::text FROM worker") == "inactive"

@@ -114,6 +114,7 @@ async def test_long_dead_workers_cost_no_question_unless_something_waits_for_the
     monkeypatch.setattr(post.sight, "count", spy)
     await post.watch.tick()
     await fleet.dispatch(dead, 1)
+    post.clock += 60
     await post.watch.tick()
 
     assert asked == [[live.id], [live.id, dead.id]]

@@ -1,12 +1,14 @@
 """Available, late, unavailable, or nobody can tell: by age, and never surer than our own view allows."""
 
 import math
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from dlq_handler.domain.availability import Availability, standing_of
+from dlq_handler.domain.availability import Availability, absences, standing_of
 from dlq_handler.domain.worker import AvailabilityPolicy
-from tests.support.builders import a_worker
+from tests.support.builders import NOON, a_worker
 
 POLICY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
 
@@ -50,3 +52,30 @@ def test_limit_below_three_heartbeats_still_decides() -> None:
     standing = standing_of(a_worker(heartbeat_age_seconds=25), watched_seconds=math.inf, policy=policy)
 
     assert standing.availability is Availability.UNAVAILABLE
+
+
+def test_absence_is_confirmed_by_two_looks_and_not_by_the_time_since_one() -> None:
+    worker = replace(a_worker(heartbeat_age_seconds=500), last_heartbeat=NOON)
+
+    first = absences({}, [worker], 100.0)
+    second = absences(first, [worker], 129.9)
+    third = absences(second, [worker], 130.0)
+
+    assert not first[7].is_confirmed(after_seconds=30)
+    assert not second[7].is_confirmed(after_seconds=30)
+    assert third[7].is_confirmed(after_seconds=30)
+
+
+def test_heartbeat_between_two_looks_makes_them_begin_anew() -> None:
+    worker = replace(a_worker(heartbeat_age_seconds=500), last_heartbeat=NOON)
+    moved = replace(worker, last_heartbeat=NOON + timedelta(seconds=1))
+
+    seen = absences(absences({}, [worker], 0.0), [moved], 30.0)
+
+    assert not seen[7].is_confirmed(after_seconds=30)
+
+
+def test_worker_that_is_not_unavailable_any_more_is_forgotten() -> None:
+    worker = replace(a_worker(heartbeat_age_seconds=500), last_heartbeat=NOON)
+
+    assert absences(absences({}, [worker], 0.0), [], 30.0) == {}
