@@ -70,33 +70,41 @@ class StaleCase:
         return later(self.execution.updated, seconds)
 
     def evidence(self) -> dict[str, object]:
-        """As JSON, for whoever asks afterwards whether the verdict was right."""
-        row, look, queue = self.worker.row, self.worker.look, self.worker.queue
+        """As JSON, for whoever asks afterwards whether the verdict was right.
+
+        Only what the record's own columns do not say, as every field is a line in the host's index on results.
+        """
+        row, queue = self.worker.row, self.worker.queue
         seen: dict[str, object] = {
-            "status": self.execution.status.value,
-            "updated": self.execution.updated.isoformat(),
-            "age_seconds": _rounded(self.age_seconds),
-            "worker": self.execution.worker_id,
-            "has_worker_row": row is not None,
+            "attempt": self.execution.updated.isoformat(),
+            "age_seconds": round(self.age_seconds, 1),
             "heartbeat_age_seconds": _rounded(row.heartbeat_age_seconds) if row else None,
             "unavailable_after_seconds": self.policy.availability.unavailable_after_seconds,
-            "watched_seconds": _rounded(self.watched_seconds),
+            "watched_seconds": round(self.watched_seconds, 1),
         }
         if self.execution.status is ExecutionStatus.SCHEDULED:
             seen["horizon_seconds"] = self.horizon_seconds
-            has_queue = queue is not None
-            seen["has_queue"] = has_queue if self.worker.is_queue_known else None
         if queue is not None:
             seen |= {"consumers": queue.consumers, "ready": queue.ready, "unacked": queue.unacked}
             seen["queue_ttl_ms"] = queue.ttl_ms
-        if look is not None:
-            seen["looks"] = {
-                "last_heartbeat": _iso(look.last_heartbeat),
-                "unavailable_since": _iso(look.unavailable_since),
-                "empty_since": _iso(look.empty_since),
-                "looked_at": _iso(look.looked_at),
-            }
+        looks = self._looks()
+        if looks:
+            seen["looks"] = looks
         return seen
+
+    def _looks(self) -> dict[str, str]:
+        """When the last look was, and the first one that saw the same."""
+        look = self.worker.look
+        if look is None:
+            return {}
+        if self.execution.status is ExecutionStatus.RUNNING and look.unavailable_since is not None:
+            return {
+                "unavailable_since": look.unavailable_since.isoformat(),
+                "last": look.looked_at.isoformat(),
+            }
+        if self.execution.status is ExecutionStatus.SCHEDULED and look.empty_since is not None:
+            return {"empty_since": look.empty_since.isoformat(), "last": look.looked_at.isoformat()}
+        return {}
 
 
 def later(moment: datetime, seconds: float) -> datetime | None:
@@ -105,10 +113,6 @@ def later(moment: datetime, seconds: float) -> datetime | None:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
         return None
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def _rounded(seconds: float | None) -> float | None:

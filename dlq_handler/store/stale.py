@@ -68,4 +68,4 @@ async def page(
         limit=limit,
         **given,
     )
-    return [Candidate(**row._asdict()) for row in rows]
+    return [Candidate(id=row.id, updated=row.updated, worker_id=row.worker_id) for row in rows]

@@ -220,16 +220,12 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
         1000,
     )
     assert result["evidence"] == {
-        "status": "scheduled",
-        "updated": ago(1000).isoformat(),
-        "age_seconds": 1000.0,
-        "worker": 7,
-        "has_worker_row": True,
+        "attempt": ago(1000).isoformat(),
+        "age_seconds": 1000,
         "heartbeat_age_seconds": 91,
         "unavailable_after_seconds": 90,
         "watched_seconds": 3600,
         "horizon_seconds": 330,
-        "has_queue": True,
         "consumers": 1,
         "ready": 0,
         "unacked": 0,
@@ -245,6 +241,14 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
         "evidence",
     }
     assert (result["original_status"], result["worker"]) == ("running", 7)
+    looks = {"unavailable_since": ago(60).isoformat(), "last": NOW.isoformat()}
+    assert abandoned.evidence["looks"] == looks
+
+
+def test_evidence_tells_of_the_looks_at_an_empty_queue() -> None:
+    verdict = judge_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
+    assert isinstance(verdict, End)
+    assert verdict.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
 
 MOMENTS = st.sampled_from(
