@@ -81,10 +81,12 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
     await eventually(knows_workers)
     await judge.commit([await host.letter_for(first)])
     assert (await host.execution(first))["status"] == "failed"
-    # As if the clock had been an hour ahead until now: the very batch that reads it next must notice.
+    # For another gate the clock has been an hour ahead until now: the very batch that reads it next must notice.
     ahead = (await store_gate.look(store, [])).now + timedelta(hours=1)
+    gate = a_gate(store, unavailable_after_seconds=2)
     gate.see_clock(ahead, asked_at=monotonic_seconds(), answered_at=monotonic_seconds())
-    await judge.commit([await host.letter_for(second)])
+    assert gate.knows_workers
+    await a_judge(store, gate=gate, unavailable_after_seconds=2).commit([await host.letter_for(second)])
     assert (await host.execution(second))["status"] == "running"
     assert (await host.letters())[-1]["outcome"] == "left_to_monitor"
 
