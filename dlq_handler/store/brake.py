@@ -7,7 +7,7 @@ from dlq_handler.domain.brake import WINDOW_SECONDS, BrakeState, BrakeView
 from dlq_handler.store.transaction import Transaction
 
 # What is older says nothing to anybody. Well beyond the window, so that the sweep never meets a reader.
-KEPT_SECONDS = 600
+KEPT_SECONDS = 180
 
 
 async def look(tx: Transaction) -> BrakeView:
