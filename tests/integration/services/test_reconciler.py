@@ -166,6 +166,26 @@ async def test_slot_whose_notice_is_still_to_be_published_is_not_told_of_twice(i
     assert it.counted("held_slot") == 0
 
 
+async def test_slot_waits_for_our_own_notice_that_is_still_to_be_published(it: Fixture) -> None:
+    [one] = await failed_by_letter(it, await it.a_worker())
+    await it.make_old([one])
+    await it.slot(one)
+    await it.reconcile()
+    assert await it.announced() == [one]
+    await it.host.session.execute("UPDATE dlq_handler.outbox SET confirmed_at = now()")
+    await it.reconcile()
+    assert await it.announced() == [one, one], "told, and its slot still taken: its listener lost the notice"
+
+
+async def test_slots_that_were_told_of_do_not_hide_the_others(it: Fixture) -> None:
+    ids = await it.ended(7)
+    for one in ids:
+        await it.slot(one)
+    for _ in range(3):
+        await it.reconcile()
+    assert await it.announced() == ids
+
+
 async def test_result_of_megabytes_stays_in_the_row(it: Fixture) -> None:
     [one] = await it.ended()
     await it.slot(one)

@@ -88,6 +88,12 @@ class Fixture(StaleWorld):
         rows = await self.host.outbox()
         return [row["execution_id"] for row in rows if row["routing_key"] == "execution.requested"]
 
+    async def announcements_age(self, seconds: float) -> None:
+        await self.host.session.execute(
+            "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)",
+            seconds,
+        )
+
     async def outcomes(self) -> list[tuple[int, str]]:
         return [(row["execution_id"], row["outcome"]) for row in await self.verdicts()]
 
@@ -115,6 +121,16 @@ async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
     await it.make_old([one], TIMEOUT + 1)
     await it.pass_minutes()
     assert await it.requests() == [one, one]
+
+
+async def test_sweeps_keep_their_interval_although_looks_are_many(it: Fixture) -> None:
+    watch = it.a_watch(check_interval_seconds=600)
+    await it.pass_minutes(2, watch)
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes(5, watch)
+    assert await it.requests() == []
+    await it.pass_minutes(5, watch)
+    assert await it.requests() == [one]
 
 
 async def test_request_is_what_its_creator_published(it: Fixture) -> None:
@@ -240,9 +256,7 @@ async def test_only_where_wanted_it_is_failed_after_another_timeout(it: Fixture)
     watch = it.a_watch(may_fail=True)
     await it.pass_minutes(2, watch)
     assert await it.status(one) == "requested"
-    await it.host.session.execute(
-        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
-    )
+    await it.announcements_age(TIMEOUT)
     await it.pass_minutes(2)
     assert await it.status(one) == "requested", "it is off by default"
     await it.pass_minutes(2, watch)
@@ -261,13 +275,23 @@ async def test_brake_holds_ends_and_row_that_moved_is_not_failed(it: Fixture) ->
     ids = await it.stale_ones(3, status="requested")
     watch = it.a_watch(may_fail=True, limit=1)
     await it.pass_minutes(2, watch)
-    await it.host.session.execute(
-        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
-    )
+    await it.announcements_age(TIMEOUT)
     with pytest.raises(Unavailable, match="brake"):
         await it.pass_minutes(2, watch)
     statuses = sorted([await it.status(one) for one in ids])
     assert statuses == ["failed", "requested", "requested"]
+
+
+async def test_row_that_somebody_is_at_is_left_to_the_next_sweep(it: Fixture) -> None:
+    held, other = await it.stale_ones(2, status="requested")
+    watch = it.a_watch(may_fail=True)
+    await it.pass_minutes(2, watch)
+    await it.announcements_age(TIMEOUT)
+    async with it.host.holding(held):
+        await it.pass_minutes(2, watch)
+        assert await it.status(other) == "failed"
+    await it.pass_minutes(2, watch)
+    assert await it.status(held) == "failed"
 
 
 async def test_row_that_the_database_refuses_keeps_no_other_one_waiting(it: Fixture) -> None:
@@ -280,9 +304,7 @@ async def test_row_that_the_database_refuses_keeps_no_other_one_waiting(it: Fixt
     )
     watch = it.a_watch(may_fail=True)
     await it.pass_minutes(2, watch)
-    await it.host.session.execute(
-        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)", TIMEOUT
-    )
+    await it.announcements_age(TIMEOUT)
     await it.pass_minutes(5, watch)
     assert await it.status(good) == "failed"
     assert await it.status(bad) == "requested"
