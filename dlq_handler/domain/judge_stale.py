@@ -41,11 +41,13 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     horizon = case.horizon_seconds
     if case.age_seconds < horizon:
         return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
+    if case.execution.worker_id is not None and not case.worker.is_queue_known:
+        # The horizon is not known either: the queue may have been declared with more time than the settings say, and
+        # a worker that comes back before that time is over takes the message and runs it.
+        return _wait(case, "the broker cannot be asked about the queue of its worker", None)
     nobody = _why_nobody_will_take_it(case)
     if nobody is not None:
         return _end(case, ExecutionStatus.FAILED, nobody, horizon)
-    if not case.worker.is_queue_known:
-        return _wait(case, "its worker reports, and the broker cannot be asked about its queue", None)
     held_timeout = case.policy.held_timeout_seconds
     if case.age_seconds >= held_timeout:
         why = f"worker {case.execution.worker_id} lives, but has not run it for too long"
@@ -91,9 +93,9 @@ def _why_nobody_will_take_it(case: StaleCase) -> str | None:
         return "it has no worker any more: the worker's row was deleted"
     if case.silence is not None:
         return case.silence
-    if worker.is_queue_known and worker.queue is None:
+    if worker.queue is None:
         return f"the queue of worker {worker_id} does not exist"
-    if worker.queue is not None and worker.queue.consumers == 0:
+    if worker.queue.consumers == 0:
         return f"nobody consumes the queue of worker {worker_id}"
     return None
 

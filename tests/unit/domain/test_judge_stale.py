@@ -73,9 +73,7 @@ def a_case(
     "worker",
     [
         {"row": DEAD},
-        {"row": DEAD, "is_queue_known": False, "queue": None},
         {"row": GONE},
-        {"row": GONE, "is_queue_known": False, "queue": None},
         {"queue": None},
         {"queue": UNATTENDED},
         {"row": NEVER, "queue": UNATTENDED},
@@ -133,8 +131,10 @@ def test_live_worker_may_hold_a_message_only_for_so_long(queue: QueueSight) -> N
     assert verdict.limit_seconds == 3600
 
 
-def test_while_the_broker_cannot_be_asked_nothing_is_held_against_a_worker_that_reports() -> None:
-    assert isinstance(judge_stale(a_case(age_seconds=10_000, queue=None, is_queue_known=False)), Wait)
+@pytest.mark.parametrize("row", [FRESH, DEAD, NEVER, GONE])
+def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Worker | None) -> None:
+    case = a_case(age_seconds=10_000, row=row, queue=None, is_queue_known=False)
+    assert isinstance(judge_stale(case), Wait)
 
 
 def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
@@ -319,10 +319,10 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
             queue = case.worker.queue
             assert age >= 330
             assert queue is None or queue.ttl_ms is None or age >= queue.ttl_ms / 1000 + 30
+            assert case.worker.is_queue_known or case.execution.worker_id is None
             if case.execution.worker_id is not None and not is_silent and queue and queue.consumers:
                 look = case.worker.look
                 is_lost = queue.ready + (queue.unacked or 0) == 0 and look and look.empty_since
-                assert case.worker.is_queue_known
                 assert age >= 3600 or (is_lost and case.execution.updated <= is_lost <= ago(30))
         case ExecutionStatus.ABANDONED:
             assert is_silent
