@@ -78,7 +78,7 @@ class Metrics(Observer):
             "batch_seconds", "Duration of a batch, from judging to commit.", _LATENCY_BUCKETS
         )
         self._held_over = self._counter(
-            "dead_letters_held_over", "Letters put off because their row was locked."
+            "dead_letters_held_over", "Letters put off: their row was locked, or the brake had no room."
         )
         self._notices = self._counter("notices", "Answers of the broker to published notices.", ("outcome",))
         for answer in NOTICE_OUTCOMES:

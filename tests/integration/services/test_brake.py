@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +11,12 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.errors import Braked
+from dlq_handler.errors import Braked, Unavailable
+from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.services.brake import NOTE
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -246,6 +249,15 @@ async def test_replica_that_starts_beside_a_tripped_brake_says_so_and_counts_no_
         await a_brake(store, limit=1, observer=metrics).tick()
     assert [line["event"] for line in told] == ["brake.tripped"]
     assert metrics.registry.get_sample_value("dlq_handler_brake_trips_total") == 0
+
+
+async def test_brake_that_cannot_be_asked_shows_no_number() -> None:
+    away, metrics = Database(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"), Metrics()
+    metrics.brake_seen(BrakeMode.HOLDING, 7)
+    with pytest.raises(Unavailable):
+        await a_brake(away, limit=1, observer=metrics).tick()
+    for name in ("brake_state", "verdicts_last_minute"):
+        assert math.isnan(metrics.registry.get_sample_value(f"dlq_handler_{name}") or 0)
 
 
 async def test_without_a_limit_the_database_is_not_asked(store: Database) -> None:
