@@ -29,6 +29,8 @@ _NO_TABLE = "42P01"
 _CONNECTION_CLASSES = ("08", "53", "57", "58")
 _ANSWERS = ("57014",)
 _ENDED_FOR_IDLENESS = "25P03"
+# It answers, but takes no heartbeat either: when it does again, all of them look old.
+_READ_ONLY = "25006"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(GrantsMissing(what), False)
     if sqlstate == _NO_TABLE:
         what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
-    is_link_down = sqlstate == _ENDED_FOR_IDLENESS or (
+    is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY) or (
         sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
     )
     return Fault(Unavailable("database", f"{what} ({sqlstate})"), is_link_down)

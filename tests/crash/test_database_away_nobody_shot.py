@@ -53,7 +53,7 @@ class Crew:
         return [dispatch.execution_id for name in names for dispatch in self.dispatches[name]]
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("how", ["killed", "frozen", "read_only"])
 async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anything(
     world: World, postgres: PrivatePostgreSQL, how: str
 ) -> None:
@@ -121,11 +121,17 @@ async def a_crew(world: World, database: str, *names: str) -> AsyncIterator[Crew
 
 @asynccontextmanager
 async def database_away(how: str, postgres: PrivatePostgreSQL, wire: TcpProxy) -> AsyncIterator[None]:
-    """For longer than a worker may be silent. Killed: connections break. Frozen: they hang, and then go on."""
-    if how == "killed":
-        await postgres.kill()
-    else:
-        wire.freeze()
+    """For longer than a worker may be silent.
+
+    Killed: connections break. Frozen: they hang, and then go on. Read-only: it answers, and takes no heartbeat.
+    """
+    match how:
+        case "killed":
+            await postgres.kill()
+        case "frozen":
+            wire.freeze()
+        case _:
+            await set_read_only(postgres, "on")
     end = time.monotonic() + AWAY_SECONDS
     try:
         yield
@@ -133,6 +139,12 @@ async def database_away(how: str, postgres: PrivatePostgreSQL, wire: TcpProxy) -
     finally:
         await postgres.start()
         await wire.heal()
+        await set_read_only(postgres, "off")
+
+
+async def set_read_only(postgres: PrivatePostgreSQL, value: str) -> None:
+    await postgres.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+    await postgres.execute("SELECT pg_reload_conf()")
 
 
 async def statuses(world: World, executions: Iterable[int]) -> dict[str, int]:

@@ -45,3 +45,13 @@ def test_fault_by_sqlstate(sqlstate: str, kind: type[Exception]) -> None:
 @pytest.mark.parametrize("sqlstate", ["22023", "23505", "P0001", "40001", "42501", "57P01"])
 def test_at_commit_nothing_is_a_letters_fault(sqlstate: str) -> None:
     assert isinstance(commit_fault_of(an_error(sqlstate)).error, Unavailable)
+
+
+@pytest.mark.parametrize("sqlstate", ["08006", "25006", "25P03", "53100", "57P01", "58030"])
+def test_database_that_can_take_no_heartbeat_breaks_the_link(sqlstate: str) -> None:
+    assert fault_of(an_error(sqlstate), "query").is_link_down
+
+
+@pytest.mark.parametrize("sqlstate", ["22023", "40001", "42501", "42P01", "55P03", "57014"])
+def test_database_that_says_no_to_us_alone_does_not_break_the_link(sqlstate: str) -> None:
+    assert not fault_of(an_error(sqlstate), "query").is_link_down
