@@ -98,7 +98,7 @@ async def silent_ends(
                e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {_IS_TOLD} AS is_silent
           FROM execution e
          WHERE e.status = 'failed' AND e.updated <= :until
-           AND e.updated >= :after_updated AND (e.updated, e.id) > (:after_updated, :after_id)
+           AND (e.updated, e.id) > (:after_updated, :after_id)
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout
         error=SILENT_ERROR,
@@ -147,14 +147,18 @@ async def _ends(tx: Transaction, ours: str, after_id: int, limit: int) -> EndsPa
         SELECT whole.last_id, whole.ends, found.*
           FROM (SELECT max(id) AS last_id, count(*) AS ends FROM page) AS whole
           LEFT JOIN LATERAL (
-            SELECT page.at, page.ended_by, page.instance, {EXECUTION_COLUMNS},
-                   coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
-                       AS signature,
-                   CAST(extract(epoch FROM clock_timestamp() - worker.last_heartbeat) AS double precision)
-                       AS heartbeat_age
-              FROM page JOIN execution e ON e.id = page.execution_id
-              LEFT JOIN worker ON worker.id = e.worker
-             WHERE (CAST(e.status AS text) IN ('running', 'canceling') OR ({_TERMINAL} AND e.updated > page.at))
+            SELECT page.at, page.ended_by, page.instance, row.*
+              FROM page CROSS JOIN LATERAL (
+                -- LIMIT keeps it a look by key: as a plain join it may be planned as a scan of all executions.
+                SELECT {EXECUTION_COLUMNS},
+                       coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
+                           AS signature,
+                       (SELECT CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision)
+                          FROM worker WHERE worker.id = e.worker) AS heartbeat_age
+                  FROM execution e
+                 WHERE e.id = page.execution_id
+                   AND (CAST(e.status AS text) IN ('running', 'canceling') OR ({_TERMINAL} AND e.updated > page.at))
+                 LIMIT 1) AS row
           ) AS found ON true
         """,  # noqa: S608  # our own text throughout
         after_id=after_id,

@@ -24,18 +24,20 @@ Place = tuple[datetime, int]
 
 BEGINNING: Place = (datetime(1970, 1, 1, tzinfo=UTC), 0)
 
+# With LIMIT 1, as EXISTS may be planned as a join of everything.
 _IN_LINE = """
-    EXISTS (SELECT FROM execution_admission_entry entry WHERE entry.execution_id = e.id AND entry.status = 'queued')
+    coalesce((SELECT true FROM execution_admission_entry entry
+               WHERE entry.execution_id = e.id AND entry.status = 'queued' LIMIT 1), false)
 """
 
 # The parent's own children tell it too: a workflow that is under way must not be started anew.
 _COLUMNS = f"""
     {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
     (e.workflow_def IS NOT NULL AND e.workflow_task IS NULL)
-        OR EXISTS (SELECT FROM execution task WHERE task.parent = e.id) AS is_workflow_parent,
+        OR coalesce((SELECT true FROM execution task WHERE task.parent = e.id LIMIT 1), false) AS is_workflow_parent,
     e.parent, e.enforcement, CAST(e.config AS text) AS config, again.at AS announced_again_at,
     coalesce(again.is_for_this, false) AS is_announced_again
-"""
+"""  # noqa: S608  # our own text throughout
 
 _ANNOUNCED_AGAIN = """
     LEFT JOIN LATERAL (
@@ -74,16 +76,18 @@ async def unscheduled_page(
     rows = await tx.rows(
         f"""
         SELECT {_COLUMNS}, false AS is_in_line
-          FROM execution e {_ANNOUNCED_AGAIN}
-         WHERE e.status = '{status.value}'
-           AND e.updated <= statement_timestamp() - make_interval(secs => :age)
-           AND e.updated >= :after_updated AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
-           -- Those that the database refused to let end wait until they are due again.
-           AND NOT coalesce((SELECT true FROM own.stale_verdict refused
-                              WHERE refused.execution_id = e.id AND refused.attempt = e.updated
-                                AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
-                                AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
-         ORDER BY e.updated, e.id LIMIT :limit
+          FROM (SELECT * FROM execution e
+                 WHERE e.status = '{status.value}'
+                   AND e.updated <= statement_timestamp() - make_interval(secs => :age)
+                   AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
+                   -- Those that the database refused to let end wait until they are due again.
+                   AND NOT coalesce((SELECT true FROM own.stale_verdict refused
+                                      WHERE refused.execution_id = e.id AND refused.attempt = e.updated
+                                        AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
+                                        AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
+                 ORDER BY e.updated, e.id LIMIT :limit) AS e
+          {_ANNOUNCED_AGAIN}
+         ORDER BY e.updated, e.id
         """,  # noqa: S608  # our own text throughout
         age=float(older_than_seconds),
         after_updated=after[0],

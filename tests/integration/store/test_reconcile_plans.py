@@ -1,0 +1,94 @@
+"""The slow looks read along indexes, in pages: what they cost does not grow with all that ever ran."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.store import reconcile
+from dlq_handler.store.engine import Database
+from dlq_handler.store.unscheduled import BEGINNING, unscheduled_page
+from tests.integration.store.host import Host
+from tests.integration.store.test_stale import INDEX, Explaining, a_table_of, nodes
+
+QUIET = [("completed", 30_000), ("failed", 10_000)]
+TABLES = {
+    "idle": [*QUIET, ("requested", 20)],
+    "nothing open": QUIET,
+    "flood": [*QUIET, ("requested", 20_000), ("scheduling", 20_000)],
+}
+
+
+async def indexes(host: Host, beginning: str) -> set[str]:
+    rows = await host.session.fetch(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'execution'"
+    )
+    return {row["indexname"] for row in rows if beginning in row["indexdef"]}
+
+
+def assert_no_table_is_read_whole(plan: dict[str, Any], *, except_for: tuple[str, ...] = ()) -> None:
+    whole = [node for node in nodes(plan) if node["Node Type"] == "Seq Scan"]
+    assert {node["Relation Name"] for node in whole} <= set(except_for), json.dumps(plan, indent=1)
+
+
+def index_of(plan: dict[str, Any], alias: str) -> str | None:
+    [found] = [node for node in nodes(plan) if node.get("Alias") == alias]
+    return found.get("Index Name")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+async def test_pages_of_unscheduled_and_failed_executions_follow_the_index(
+    store: Database, host: Host, kind: str
+) -> None:
+    # Of a handful that have the status it does not matter by which index they are found.
+    by_status, by_both = await indexes(host, "(status"), await indexes(host, INDEX)
+    async with a_table_of(host, TABLES[kind]), store.transaction() as tx:
+        explaining = Explaining(tx)
+        now = await reconcile.clock(tx)
+        middle = (now - timedelta(hours=2), 1)
+        for after in (BEGINNING, middle):
+            for status in (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING):
+                await unscheduled_page(
+                    explaining, status, older_than_seconds=900, after=after, limit=1000, is_shadow=False
+                )
+            await reconcile.silent_ends(explaining, after=after, until=now, limit=1000, is_shadow=False)
+    assert len(explaining.plans) == 6
+    for plan in explaining.plans:
+        is_few = sum(node["Plan Rows"] for node in nodes(plan) if node.get("Alias") == "e") < 100
+        assert index_of(plan, "e") in (by_status if is_few else by_both), json.dumps(plan, indent=1)
+        # The tables of what is under way, and our own, are small here.
+        assert_no_table_is_read_whole(
+            plan, except_for=("execution_admission_entry", "stale_verdict", "outbox")
+        )
+        sorts = [node for node in nodes(plan) if "Sort" in node["Node Type"] and not is_few]
+        assert all(node["Presorted Key"] == ["e.updated"] for node in sorts), json.dumps(plan, indent=1)
+
+
+async def test_ends_of_ours_are_looked_up_by_their_key(store: Database, host: Host) -> None:
+    async with a_table_of(host, QUIET), store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why,
+                                    received_at, judged_at, instance)
+            SELECT n, n, 'expired', '', '', '', 0, 'failed', '', now(), now(), '' FROM generate_series(1, 20000) AS n
+            """
+        )
+        await tx.run(
+            """
+            INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,
+                                           instance)
+            SELECT n, now(), 'running', 'abandoned', '', '{}', now(), '' FROM generate_series(1, 20000) AS n
+            """
+        )
+        await tx.run("ANALYZE own.letter")
+        await tx.run("ANALYZE own.stale_verdict")
+        explaining = Explaining(tx)
+        for source in (reconcile.ends_by_letters, reconcile.ends_by_monitor):
+            with pytest.raises(IndexError):  # it has one row at least, when it is really asked
+                await source(explaining, after_id=0, limit=1000)
+    assert len(explaining.plans) == 2
+    for plan in explaining.plans:
+        assert_no_table_is_read_whole(plan, except_for=("worker",))
+        assert index_of(plan, "e") == "execution_pkey", json.dumps(plan, indent=1)
