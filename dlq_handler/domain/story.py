@@ -97,7 +97,7 @@ def _host_moments(records: Records, changes: list[_Change]) -> Iterator[Moment]:
             yield _step_moment(step, execution)
     for stamp, worker_id in _stamps(records).items():
         if stamp not in told:
-            yield Moment(at=stamp, kind=Kind.DISPATCHED, text=_dispatched(worker_id))
+            yield _dispatched(stamp, worker_id)
     if execution is not None and execution.updated not in told:
         yield from _row_moments(execution, changes)
 
@@ -119,17 +119,17 @@ def _row_moments(execution: ExecutionFacts, changes: list[_Change]) -> Iterator[
             at=execution.updated, kind=Kind.ENDED, text=_ended_by_others(execution), by=execution.ended_by
         )
     elif execution.status == "scheduled":
-        yield Moment(at=execution.updated, kind=Kind.DISPATCHED, text=_dispatched(execution.worker_id))
+        yield _dispatched(execution.updated, execution.worker_id)
     elif execution.updated != execution.created:
         yield Moment(at=execution.updated, kind=Kind.MOVED, text=execution.status)
 
 
 def _step_moment(step: Transition, execution: ExecutionFacts | None) -> Moment:
     if step.before is None:
-        text = _created(execution) if execution is not None else "created"
+        text = _created(execution) if execution is not None else step.after
         return Moment(at=step.at, kind=Kind.CREATED, text=text)
     if step.after == "scheduled":
-        return Moment(at=step.at, kind=Kind.DISPATCHED, text=_dispatched(step.worker_id))
+        return _dispatched(step.at, step.worker_id)
     is_last = execution is not None and step.at == execution.updated
     if is_last and execution is not None and execution.is_terminal:
         return Moment(at=step.at, kind=Kind.ENDED, text=_ended_by_others(execution), by=execution.ended_by)
@@ -139,14 +139,15 @@ def _step_moment(step: Transition, execution: ExecutionFacts | None) -> Moment:
 
 
 def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
+    evidence = dict(letter.evidence)
     if letter.died_at is not None:
-        where = f" in {letter.queue}" if letter.queue else ""
+        x_death = evidence.pop("x_death", None)
         yield Moment(
             # The broker tells whole seconds, by its own clock: no dispatch died before it was sent.
             at=max(letter.died_at, letter.stamp or letter.died_at),
             kind=Kind.DIED,
-            text=f"its dispatch died{where}: {letter.reason}",
-            evidence={"x_death": letter.evidence["x_death"]} if "x_death" in letter.evidence else {},
+            text=f"in {letter.queue or 'some queue'}: {letter.reason}",
+            evidence={"x_death": x_death} if x_death else {},
         )
     again = f", delivered again {letter.repeats} times" if letter.repeats else ""
     retry = f"; judged again at {_clock(letter.next_try_at)}" if letter.next_try_at else ""
@@ -157,7 +158,7 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
         text=f"letter {letter.id}{again}: {letter.outcome}: {letter.why}{error}{retry}",
         by=letter.instance,
         is_shadow=letter.is_shadow,
-        evidence=letter.evidence,
+        evidence=evidence,
     )
 
 
@@ -217,11 +218,13 @@ def _is_the_change(at: datetime, status: str, change: _Change) -> bool:
 def _created(execution: ExecutionFacts) -> str:
     parent = f", task of execution {execution.parent_id}" if execution.parent_id is not None else ""
     retry = f", retry of execution {execution.retry_of}" if execution.retry_of is not None else ""
-    return f"requested: {execution.action_ref}{parent}{retry}"
+    return f"{execution.action_ref}{parent}{retry}"
 
 
-def _dispatched(worker_id: int | None) -> str:
-    return f"dispatched to worker {worker_id}" if worker_id is not None else "dispatched"
+def _dispatched(at: datetime, worker_id: int | None) -> Moment:
+    """Its time is the stamp that tells this attempt from others, so it is given to the microsecond."""
+    text = f"to worker {worker_id}" if worker_id is not None else "to a worker"
+    return Moment(at=at, kind=Kind.DISPATCHED, text=text, evidence={"attempt": at.isoformat()})
 
 
 def _on_worker(worker_id: int | None) -> str:

@@ -106,7 +106,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from _waiting_lines(explanation.waiting, records.now)
     if records.history is None:
         yield ""
-        yield "The host's own history cannot be read (no SELECT on execution_history): steps of its may be missing."
+        yield "The host's history cannot be read (no SELECT on execution_history): some of its steps may be missing."
 
 
 def _headline(records: Records) -> str:
@@ -141,7 +141,9 @@ def _waiting_lines(waiting: Waiting, now: datetime) -> Iterator[str]:
 
 
 def _evidence(evidence: Mapping[str, object]) -> str:
-    return printable("  ".join(f"{name}={shown(value)}" for name, value in evidence.items()))
+    """What is not known is left out here; JSON has it."""
+    known = {name: value for name, value in evidence.items() if value is not None}
+    return printable("  ".join(f"{name}={shown(value)}" for name, value in known.items()))
 
 
 def _utc(moment: datetime) -> str:

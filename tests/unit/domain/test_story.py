@@ -114,15 +114,17 @@ def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
     ]
     texts = [moment.text for moment in moments]
     assert texts == [
-        "requested: core.echo",
-        "dispatched to worker 7",
-        "its dispatch died in worker.7.executions: expired",
+        "core.echo",
+        "to worker 7",
+        "in worker.7.executions: expired",
         "letter 12: failed: its dispatch died",
         "scheduled → failed, by us",
         "execution.completed published, confirmed by the broker",
     ]
     assert moments[3].by == "one"
-    assert moments[3].evidence["status"] == "scheduled"
+    assert moments[1].evidence == {"attempt": after(1).isoformat()}
+    assert moments[2].evidence == {"x_death": {"count": 1}}
+    assert moments[3].evidence == {"status": "scheduled"}
 
 
 def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
@@ -230,7 +232,7 @@ def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Ou
     ("row", "text"),
     [
         (the_row("running", started_at=after(5)), "running on worker 7"),
-        (the_row("scheduled", updated=after(1)), "dispatched to worker 7"),
+        (the_row("scheduled", updated=after(1)), "to worker 7"),
         (the_row("scheduling", updated=after(1), worker_id=None), "scheduling"),
         (the_row("hibernating", worker_id=None), "hibernating"),
     ],

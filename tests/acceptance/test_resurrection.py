@@ -1,0 +1,67 @@
+"""A late worker brings back what a letter had failed: seen, counted, explained, and left in peace."""
+
+import asyncio
+from typing import Any
+
+from dlq_handler.sandbox.attune.worker import StockWorker
+from tests.acceptance.conftest import World
+from tests.support.eventually import eventually
+from tests.support.sidecar import sidecar_process
+
+COUNTED = 'dlq_handler_reconciled_total{finding="resurrected"}'
+
+
+async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: dict[str, Any]) -> object:
+        begun.set()
+        await go_on.wait()
+        return {"exit_code": 0}
+
+    gone = await world.vanished_worker("late")
+    async with sidecar_process(
+        world.folder,
+        world.amqp_url,
+        world.database_url,
+        monitor__reconcile_interval_seconds="1",
+        monitor__confirm_after_seconds="1",
+        ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL="1",
+    ) as sidecar:
+        [dispatch] = await world.executor.schedule_many(1, gone.id)
+        number = dispatch.execution_id
+        await world.all_ended([dispatch])
+        async with StockWorker(
+            world.amqp_url, world.database_url, name="late", ttl_ms=500, run_action=slow, heartbeat_seconds=1
+        ) as late:
+            assert late.id == gone.id
+            await late.consume()
+            # It had the message all along, as a worker that hung with it would.
+            await world.executor.publisher.publish(dispatch.message)
+            await begun.wait()
+
+            async def noticed() -> bool:
+                return (await sidecar.metrics())[COUNTED] == 1
+
+            await eventually(noticed)
+            swept = (await sidecar.metrics())["dlq_handler_sweep_seconds_count"]
+
+            async def swept_again() -> bool:
+                return (await sidecar.metrics())["dlq_handler_sweep_seconds_count"] >= swept + 3
+
+            await eventually(swept_again)
+            assert await world.auditor.status(number) == "running"
+            story = await sidecar.cli_json("executions", "explain", str(number))
+            [back] = [moment for moment in story["moments"] if moment["kind"] == "resurrected"]
+            assert back["evidence"]["worker"] == late.id
+            assert story["waiting"]["why"] == f"worker {late.id} is not known to be unavailable"
+            go_on.set()
+            await eventually(lambda: late.ran == [number])
+        assert await world.auditor.status(number) == "completed"
+        [event] = sidecar.events("execution.resurrected")
+        assert event["execution_id"] == number
+        assert await sidecar.terminate() == 0
+        assert (await sidecar.cli_json("executions", "explain", str(number)))["moments"][-1]["kind"] in {
+            "ended",
+            "resurrected",
+        }
