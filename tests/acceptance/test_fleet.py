@@ -130,10 +130,10 @@ async def faltering_twice(world: World, fleet: Fleet) -> None:
         assert await fleet.statuses(fleet.faltering) == {"running": len(ids) * TASKS}
         return len(suspected) == len(ids)
 
-    await eventually(are_suspected)
+    await eventually(are_suspected, timeout=60, every=0.1)
     for worker in fleet.faltering:
         await worker.heartbeat()
-    await eventually(are_suspected)
+    await eventually(are_suspected, timeout=60, every=0.1)
     for worker in fleet.faltering:
         await worker.heartbeat()
         worker.start_beating(HEARTBEAT_SECONDS)
