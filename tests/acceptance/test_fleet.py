@@ -61,6 +61,7 @@ async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_on
 
         fleet.let_go()
         for worker in fleet.resting:
+            worker.start_beating(HEARTBEAT_SECONDS)
             await worker.consume()
         await until(fleet, fleet.live, completed=len(fleet.executions_of(fleet.live)))
 
