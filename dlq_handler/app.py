@@ -161,6 +161,7 @@ class Sidecar:
             own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
             observer=self.metrics,
+            may_take=self._may_take,
         )
         self.metrics.bound_workers.set_function(lambda: float(self._keeper.bound_worker_count))
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
@@ -177,6 +178,12 @@ class Sidecar:
             observer=self.metrics,
         )
         return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders()]
+
+    def _may_take(self) -> None:
+        """Raises `Unavailable` while no letter may be taken. A shadow ends nothing, so no brake holds it."""
+        self._gate.check()
+        if not self._is_shadow:
+            self._brake.check()
 
     def _rejudgers(self) -> Sequence[Service]:
         """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""

@@ -22,7 +22,7 @@ from dlq_handler.domain.brake import (
     room_for,
     why_tripped,
 )
-from dlq_handler.errors import Braked, Unavailable
+from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -51,6 +51,7 @@ class Brake:
         self._interval_seconds = interval_seconds
         # Told once each, whichever of our transactions sees it first; what was there before us is no news.
         self._has_looked = False
+        self._holding: str | None = None
         self._told: set[datetime | None] = {None}
 
     async def room(self, tx: Transaction) -> int | None:
@@ -68,6 +69,11 @@ class Brake:
                 raise Braked(in_words(view, self._policy) or "tripped")
             case never:
                 assert_never(never)
+
+    def check(self) -> None:
+        """Raises `Braked` when the last look, a few seconds ago at most, found it holding. Asks nobody."""
+        if self._holding is not None:
+            raise Braked(self._holding)
 
     async def note(self, tx: Transaction, changed: int, left_out: int) -> None:
         """To be called last in a transaction that asked for `room`: how many were ended, how many did not fit.
@@ -92,7 +98,7 @@ class Brake:
             async with self._database.transaction() as tx:
                 view = await store.look(tx)
                 await store.sweep_count(tx)
-        except Unavailable:
+        except (Unavailable, Contended):
             self._observer.brake_seen(None, None)
             raise
         self._tell(view)
@@ -100,7 +106,10 @@ class Brake:
     def _tell(self, view: BrakeView) -> None:
         mode, state = mode_of(view, self._policy), view.state
         self._observer.brake_seen(mode, view.ended_last_minute)
-        self._readiness.note(NOTE, in_words(view, self._policy))
+        is_holding = isinstance(room_for(view, self._policy), Hold)
+        words = in_words(view, self._policy)
+        self._holding = (words or "tripped") if is_holding else None
+        self._readiness.note(NOTE, words)
         if mode.is_tripped and state.tripped_at not in self._told:
             log.error(
                 "brake.tripped",

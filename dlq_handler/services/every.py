@@ -1,8 +1,8 @@
 """Run a tick again and again until told to stop. The only place where any exception may be outlived.
 
-A tick that meets `Unavailable` is tried again with a growing, jittered pause, so that a server that is away is neither
-hammered nor forgotten; any other exception is a bug: it is logged with its trace, and the loop goes on, because a
-sidecar that dies of one odd row rescues nobody.
+A tick that meets `Unavailable` or `Contended` is tried again with a growing, jittered pause, so that a server that is
+away is neither hammered nor forgotten; any other exception is a bug: it is logged with its trace, and the loop goes on,
+because a sidecar that dies of one odd row rescues nobody.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.waiting import first_of
 
 log = structlog.get_logger()
@@ -56,9 +56,13 @@ async def every(
     while not stop.is_set():
         try:
             await tick()
-        except Unavailable as error:
+        except (Unavailable, Contended) as error:
             if backoff.failures == 0:
-                log.warning("loop.interrupted", loop=name, part=error.part, error=error.what)
+                # A table that the host has locked, for a migration of its own, is no bug of ours either.
+                part, what = (
+                    (error.part, error.what) if isinstance(error, Unavailable) else ("database", str(error))
+                )
+                log.warning("loop.interrupted", loop=name, part=part, error=what)
             wait = max(seconds, backoff.next_seconds())
         except Exception:
             log.exception("loop.crashed", loop=name)

@@ -1,7 +1,8 @@
 """Look at the intake queue from outside: is our consumer really there, how much waits, who else consumes?
 
 A client can show "connected" while the broker knows no consumer of it. So the broker is asked, on a fresh channel, and
-when it knows none while we think we consume, the intake is rebuilt.
+when it knows none while we think we consume, the intake is rebuilt. And when nothing may be taken (the brake, the
+gate), a consumer that waits for letters is closed: who only waits would go on looking ready.
 """
 
 import asyncio
@@ -29,9 +30,14 @@ class IntakeWatch:
         own_tag_prefix: str,
         readiness: Readiness,
         observer: Observer,
+        may_take: Callable[[], None] = lambda: None,
         interval_seconds: float = 5.0,
     ) -> None:
-        """`consumer_tags(queue)` asks the management API; it may be away, or hide what this user may not see."""
+        """`consumer_tags(queue)` asks the management API; it may be away, or hide what this user may not see.
+
+        `may_take()` raises `Unavailable` while no letter may be taken, in words.
+        """
+        self._may_take = may_take
         self._source, self._readiness, self._observer = source, readiness, observer
         self._consumer_tags, self._own_tag_prefix = consumer_tags, own_tag_prefix
         self._interval_seconds = interval_seconds
@@ -41,6 +47,10 @@ class IntakeWatch:
         await every(self._interval_seconds, self.tick, stop, name="intake-watch")
 
     async def tick(self) -> None:
+        try:
+            self._may_take()
+        except Unavailable as error:
+            self._source.give_up(str(error))
         was_consuming = self._source.incarnation if self._source.is_consuming else None
         try:
             seen = await self._source.look()

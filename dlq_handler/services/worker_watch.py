@@ -14,7 +14,7 @@ import structlog
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.availability import Absence, Availability, absences, standing_of
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.worker_sight import WorkerSight
@@ -77,7 +77,7 @@ class WorkerWatch:
         try:
             fleet = await read_fleet(self._database)
             with_dispatches = await self._dispatches() if any(map(_is_history, fleet)) else frozenset()
-        except Unavailable:
+        except (Unavailable, Contended):
             self._absences, self.unattended = {}, frozenset()
             self._observer.workers_seen(None)
             self._observer.unattended_queues_seen(None)

@@ -1,6 +1,7 @@
 """The stock world of a journey: an executor, an auditor, and whatever workers the test lets vanish."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,18 @@ class World:
         try:
             await connection.execute("SET search_path TO attune, public")
             return list(await connection.fetch(statement, *arguments))
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def locked(self, *tables: str) -> AsyncIterator[None]:
+        """As a migration of the host locks them: nobody else can even read."""
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            await connection.execute("SET search_path TO attune, public")
+            async with connection.transaction():
+                await connection.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+                yield
         finally:
             await connection.close()
 

@@ -148,3 +148,27 @@ async def test_secrets_stay_out_of_the_log(world: World) -> None:
             password = url.split("://")[1].split("@")[0].partition(":")[2]
             assert password not in sidecar.log_text()
         assert "hunter2" not in sidecar.log_text()
+
+
+async def test_a_brake_that_holds_makes_a_replica_without_letters_unready_too(world: World) -> None:
+    async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
+        await world.sql(
+            "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'another', why = 'many'"
+        )
+
+        async def is_held() -> bool:
+            status, answer = await sidecar.readyz()
+            return status == 503 and "brake" in answer["checks"]["consumer"]["detail"]
+
+        await eventually(is_held)
+        code, _, complaint = await sidecar.cli("brake", "release")
+        assert code == 0, complaint
+        await sidecar.wait_ready()
+
+
+async def test_a_host_that_locks_its_tables_is_no_bug_of_ours(world: World) -> None:
+    async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
+        async with world.locked("execution", "worker"):
+            await eventually(lambda: sidecar.events("loop.interrupted"))
+        await sidecar.wait_ready()
+    assert sidecar.events("loop.crashed") == []
