@@ -1,7 +1,8 @@
 """The gate: can our own view be trusted? Pure.
 
 Two kinds of sickness. A view of the wrong rows makes every verdict wrong, so nothing is judged. A view that makes
-heartbeats look old is only dangerous to verdicts that rest on them, so those wait, and nothing else does.
+heartbeats look old is only dangerous to verdicts that rest on them, so those wait, and nothing else does. A clock that
+jumps ahead also makes rows look old, and those never become young again: their ages count from the jump.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,14 @@ def jump_seconds(before: ClockLook, after: ClockLook) -> float:
     if passed < least - JUMP_SECONDS:
         return passed - least
     return 0.0
+
+
+def steady_after(jumped: float, look: ClockLook, *, before: datetime | None) -> datetime | None:
+    """Since when ages can be counted, now that the clock has jumped by so many seconds."""
+    if jumped > 0:
+        return look.database_time
+    # Set back again: counted from a moment that lies ahead, nothing would end until then.
+    return min(before, look.database_time) if before else None
 
 
 def recall(recent: Mapping[int, bool], rulings: Sequence[Ruling]) -> dict[int, bool]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import assert_never
 
 from dlq_handler.domain.execution import ExecutionStatus
-from dlq_handler.domain.stale_case import StaleCase, later
+from dlq_handler.domain.stale_case import StaleCase
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleVerdict, Wait
 from dlq_handler.domain.worker_look import is_empty
 
@@ -55,10 +55,10 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     if not is_empty(case.worker.queue):
         return _wait(case, _why_held(case), case.when_aged(held_timeout))
     first, confirm_after = _first_empty_look(case), case.policy.confirm_after_seconds
-    if first is None or (case.now - first).total_seconds() < confirm_after:
+    if first is None or case.seconds_since(first) < confirm_after:
         # A worker that has acknowledged a message needs a moment before it writes `running`.
         why = "its worker's queue is empty; a second look must find it so"
-        return _wait(case, why, later(first or case.now, confirm_after))
+        return _wait(case, why, case.after(first or case.now, confirm_after))
     why = f"worker {case.execution.worker_id} lives, but its queue holds nothing: the message is lost"
     return _end(case, ExecutionStatus.FAILED, why, horizon)
 
@@ -71,8 +71,8 @@ def _judge_running(case: StaleCase) -> StaleVerdict:
         return _wait(case, f"worker {case.execution.worker_id} is not known to be unavailable", None)
     limit = case.policy.confirm_after_seconds
     first = _first_silent_look(case)
-    if first is None or (case.now - first).total_seconds() < limit:
-        return _wait(case, f"{silence}; a second look must find it so", later(first or case.now, limit))
+    if first is None or case.seconds_since(first) < limit:
+        return _wait(case, f"{silence}; a second look must find it so", case.after(first or case.now, limit))
     unavailable_after = case.policy.availability.unavailable_after_seconds
     return _end(case, ExecutionStatus.ABANDONED, silence, unavailable_after)
 

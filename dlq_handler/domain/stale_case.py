@@ -43,10 +43,12 @@ class StaleCase:
     watched_seconds: float
     """How long our view of the heartbeats has been unbroken."""
     policy: StalePolicy
+    steady_since: datetime | None = None
+    """Before this moment the database's clock jumped ahead; None: it did not."""
 
     @property
     def age_seconds(self) -> float:
-        return (self.now - self.execution.updated).total_seconds()
+        return self.seconds_since(self.execution.updated)
 
     @property
     def horizon_seconds(self) -> float:
@@ -67,7 +69,18 @@ class StaleCase:
         return f"the last heartbeat of worker {row.id} is {row.heartbeat_age_seconds or 0.0:.0f} s old"
 
     def when_aged(self, seconds: float) -> datetime | None:
-        return later(self.execution.updated, seconds)
+        return self.after(self.execution.updated, seconds)
+
+    def seconds_since(self, moment: datetime) -> float:
+        return (self.now - self._counted_from(moment)).total_seconds()
+
+    def after(self, moment: datetime, seconds: float) -> datetime | None:
+        """When `seconds_since(moment)` will be so many."""
+        return later(self._counted_from(moment), seconds)
+
+    def _counted_from(self, moment: datetime) -> datetime:
+        """Across a jump of the clock nobody knows how much time has passed: only what came after it counts."""
+        return moment if self.steady_since is None else max(moment, self.steady_since)
 
     def evidence(self) -> dict[str, object]:
         """As JSON, for whoever asks afterwards whether the verdict was right.
@@ -82,6 +95,8 @@ class StaleCase:
             "unavailable_after_seconds": self.policy.availability.unavailable_after_seconds,
             "watched_seconds": round(self.watched_seconds, 1),
         }
+        if self.steady_since is not None:
+            seen["clock_steady_since"] = self.steady_since.isoformat()
         if self.execution.status is ExecutionStatus.SCHEDULED:
             seen["horizon_seconds"] = self.horizon_seconds
         if queue is not None:

@@ -21,6 +21,7 @@ from dlq_handler.domain.gate import (
     jump_seconds,
     latest,
     recall,
+    steady_after,
     unknown_among,
 )
 from dlq_handler.domain.judge_batch import Ruling
@@ -51,6 +52,7 @@ class Gate:
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
         self._clock: ClockLook | None = None
+        self._steady_since: datetime | None = None
         # The process clock when heartbeats were last seen to lie.
         self._blurred_at = float("-inf")
         self._witnesses: dict[int, bool] = {}
@@ -60,6 +62,13 @@ class Gate:
     def watched_seconds(self) -> float:
         """For how long our view of heartbeats has been whole: the link up, the clock steady, no standby."""
         return min(self._database.link_age_seconds, monotonic_seconds() - self._blurred_at)
+
+    @property
+    def steady_since(self) -> datetime | None:
+        """The database's time when its clock was first seen after it had jumped ahead; None: it never did, while we
+        watched. What was written before looks older than it is, for ever: count no age from before.
+        """
+        return self._steady_since
 
     @property
     def knows_workers(self) -> bool:
@@ -97,6 +106,7 @@ class Gate:
         before, self._clock = self._clock, look
         jumped = jump_seconds(before, look) if before else 0.0
         if jumped:
+            self._steady_since = steady_after(jumped, look, before=self._steady_since)
             self._blur(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
 
     async def run(self, stop: asyncio.Event) -> None:

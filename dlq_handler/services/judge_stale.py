@@ -125,6 +125,7 @@ class StaleJudge:
                 sights=page.sights,
                 looks=page.looks,
                 watched_seconds=self._gate.watched_seconds,
+                steady_since=self._gate.steady_since,
                 policy=self._policy.stale,
             )
             await worker_looks.keep_looks(tx, gathered.new_looks.values())

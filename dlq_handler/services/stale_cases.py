@@ -4,6 +4,7 @@ whoever only wants an opinion gets exactly the facts that the monitor judges by.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy, WorkerView
@@ -36,6 +37,7 @@ async def gather_cases(
     sights: Sights,
     looks: Mapping[int, WorkerLook],
     watched_seconds: float,
+    steady_since: datetime | None,
     policy: StalePolicy,
 ) -> Gathered:
     """`looks`: those that this sweep has taken already. A sweep looks once at each worker; a second look in the same
@@ -66,6 +68,7 @@ async def gather_cases(
             worker=_worker_view(execution.worker_id, workers, known_looks, sights),
             now=view.now,
             watched_seconds=watched_seconds,
+            steady_since=steady_since,
             policy=policy,
         )
         for execution in executions

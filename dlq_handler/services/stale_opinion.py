@@ -19,6 +19,7 @@ async def opinion(
 
     `gate_watched_seconds`: a command, whose own link is always young, says what a sidecar that has watched for long
     would say by giving more than `unavailable_after_seconds`.
+    It knows of no clock that jumped.
     """
     async with database.transaction() as tx:
         execution = (await read_executions(tx, [execution_id])).executions.get(execution_id)
@@ -29,6 +30,12 @@ async def opinion(
     async with database.transaction() as tx:
         view = await read_executions(tx, [execution_id])
         gathered = await gather_cases(
-            tx, view, sights=sights, looks={}, watched_seconds=gate_watched_seconds, policy=policy
+            tx,
+            view,
+            sights=sights,
+            looks={},
+            watched_seconds=gate_watched_seconds,
+            steady_since=None,
+            policy=policy,
         )
     return judge_stale(gathered.cases[0]) if gathered.cases else None

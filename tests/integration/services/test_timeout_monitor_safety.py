@@ -3,9 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import timedelta
 
 import pytest
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
 from dlq_handler.errors import Braked, GateClosed
@@ -14,7 +16,7 @@ from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
-from tests.integration.services.stale_world import SetSight, StaleWorld
+from tests.integration.services.stale_world import HOUR, SetSight, StaleWorld
 from tests.integration.store.host import Host
 from tests.support.fail_safe import a_brake, a_gate
 
@@ -207,6 +209,27 @@ async def test_nothing_is_swept_while_the_gate_is_closed(
     with pytest.raises(GateClosed):
         await replica.sweep()
     assert await it.status(stale) == "scheduled"
+
+
+async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: StaleWorld) -> None:
+    worker = await it.a_worker()
+    ids = [
+        await it.a_stale_one(worker=worker, age_seconds=3 * HOUR),
+        await it.a_stale_one(worker=await it.a_dead_worker(), age_seconds=3 * HOUR),
+        await it.a_stale_one(worker=worker, status="canceling", age_seconds=3 * HOUR),
+    ]
+    jumped, steady = it.a_replica(name="jumped"), it.a_replica(name="steady")
+    # A moment ago the database's clock was three hours behind: these executions are young.
+    now = await it.host.session.fetchval("SELECT clock_timestamp()")
+    seen_at = monotonic_seconds()
+    jumped.gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
+    for _ in range(2):
+        await jumped.sweep()
+    assert await it.changes() == []
+
+    await it.host.session.execute("DELETE FROM dlq_handler.lease")
+    await steady.sweep()
+    assert await it.statuses(ids) == {"failed", "cancelled"}
 
 
 async def test_in_shadow_mode_what_would_have_been_done_is_on_record_once_and_nothing_else_happens(

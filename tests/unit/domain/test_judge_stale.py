@@ -57,6 +57,7 @@ def a_case(
     *,
     worker_id: int | None = 7,
     watched_seconds: float = 3600,
+    steady_since: datetime | None = None,
     **worker: Any,
 ) -> StaleCase:
     view: dict[str, Any] = {"row": FRESH, "queue": BUSY, "is_queue_known": True} | worker
@@ -65,6 +66,7 @@ def a_case(
         worker=WorkerView(**view),
         now=NOW,
         watched_seconds=watched_seconds,
+        steady_since=steady_since,
         policy=POLICY,
     )
 
@@ -192,6 +194,29 @@ def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
     assert waits.until == ago(599) + 600 * SECOND
 
 
+@pytest.mark.parametrize(
+    ("status", "worker", "limit"),
+    [
+        ("scheduled", {"row": DEAD}, 330),
+        ("scheduled", {"queue": BUSY}, 3600),
+        ("scheduled", {"queue": EMPTY, "look": a_look(empty_since=ago(9000))}, 330),
+        ("running", {"row": GONE, "look": a_look(unavailable_since=ago(9000))}, 30),
+        ("canceling", {}, 600),
+    ],
+)
+def test_when_the_clock_has_jumped_ahead_ages_count_from_there(
+    status: str, worker: dict[str, Any], limit: float
+) -> None:
+    young = judge_stale(a_case(status, 10_000, steady_since=ago(limit - 1), **worker))
+    assert isinstance(young, Wait)
+    assert young.until == NOW + SECOND
+    verdict = judge_stale(a_case(status, 10_000, steady_since=ago(limit), **worker))
+    assert isinstance(verdict, End)
+    assert verdict.evidence["age_seconds"] == limit
+    assert verdict.evidence["clock_steady_since"] == ago(limit).isoformat()
+    assert isinstance(judge_stale(a_case(status, 10_000, steady_since=ago(10_001), **worker)), End)
+
+
 @pytest.mark.parametrize("status", ["running", "canceling"])
 def test_parent_of_a_workflow_is_none_of_our_business_whatever_its_age(status: str) -> None:
     look = a_look(unavailable_since=ago(60), last_heartbeat=None)
@@ -292,6 +317,7 @@ cases = st.builds(
     now=st.just(NOW),
     watched_seconds=st.floats(min_value=0, max_value=1e6),
     policy=st.just(POLICY),
+    steady_since=st.none() | MOMENTS,
 )
 
 
@@ -311,7 +337,8 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
     if not isinstance(verdict, End):
         return
     assert verdict.becomes in TRANSITIONS[case.execution.status]
-    age = (NOW - case.execution.updated).total_seconds()
+    began = max(case.execution.updated, case.steady_since or case.execution.updated)
+    age = (NOW - began).total_seconds()
     row = case.worker.row
     is_silent = row is None or ((row.heartbeat_age_seconds or 0) > 90 and case.watched_seconds >= 90)
     match verdict.becomes:

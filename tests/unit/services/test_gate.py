@@ -127,6 +127,26 @@ async def test_jump_is_seen_by_whoever_reads_the_clock_first(world: World) -> No
     assert not world.gate.knows_workers
 
 
+async def test_ages_count_from_the_first_look_after_a_jump_ahead(world: World) -> None:
+    assert world.gate.steady_since is None
+    world.database_ahead = timedelta(hours=3)
+    await world.pass_seconds(2)
+    assert world.gate.steady_since == (jumped_at := world.now)
+    await world.pass_seconds(10 * LIMIT)
+    assert world.gate.steady_since == jumped_at, "rows of before the jump never become young again"
+
+
+async def test_clock_that_is_set_back_leaves_no_moment_ahead_to_count_from(world: World) -> None:
+    world.database_ahead = timedelta(hours=-3)
+    await world.pass_seconds(2)
+    assert world.gate.steady_since is None
+    world.database_ahead = timedelta()
+    await world.pass_seconds(2)
+    world.database_ahead = timedelta(hours=-3)
+    await world.pass_seconds(2)
+    assert world.gate.steady_since == world.now
+
+
 async def test_young_link_makes_heartbeats_wait(world: World) -> None:
     world.link_up_since = world.seconds
     await world.pass_seconds(5)
