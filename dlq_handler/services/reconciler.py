@@ -143,20 +143,24 @@ class Reconciler:
         # With notices waiting, or nobody to read them, a slot that is still taken means nothing.
         if queue is None or queue.consumers == 0 or queue.ready > 0:
             return
-        async with self._database.transaction() as tx:
-            now = await reconcile.clock(tx)
-            # One page: what is told is not found again, the rest is found by the next look.
-            ends = await reconcile.held_slots(
-                tx,
-                held_seconds=SLOT_HELD_SECONDS,
-                limit=self._policy.page_size,
-                is_shadow=self._policy.is_shadow,
-            )
-        await self._announce(ends, now)
+        is_more = True
+        while is_more:
+            async with self._database.transaction() as tx:
+                now = await reconcile.clock(tx)
+                # What was told is not found again, so that the next page is the first one once more.
+                ends = await reconcile.held_slots(
+                    tx,
+                    held_seconds=SLOT_HELD_SECONDS,
+                    limit=self._policy.page_size,
+                    is_shadow=self._policy.is_shadow,
+                )
+            told = await self._announce(ends, now)
+            is_more = told > 0 and len(ends) == self._policy.page_size
 
-    async def _announce(self, ends: Sequence[UnheardEnd], now: datetime) -> None:
+    async def _announce(self, ends: Sequence[UnheardEnd], now: datetime) -> int:
+        """How many of them were not told of before."""
         if not ends:
-            return
+            return 0
         policy = self._policy
         records = [
             announced_record(end, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
@@ -185,3 +189,4 @@ class Reconciler:
                 execution_ids=[end.execution.id for end in fresh],
                 is_shadow=policy.is_shadow,
             )
+        return len(fresh)

@@ -15,6 +15,7 @@ from sqlalchemy import Row
 from dlq_handler.domain.execution import TERMINAL
 from dlq_handler.domain.reconcile import SILENT_ERROR, EndOfOurs, Finding, UnheardEnd
 from dlq_handler.store.admission import has_admission
+from dlq_handler.store.engine import Database
 from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
 from dlq_handler.store.transaction import Transaction
 from dlq_handler.store.unscheduled import Place
@@ -138,6 +139,22 @@ async def ends_by_monitor(tx: Transaction, *, after_id: int, limit: int) -> Ends
         after_id,
         limit,
     )
+
+
+async def resurrected_by_worker(database: Database) -> dict[int, int]:
+    """How many executions that we had ended each worker brought back, as far as records go."""
+    async with database.transaction() as tx:
+        ours = await tx.row("SELECT to_regclass('own.stale_verdict') IS NOT NULL AS is_there")
+        if ours is None or not ours.is_there:
+            # Whoever lists workers before our first start has nothing to be told yet.
+            return {}
+        rows = await tx.rows(
+            """
+            SELECT worker_id, count(*) AS executions FROM own.stale_verdict
+             WHERE outcome = 'resurrected' AND worker_id IS NOT NULL GROUP BY worker_id
+            """
+        )
+    return {row.worker_id: row.executions for row in rows}
 
 
 async def _ends(tx: Transaction, ours: str, after_id: int, limit: int) -> EndsPage:

@@ -55,6 +55,8 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> No
             [back] = [moment for moment in story["moments"] if moment["kind"] == "resurrected"]
             assert back["evidence"]["worker"] == late.id
             assert story["waiting"]["why"] == f"worker {late.id} is not known to be unavailable"
+            [listed] = await sidecar.cli_json("workers", "list")
+            assert listed["resurrected"] == 1
             go_on.set()
             await eventually(lambda: late.ran == [number])
         assert await world.auditor.status(number) == "completed"

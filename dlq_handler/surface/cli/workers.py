@@ -10,6 +10,7 @@ from dlq_handler import compose
 from dlq_handler.domain.availability import standing_of
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, WorkerQueueNames
 from dlq_handler.settings import Settings
+from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
@@ -34,6 +35,7 @@ _COLUMNS = [
     "UNACKED",
     "SCHEDULED",
     "RUNNING",
+    "RESURRECTED",
 ]
 
 
@@ -43,20 +45,21 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
     Availability is told by the age of the heartbeat alone: a command has not watched for as long as the running
     sidecar, so after an outage of the database it calls workers unavailable that could not report. A ? could not be
-    asked for.
+    asked for. Resurrected are executions that we had ended and the worker went on with.
     """
     settings = load_or_exit(config).settings
-    workers, sights = asyncio.run(_look(settings))
-    told = _Told(sights, compose.availability_policy(settings), compose.names(settings))
+    workers, sights, resurrected = asyncio.run(_look(settings))
+    told = _Told(sights, resurrected, compose.availability_policy(settings), compose.names(settings))
     if output is Output.JSON:
         print_json([told.in_full(worker) for worker in workers])
     else:
         print_table(_COLUMNS, [told.row(worker) for worker in workers], empty="no workers")
 
 
-async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights]:
+async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int]]:
     async with compose.open_database(settings) as database:
         workers = await list_workers(database)
+        resurrected = await resurrected_by_worker(database)
     sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
     try:
         sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
@@ -66,12 +69,18 @@ async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights]
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:
         print_warning(f"{sight.api_trouble}; what consumers hold (UNACKED) is not known")
-    return workers, sights
+    return workers, sights, resurrected
 
 
 class _Told:
-    def __init__(self, sights: Sights, policy: AvailabilityPolicy, names: WorkerQueueNames) -> None:
-        self._sights, self._policy, self._names = sights, policy, names
+    def __init__(
+        self,
+        sights: Sights,
+        resurrected: Mapping[int, int],
+        policy: AvailabilityPolicy,
+        names: WorkerQueueNames,
+    ) -> None:
+        self._sights, self._resurrected, self._policy, self._names = sights, resurrected, policy, names
 
     def in_full(self, one: RegisteredWorker) -> dict[str, object]:
         sight = self._sights.get(one.worker.id)
@@ -95,6 +104,7 @@ class _Told:
             "unacked": sight.unacked if sight else None,
             "scheduled": one.scheduled,
             "running": one.running,
+            "resurrected": self._resurrected.get(one.worker.id, 0),
         }
 
     def row(self, one: RegisteredWorker) -> Sequence[object]:
@@ -115,4 +125,5 @@ class _Told:
             *counts,
             one.scheduled,
             one.running,
+            full["resurrected"],
         )

@@ -111,3 +111,13 @@ async def test_records_are_swept_when_their_time_is_over(it: Fixture) -> None:
         "kept for days, resolved just now",
         "unresolved, young",
     }
+
+
+async def test_verdicts_of_the_monitor_are_swept_too(it: Fixture) -> None:
+    await it.sql(
+        "INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
+        " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n * interval '1 day', ''"
+        " FROM generate_series(0, 2) AS n"
+    )
+    await it.sweeper.tick()
+    assert [row.execution_id for row in await it.sql("SELECT execution_id FROM own.stale_verdict")] == [0]

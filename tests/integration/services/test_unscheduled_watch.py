@@ -177,6 +177,13 @@ async def test_whoever_waits_lawfully_is_left_alone(it: Fixture) -> None:
     assert await it.requests() == [in_slot], "a promoted one whose request was lost has its slot already"
 
 
+async def test_host_without_admission_tables_has_no_line_to_wait_in(it: Fixture) -> None:
+    await it.host.session.execute("DROP TABLE execution_admission_entry, execution_admission_state")
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes()
+    assert await it.requests() == [one]
+
+
 @pytest.mark.parametrize(
     "queue",
     [

@@ -144,7 +144,7 @@ async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command
     assert code == 0
     assert "nothing is known of the queues" in err
     [row] = [line for line in out.splitlines() if " dead " in line]
-    assert row.split()[-5:] == ["?", "?", "?", "3", "0"]
+    assert row.split()[-6:-1] == ["?", "?", "?", "3", "0"]
 
 
 async def test_without_the_management_api_only_what_is_held_is_unknown(
@@ -157,7 +157,7 @@ async def test_without_the_management_api_only_what_is_held_is_unknown(
     assert code == 0
     assert "UNACKED" in err
     [row] = [line for line in out.splitlines() if " dead " in line]
-    assert row.split()[-5:] == ["0", "3", "?", "3", "0"]
+    assert row.split()[-6:-1] == ["0", "3", "?", "3", "0"]
 
 
 async def test_without_a_database_the_exit_code_says_so(command: Command) -> None:
