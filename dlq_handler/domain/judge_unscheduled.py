@@ -58,9 +58,17 @@ UnscheduledVerdict = End | AnnounceAgain | Wait | NotStale
 
 
 def judge_unscheduled(
-    row: Unscheduled, *, quiet_seconds: float | None, policy: UnscheduledPolicy, now: datetime
+    row: Unscheduled,
+    *,
+    quiet_seconds: float | None,
+    policy: UnscheduledPolicy,
+    now: datetime,
+    steady_since: datetime | None = None,
 ) -> UnscheduledVerdict:
-    """`quiet_seconds`: how long the scheduler's queue was seen empty with a consumer; None: it is not, or unknown."""
+    """`quiet_seconds`: how long the scheduler's queue was seen empty with a consumer; None: it is not, or unknown.
+
+    `steady_since`: before this moment the database's clock jumped ahead, so no waiting counts from before it.
+    """
     execution, timeout = row.execution, timedelta(seconds=policy.timeout_seconds)
     if execution.status not in UNSCHEDULED:
         return NotStale(f"{execution.status}: none that waits to be scheduled")
@@ -69,7 +77,7 @@ def judge_unscheduled(
     evidence = _evidence(row, quiet_seconds, policy, now)
     if row.is_in_line:
         return Wait("waits in the line of its action for a slot", None, evidence)
-    since = execution.updated
+    since = max(execution.updated, steady_since or execution.updated)
     if row.next_retry_at is not None:
         retry_at = read_time(row.next_retry_at)
         if retry_at is None:

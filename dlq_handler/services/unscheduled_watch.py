@@ -122,6 +122,7 @@ class UnscheduledWatch:
         policy = self._policy
         place: Place | None = BEGINNING
         while place is not None:
+            asked_at = monotonic_seconds()
             async with self._database.transaction() as tx:
                 rows = await unscheduled_page(
                     tx,
@@ -131,6 +132,8 @@ class UnscheduledWatch:
                     limit=policy.page_size,
                     is_shadow=policy.is_shadow,
                 )
+            if rows:
+                self._gate.see_clock(rows[0].now, asked_at=asked_at, answered_at=monotonic_seconds())
             last = rows[-1].row.execution if len(rows) == policy.page_size else None
             place = (last.updated, last.id) if last is not None else None
             await self._act(status, rows, quiet_seconds)
@@ -141,7 +144,11 @@ class UnscheduledWatch:
         again: list[tuple[UnscheduledRow, AnnounceAgain]] = []
         for one in rows:
             verdict = judge_unscheduled(
-                one.row, quiet_seconds=quiet_seconds, policy=self._policy.judge, now=one.now
+                one.row,
+                quiet_seconds=quiet_seconds,
+                policy=self._policy.judge,
+                now=one.now,
+                steady_since=self._gate.steady_since,
             )
             if isinstance(verdict, AnnounceAgain):
                 again.append((one, verdict))

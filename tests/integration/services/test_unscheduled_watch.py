@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.queue_probe import QueueCounts, count
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.judge_unscheduled import QUIET_SECONDS, UnscheduledPolicy
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.sandbox.attune.executor import StockExecutor
@@ -27,7 +29,7 @@ from dlq_handler.services.unscheduled_watch import (
 )
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.metrics import Metrics
-from tests.integration.services.stale_world import StaleWorld
+from tests.integration.services.stale_world import HOUR, StaleWorld
 from tests.integration.store.host import Host
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_brake, a_gate
@@ -182,6 +184,19 @@ async def test_host_without_admission_tables_has_no_line_to_wait_in(it: Fixture)
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes()
     assert await it.requests() == [one]
+
+
+async def test_clock_that_jumps_ahead_makes_no_request_overdue(it: Fixture) -> None:
+    await it.a_stale_one(status="requested", age_seconds=3 * HOUR)
+    gate = a_gate(it.store)
+    # A moment ago the database's clock was three hours behind.
+    now = await it.host.session.fetchval("SELECT clock_timestamp()")
+    seen_at = monotonic_seconds()
+    gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
+    await it.pass_minutes(5, it.a_watch(may_fail=True, gate=gate))
+    assert await it.outcomes() == []
+    await it.pass_minutes()
+    assert len(await it.requests()) == 1
 
 
 @pytest.mark.parametrize(

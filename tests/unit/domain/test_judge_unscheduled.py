@@ -43,9 +43,12 @@ def judged(
     now: datetime = LATER,
     quiet_seconds: float | None = QUIET_SECONDS,
     may_fail: bool = False,
+    steady_since: datetime | None = None,
 ) -> UnscheduledVerdict:
     policy = UnscheduledPolicy(timeout_seconds=TIMEOUT, may_fail=may_fail)
-    return judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
+    return judge_unscheduled(
+        row, quiet_seconds=quiet_seconds, policy=policy, now=now, steady_since=steady_since
+    )
 
 
 @pytest.mark.parametrize("status", sorted(UNSCHEDULED))
@@ -120,6 +123,16 @@ def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
     """It was scheduled meanwhile and came back: that is another wait, with an announcement of its own."""
     row = a_row(updated=NOON + timedelta(minutes=30), announced_again_at=NOON)
     assert isinstance(judged(row, may_fail=True), AnnounceAgain)
+
+
+@pytest.mark.parametrize("announced", [None, NOON])
+def test_when_the_clock_has_jumped_ahead_waiting_counts_from_there(announced: datetime | None) -> None:
+    row = a_row(announced_again_at=announced)
+    jumped = LATER - timedelta(seconds=TIMEOUT)
+    early = judged(row, may_fail=True, steady_since=jumped + timedelta(seconds=1))
+    assert isinstance(early, Wait)
+    assert early.until == LATER + timedelta(seconds=1)
+    assert not isinstance(judged(row, may_fail=True, steady_since=jumped), Wait)
 
 
 times = st.datetimes(timezones=st.just(UTC))
