@@ -64,7 +64,9 @@ async def explain(
         else:
             # As a sidecar would judge that has watched for long enough: our own link is as young as the command.
             watched_seconds = policy.stale.availability.unavailable_after_seconds
-            verdict = await opinion(database, sight, policy.stale, watched_seconds, execution_id)
+            verdict = await opinion(
+                database, sight, policy.stale, watched_seconds, execution_id, is_shadow=policy.is_shadow
+            )
         waiting = await _waiting(database, records, execution, verdict, policy)
     return Explanation(records=records, moments=tell(records), waiting=waiting)
 

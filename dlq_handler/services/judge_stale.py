@@ -127,8 +127,9 @@ class StaleJudge:
                 watched_seconds=self._gate.watched_seconds,
                 steady_since=self._gate.steady_since,
                 policy=self._policy.stale,
+                is_shadow=self._policy.is_shadow,
             )
-            await worker_looks.keep_looks(tx, gathered.new_looks.values())
+            await worker_looks.keep_looks(tx, gathered.new_looks.values(), is_shadow=self._policy.is_shadow)
             verdicts = [(case.execution, judge_stale(case)) for case in gathered.cases]
             ends = [(execution, verdict) for execution, verdict in verdicts if isinstance(verdict, End)]
             fitting = ends if room is None else ends[:room]

@@ -39,15 +39,16 @@ async def gather_cases(
     watched_seconds: float,
     steady_since: datetime | None,
     policy: StalePolicy,
+    is_shadow: bool,
 ) -> Gathered:
     """`looks`: those that this sweep has taken already. A sweep looks once at each worker; a second look in the same
-    sweep would be no second look.
+    sweep would be no second look. `is_shadow` tells whose earlier looks count.
     """
     executions = view.executions.values()
     worker_ids = {one.worker_id for one in executions if one.worker_id is not None}
     workers = await read_workers(tx, worker_ids) if worker_ids else {}
     unseen = worker_ids - looks.keys()
-    before = await worker_looks.read_looks(tx, unseen) if unseen else {}
+    before = await worker_looks.read_looks(tx, unseen, is_shadow=is_shadow) if unseen else {}
     new_looks = {
         one: look_again(
             one,

@@ -14,6 +14,8 @@ async def opinion(
     policy: StalePolicy,
     gate_watched_seconds: float,
     execution_id: int,
+    *,
+    is_shadow: bool = False,
 ) -> StaleVerdict | None:
     """None: no such execution, or in a status that this version does not know.
 
@@ -37,5 +39,6 @@ async def opinion(
             watched_seconds=gate_watched_seconds,
             steady_since=None,
             policy=policy,
+            is_shadow=is_shadow,
         )
     return judge_stale(gathered.cases[0]) if gathered.cases else None

@@ -84,7 +84,10 @@ class Replica:
             observer=self.observer,
         )
         self.leadership = Leadership(
-            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=self.observer
+            store,
+            LeadershipPolicy.within(60, name="shadow leader" if is_shadow else "leader"),
+            holder=name,
+            observer=self.observer,
         )
         policy = StaleJudgePolicy(
             stale=POLICY,

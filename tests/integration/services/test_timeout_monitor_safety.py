@@ -251,3 +251,19 @@ async def test_in_shadow_mode_what_would_have_been_done_is_on_record_once_and_no
         zip(ids, ("failed", "abandoned", "cancelled"), (True, True, True), strict=True)
     )
     assert len(await it.verdicts()) == len(shadow.observer.found) == 3
+
+
+@pytest.mark.parametrize("is_shadow", [False, True])
+async def test_looks_of_a_shadow_and_of_the_real_leader_do_not_count_for_each_other(
+    it: StaleWorld, is_shadow: bool
+) -> None:
+    stale = await it.a_stale_one(worker=await it.a_dead_worker(), status="running")
+    one, other = it.a_replica(is_shadow=not is_shadow), it.a_replica(is_shadow=is_shadow)
+    await one.sweep()
+    await it.looks_age(30)
+    await other.sweep()
+    assert await it.verdicts() == []
+    await it.looks_age(30)
+    await other.sweep()
+    [kept] = await it.verdicts()
+    assert (kept["execution_id"], kept["outcome"], kept["is_shadow"]) == (stale, "abandoned", is_shadow)

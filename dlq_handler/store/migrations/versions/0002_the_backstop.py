@@ -36,13 +36,17 @@ _STATEMENTS = (
     """,
     "CREATE INDEX stale_verdict_decided_idx ON stale_verdict USING brin (decided_at) WITH (pages_per_range = 32)",
     # What the leader saw of a worker at its last looks; shared, so that a new leader goes on where the old one ended.
+    # The looks of a replica that only watches are its own: with them, the first look of the real leader would count
+    # as a second one.
     """
     CREATE TABLE worker_look (
-        worker_id         bigint PRIMARY KEY,
+        worker_id         bigint NOT NULL,
+        is_shadow         boolean NOT NULL,
         last_heartbeat    timestamptz,
         unavailable_since timestamptz,
         empty_since       timestamptz,
-        looked_at         timestamptz NOT NULL
+        looked_at         timestamptz NOT NULL,
+        PRIMARY KEY (worker_id, is_shadow)
     )
     """,
     "CREATE TABLE lease (name text PRIMARY KEY, holder text NOT NULL, until timestamptz NOT NULL)",
