@@ -179,6 +179,23 @@ async def test_repeat_for_a_workflow_task_that_was_retried_is_withheld(it: Fixtu
     assert await it.pending() == 0
     assert await it.auditor.waiting() == 0
     assert it.counted("withheld") == 1
+    async with it.store.transaction() as tx:
+        [entry] = await tx.rows("SELECT last_error FROM own.outbox")
+    assert entry.last_error == outbox.WITHHELD, "its story tells it from one that was confirmed"
+
+
+async def test_repeated_request_is_published_whatever_the_host_has_retried(it: Fixture) -> None:
+    """Only the end of a workflow task must not be told twice: a scheduler claims an execution once."""
+    asked = await it.executor.create_execution(workflow_task={"task_name": "build", "retry_count": 0})
+    again = await it.executor.create_execution()
+    await it.executor.database.session.execute(
+        "UPDATE execution SET original_execution = $1 WHERE id = $2", asked, again
+    )
+    await it.write(asked, routing_key="execution.requested", holder="somebody who died")
+    await it.end_waits()
+    await it.relay.tick()
+    assert await it.pending() == 0
+    assert (it.counted("confirmed"), it.counted("withheld")) == (1, 0)
 
 
 async def test_first_notice_of_a_workflow_task_is_never_withheld(it: Fixture) -> None:
