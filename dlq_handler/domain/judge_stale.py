@@ -10,7 +10,7 @@ from typing import assert_never
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.stale_case import StaleCase
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleVerdict, Wait
-from dlq_handler.domain.worker_look import is_empty
+from dlq_handler.domain.worker_look import is_empty, is_unattended
 
 SWEPT = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 
@@ -48,19 +48,19 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     nobody = _why_nobody_will_take_it(case)
     if nobody is not None:
         return _end(case, ExecutionStatus.FAILED, nobody, horizon)
+    finding = _what_a_second_look_must_find(case)
+    first = _first_such_look(case)
+    confirm_after = case.policy.confirm_after_seconds
+    if finding is not None and first is not None and case.seconds_since(first) >= confirm_after:
+        return _end(case, ExecutionStatus.FAILED, finding, horizon)
     held_timeout = case.policy.held_timeout_seconds
     if case.age_seconds >= held_timeout:
         why = f"worker {case.execution.worker_id} lives, but has not run it for too long"
         return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
-    if not is_empty(case.worker.queue):
-        return _wait(case, _why_held(case), case.when_aged(held_timeout))
-    first, confirm_after = _first_empty_look(case), case.policy.confirm_after_seconds
-    if first is None or case.seconds_since(first) < confirm_after:
-        # A worker that has acknowledged a message needs a moment before it writes `running`.
-        why = "its worker's queue is empty; a second look must find it so"
+    if finding is not None:
+        why = f"{finding}; a second look must find it so"
         return _wait(case, why, case.after(first or case.now, confirm_after))
-    why = f"worker {case.execution.worker_id} lives, but its queue holds nothing: the message is lost"
-    return _end(case, ExecutionStatus.FAILED, why, horizon)
+    return _wait(case, _why_held(case), case.when_aged(held_timeout))
 
 
 def _judge_running(case: StaleCase) -> StaleVerdict:
@@ -88,15 +88,22 @@ def _judge_canceling(case: StaleCase) -> StaleVerdict:
 
 
 def _why_nobody_will_take_it(case: StaleCase) -> str | None:
-    worker, worker_id = case.worker, case.execution.worker_id
-    if worker_id is None:
+    if case.execution.worker_id is None:
         return "it has no worker any more: the worker's row was deleted"
-    if case.silence is not None:
-        return case.silence
-    if worker.queue is None:
+    return case.silence
+
+
+def _what_a_second_look_must_find(case: StaleCase) -> str | None:
+    """Of a worker that is not known to be unavailable. None: its queue looks as that of a live worker should."""
+    queue, worker_id = case.worker.queue, case.execution.worker_id
+    # After a restart of the broker we may be back before a worker is that holds the message, and runs it.
+    if queue is None:
         return f"the queue of worker {worker_id} does not exist"
-    if worker.queue.consumers == 0:
+    if is_unattended(queue):
         return f"nobody consumes the queue of worker {worker_id}"
+    # A worker that has acknowledged a message needs a moment before it writes `running`.
+    if is_empty(queue):
+        return f"worker {worker_id} lives, but its queue holds nothing: the message is lost"
     return None
 
 
@@ -107,14 +114,15 @@ def _why_held(case: StaleCase) -> str:
     return f"its worker lives and consumes; {queue.ready} messages wait for it, it holds {queue.unacked}"
 
 
-def _first_empty_look(case: StaleCase) -> datetime | None:
-    """The earlier one of the last two looks, if it found nothing in the queue and was after the dispatch: one before
+def _first_such_look(case: StaleCase) -> datetime | None:
+    """The earlier one of the last two looks, if it found the queue as it is now and was after the dispatch: one before
     that says nothing about its message.
     """
     look = case.worker.look
-    if look is None or look.empty_since is None or look.empty_since < case.execution.updated:
+    if look is None:
         return None
-    return look.empty_since
+    since = look.unattended_since if is_unattended(case.worker.queue) else look.empty_since
+    return None if since is None or since < case.execution.updated else since
 
 
 def _first_silent_look(case: StaleCase) -> datetime | None:

@@ -117,8 +117,10 @@ class StaleCase:
                 "unavailable_since": look.unavailable_since.isoformat(),
                 "last": look.looked_at.isoformat(),
             }
-        if self.execution.status is ExecutionStatus.SCHEDULED and look.empty_since is not None:
-            return {"empty_since": look.empty_since.isoformat(), "last": look.looked_at.isoformat()}
+        if self.execution.status is ExecutionStatus.SCHEDULED:
+            firsts = {"unattended_since": look.unattended_since, "empty_since": look.empty_since}
+            seen = {name: first.isoformat() for name, first in firsts.items() if first is not None}
+            return {**seen, "last": look.looked_at.isoformat()} if seen else {}
         return {}
 
 

@@ -55,6 +55,7 @@ async def gather_cases(
             before.get(one),
             worker=workers.get(one),
             queue=sights.get(one),
+            is_queue_known=one in sights,
             now=view.now,
             watched_seconds=watched_seconds,
             availability=policy.availability,

@@ -165,7 +165,8 @@ class StaleWorld:
         await self.host.session.execute(
             "UPDATE dlq_handler.worker_look SET looked_at = looked_at - make_interval(secs => $1),"
             " unavailable_since = unavailable_since - make_interval(secs => $1),"
-            " empty_since = empty_since - make_interval(secs => $1)",
+            " empty_since = empty_since - make_interval(secs => $1),"
+            " unattended_since = unattended_since - make_interval(secs => $1)",
             seconds,
         )
 

@@ -50,15 +50,32 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
 
 
 async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWorld) -> None:
-    unattended, no_queue = await it.a_worker(queue=UNATTENDED), await it.a_worker(queue=None)
-    deleted = await it.a_worker()
-    ids = [await it.a_stale_one(worker=one) for one in (unattended, no_queue, deleted)]
+    dead, deleted = await it.a_dead_worker(), await it.a_worker()
+    it.sight.queues[dead] = None
+    ids = [await it.a_stale_one(worker=one) for one in (dead, deleted)]
     await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
     await it.make_old(ids)
 
     await it.a_replica().sweep()
 
     assert await it.statuses(ids) == {"failed"}
+
+
+async def test_worker_that_lives_has_two_looks_to_come_back_to_its_queue(it: StaleWorld) -> None:
+    """After a restart of the broker we may be there first, and the worker holds what it will run."""
+    gone, back = await it.a_worker(queue=UNATTENDED), await it.a_worker(queue=UNATTENDED)
+    no_queue = await it.a_worker(queue=None)
+    ids = [await it.a_stale_one(worker=one) for one in (gone, no_queue)]
+    saved = await it.a_stale_one(worker=back)
+    replica = it.a_replica()
+    for _ in range(2):
+        await replica.sweep()
+        assert await it.statuses([*ids, saved]) == {"scheduled"}, "two looks in a row are one look"
+    await it.looks_age(30)
+    it.sight.queues[back] = BUSY
+    await replica.sweep()
+    assert await it.statuses(ids) == {"failed"}
+    assert await it.status(saved) == "scheduled"
 
 
 async def test_what_may_still_be_run_is_left_alone(it: StaleWorld) -> None:

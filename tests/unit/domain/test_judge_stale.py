@@ -76,9 +76,11 @@ def a_case(
     [
         {"row": DEAD},
         {"row": GONE},
-        {"queue": None},
-        {"queue": UNATTENDED},
-        {"row": NEVER, "queue": UNATTENDED},
+        {"row": DEAD, "queue": None},
+        {"row": DEAD, "queue": UNATTENDED},
+        {"queue": None, "look": a_look(unattended_since=ago(30))},
+        {"queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
+        {"row": NEVER, "queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
         {"queue": EMPTY, "look": a_look(empty_since=ago(30))},
     ],
 )
@@ -113,6 +115,15 @@ def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None
         ({"queue": EMPTY, "look": a_look(empty_since=ago(29))}, NOW + SECOND),
         # That look was before the dispatch.
         ({"queue": EMPTY, "look": a_look(empty_since=ago(1001))}, NOW + 30 * SECOND),
+        # With a fresh heartbeat, one look at a queue without a consumer is not enough.
+        ({"queue": UNATTENDED, "look": None}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unattended_since=NOW)}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unattended_since=ago(29))}, NOW + SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unattended_since=ago(1001))}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "look": a_look(empty_since=ago(30))}, NOW + 30 * SECOND),
+        ({"queue": None, "look": a_look(unattended_since=ago(29))}, NOW + SECOND),
+        # Its message waited then, and may have been taken and acknowledged a moment ago.
+        ({"queue": EMPTY, "look": a_look(unattended_since=ago(30))}, NOW + 30 * SECOND),
         # A message has come since then: who knows which.
         ({"queue": BUSY, "look": a_look(empty_since=ago(60))}, ago(1000) + 3600 * SECOND),
     ],
@@ -141,12 +152,14 @@ def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Work
 
 def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
     slow = replace(UNATTENDED, ttl_ms=900_000)
-    early = judge_stale(a_case(age_seconds=929, queue=slow))
+    early = judge_stale(a_case(age_seconds=929, row=DEAD, queue=slow))
     assert isinstance(early, Wait)
     assert early.until == ago(929) + 930 * SECOND
-    assert isinstance(judge_stale(a_case(age_seconds=930, queue=slow)), End)
+    assert isinstance(judge_stale(a_case(age_seconds=930, row=DEAD, queue=slow)), End)
     quick = replace(UNATTENDED, ttl_ms=1000)
-    assert isinstance(judge_stale(a_case(age_seconds=329, queue=quick)), Wait), "never below the settings"
+    assert isinstance(judge_stale(a_case(age_seconds=329, row=DEAD, queue=quick)), Wait), (
+        "never below the settings"
+    )
 
 
 @pytest.mark.parametrize(("row", "heartbeat"), [(DEAD, ago(91)), (GONE, None)])
@@ -270,10 +283,13 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
     assert abandoned.evidence["looks"] == looks
 
 
-def test_evidence_tells_of_the_looks_at_an_empty_queue() -> None:
+def test_evidence_tells_of_the_looks_at_an_empty_or_unattended_queue() -> None:
     verdict = judge_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
     assert isinstance(verdict, End)
     assert verdict.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    verdict = judge_stale(a_case(queue=UNATTENDED, look=a_look(unattended_since=ago(30))))
+    assert isinstance(verdict, End)
+    assert verdict.evidence["looks"] == {"unattended_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
 
 MOMENTS = st.sampled_from(
@@ -303,6 +319,7 @@ cases = st.builds(
             last_heartbeat=st.none() | MOMENTS,
             unavailable_since=st.none() | MOMENTS,
             empty_since=st.none() | MOMENTS,
+            unattended_since=st.none() | MOMENTS,
         ),
         queue=st.none()
         | st.builds(
@@ -347,10 +364,14 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
             assert age >= 330
             assert queue is None or queue.ttl_ms is None or age >= queue.ttl_ms / 1000 + 30
             assert case.worker.is_queue_known or case.execution.worker_id is None
-            if case.execution.worker_id is not None and not is_silent and queue and queue.consumers:
+            if case.execution.worker_id is not None and not is_silent and age < 3600:
                 look = case.worker.look
-                is_lost = queue.ready + (queue.unacked or 0) == 0 and look and look.empty_since
-                assert age >= 3600 or (is_lost and case.execution.updated <= is_lost <= ago(30))
+                assert look is not None
+                is_unattended = queue is None or queue.consumers == 0
+                first = look.unattended_since if is_unattended else look.empty_since
+                assert first is not None
+                assert case.execution.updated <= first <= ago(30)
+                assert is_unattended or (queue and queue.ready + (queue.unacked or 0) == 0)
         case ExecutionStatus.ABANDONED:
             assert is_silent
             assert age >= 30

@@ -10,6 +10,7 @@ from dlq_handler.domain.worker_look import WorkerLook, look_again
 from tests.support.builders import NOON
 
 EMPTY = QueueSight(consumers=1, ready=0, unacked=0)
+UNATTENDED = QueueSight(consumers=0, ready=3)
 HEARTBEAT = NOON - timedelta(hours=1)
 
 
@@ -33,6 +34,7 @@ def looks(*seen: dict[str, Any]) -> WorkerLook:
             look,
             worker=one.get("worker", FRESH),
             queue=one.get("queue"),
+            is_queue_known="queue" in one,
             now=at(one.get("at", 60 * number)),
             watched_seconds=one.get("watched_seconds", 3600),
             availability=AvailabilityPolicy(unavailable_after_seconds=90),
@@ -92,3 +94,17 @@ def test_looks_that_follow_too_quickly_are_not_the_second_one() -> None:
 def test_queue_that_is_not_known_to_be_empty_makes_emptiness_begin_anew(queue: QueueSight | None) -> None:
     assert looks({"queue": EMPTY}, {"queue": queue}).empty_since is None
     assert looks({"queue": EMPTY}, {"queue": queue}, {"queue": EMPTY}).empty_since == at(120)
+
+
+def test_queue_without_a_consumer_is_dated_as_an_empty_one_is() -> None:
+    nobody, missing = {"queue": UNATTENDED}, {"queue": None}
+    assert looks(nobody).unattended_since == at(0)
+    assert looks(nobody, missing).unattended_since == at(0)
+    assert looks(missing, nobody, nobody).unattended_since == at(60)
+
+
+@pytest.mark.parametrize("between", [{"queue": EMPTY}, {}], ids=["a consumer", "the broker was not asked"])
+def test_whatever_speaks_for_a_consumer_makes_it_begin_anew(between: dict[str, Any]) -> None:
+    nobody = {"queue": UNATTENDED}
+    assert looks(nobody, between).unattended_since is None
+    assert looks(nobody, between, nobody).unattended_since == at(120)

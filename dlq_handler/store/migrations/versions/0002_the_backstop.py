@@ -45,6 +45,7 @@ _STATEMENTS = (
         last_heartbeat    timestamptz,
         unavailable_since timestamptz,
         empty_since       timestamptz,
+        unattended_since  timestamptz,
         looked_at         timestamptz NOT NULL,
         PRIMARY KEY (worker_id, is_shadow)
     )
