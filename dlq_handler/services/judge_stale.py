@@ -103,7 +103,7 @@ class StaleJudge:
         self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
 
     async def commit(self, page: Page) -> PageDone:
-        """Raises `LeaseLost`, `Braked`, another `Unavailable`, or `Contended`: then the sweep is over."""
+        """Raises `LeaseLost`, `Braked`, `GateClosed`, another `Unavailable`, or `Contended`: then the sweep is over."""
         try:
             return await self._commit_together(page)
         except RowRejected as error:
@@ -145,6 +145,8 @@ class StaleJudge:
         look_at = dead_letters.read_executions if self._policy.is_shadow else dead_letters.lock_executions
         view = await look_at(tx, ids)
         self._gate.see_clock(view.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        # A sweep takes minutes in a flood, and the gate may have closed since it began.
+        self._gate.check()
         return view
 
     async def _write(

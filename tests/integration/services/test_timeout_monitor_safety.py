@@ -211,6 +211,20 @@ async def test_nothing_is_swept_while_the_gate_is_closed(
     assert await it.status(stale) == "scheduled"
 
 
+async def test_gate_that_closes_ends_the_sweep(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await it.stale_ones(50, worker=await it.a_dead_worker())
+    replica = it.a_replica(page_size=10)
+
+    def closes_before_the_third_page() -> None:
+        if len(it.sight.asked) == 3:
+            raise GateClosed("on purpose")
+
+    monkeypatch.setattr(replica.gate, "check", closes_before_the_third_page)
+    with pytest.raises(GateClosed):
+        await replica.sweep()
+    assert len(await it.changes()) == 20
+
+
 async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: StaleWorld) -> None:
     worker = await it.a_worker()
     ids = [
