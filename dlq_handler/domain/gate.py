@@ -28,6 +28,7 @@ class GateCause(StrEnum):
     """Letters name executions that do not exist: probably this is the wrong database, or a restored one."""
     CLOCK_JUMP = "clock_jump"
     YOUNG_LINK = "young_link"
+    """Our link, or the primary at its other end, has not been there for long enough."""
 
     @property
     def stops_everything(self) -> bool:

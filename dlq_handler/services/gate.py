@@ -126,12 +126,14 @@ class Gate:
         self._look_at_age()
 
     def _look_at_age(self) -> None:
-        limit, link_age = self._policy.unavailable_after_seconds, self._database.link_age_seconds
-        is_young = link_age < limit
-        young = f"our link to the database is only {link_age:.0f} s old; heartbeats are believed after {limit:g} s"
-        self._set(GateCause.YOUNG_LINK, young if is_young else None)
+        limit = self._policy.unavailable_after_seconds
         if monotonic_seconds() - self._blurred_at >= limit:
             self._set(GateCause.CLOCK_JUMP, None)
+        # A standby that was promoted under an open link leaves no other cause, and heartbeats are not believed yet.
+        is_explained = GateCause.RECOVERY in self._causes or GateCause.CLOCK_JUMP in self._causes
+        seconds = self._database.link_age_seconds if is_explained else self.watched_seconds
+        young = f"we have watched the database for {seconds:.0f} s only; heartbeats are believed after {limit:g} s"
+        self._set(GateCause.YOUNG_LINK, young if seconds < limit else None)
 
     def _blur(self, cause: GateCause, why: str) -> None:
         self._blurred_at = monotonic_seconds()

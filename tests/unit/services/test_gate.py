@@ -99,10 +99,14 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
     world.is_in_recovery = False
     await world.pass_seconds(2)
     world.gate.check()
-    assert (world.closed(), world.readiness.notes) == (set(), {})
     assert world.gate.watched_seconds == 2
-    await world.pass_seconds(LIMIT)
+    assert world.closed() == {"young_link"}, "else nobody could see why heartbeats are not believed"
+    assert "watched" in world.readiness.notes[NOTE]
+    await world.pass_seconds(LIMIT - 3)
+    assert world.closed() == {"young_link"}
+    await world.pass_seconds(1)
     assert world.gate.knows_workers
+    assert (world.closed(), world.readiness.notes) == (set(), {})
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
@@ -197,4 +201,5 @@ async def test_each_closing_and_opening_is_told_once(world: World) -> None:
     assert [(line["event"], line["cause"], line["log_level"]) for line in told] == [
         ("gate.closed", "recovery", "warning"),
         ("gate.opened", "recovery", "info"),
+        ("gate.closed", "young_link", "info"),
     ]
