@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
+from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.worker import Worker
 
 
@@ -27,7 +28,7 @@ def letter_evidence(
     if letter.rescue is not None:
         seen["rescue"] = {
             "worker": letter.rescue.worker_id,
-            "heartbeat_age_seconds": _rounded(letter.rescue.heartbeat_age_seconds),
+            "heartbeat_age_seconds": rounded(letter.rescue.heartbeat_age_seconds),
             "other_consumers": letter.rescue.other_consumers,
         }
     elif letter.death is not None:
@@ -36,11 +37,7 @@ def letter_evidence(
         worker_id = worker_in_question(letter, execution, circumstances.names)
         worker = workers.get(worker_id) if worker_id is not None else None
         seen["worker_in_question"] = worker_id
-        seen["heartbeat_age_seconds"] = _rounded(worker.heartbeat_age_seconds) if worker else None
+        seen["heartbeat_age_seconds"] = rounded(worker.heartbeat_age_seconds) if worker else None
         seen["unavailable_after_seconds"] = circumstances.availability.unavailable_after_seconds
-        seen["link_age_seconds"] = _rounded(circumstances.link_age_seconds)
+        seen["link_age_seconds"] = rounded(circumstances.link_age_seconds)
     return seen
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)

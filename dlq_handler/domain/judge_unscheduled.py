@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.read_dead_letter import read_time
+from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
@@ -133,7 +134,7 @@ def _evidence(
     return {
         "age_seconds": round((now - row.execution.updated).total_seconds(), 1),
         "timeout_seconds": policy.timeout_seconds,
-        "scheduler_queue_quiet_seconds": None if quiet_seconds is None else round(quiet_seconds, 1),
+        "scheduler_queue_quiet_seconds": rounded(quiet_seconds),
         "is_in_line": row.is_in_line,
         "next_retry_at": row.next_retry_at,
         "announced_again_at": repeated_at.isoformat() if repeated_at else None,

@@ -8,6 +8,7 @@ from enum import StrEnum
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.failure_result import FAILED_BY
 from dlq_handler.domain.outgoing import Notice, ended_notice
+from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 
 # What the host's own dead-letter handler writes, which tells nobody. Ours writes the same error, and `failed_by`.
@@ -114,12 +115,8 @@ def resurrected_record(end: EndOfOurs, *, now: datetime, instance: str) -> Stale
             "status": execution.status.value,
             "updated": execution.updated.isoformat(),
             "worker": execution.worker_id,
-            "heartbeat_age_seconds": _rounded(end.heartbeat_age_seconds),
+            "heartbeat_age_seconds": rounded(end.heartbeat_age_seconds),
         },
         decided_at=now,
         instance=instance,
     )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)

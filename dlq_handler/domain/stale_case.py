@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
 from dlq_handler.domain.worker_look import WorkerLook
 
@@ -91,7 +92,7 @@ class StaleCase:
         seen: dict[str, object] = {
             "attempt": self.execution.updated.isoformat(),
             "age_seconds": round(self.age_seconds, 1),
-            "heartbeat_age_seconds": _rounded(row.heartbeat_age_seconds) if row else None,
+            "heartbeat_age_seconds": rounded(row.heartbeat_age_seconds) if row else None,
             "unavailable_after_seconds": self.policy.availability.unavailable_after_seconds,
             "watched_seconds": round(self.watched_seconds, 1),
         }
@@ -130,7 +131,3 @@ def later(moment: datetime, seconds: float) -> datetime | None:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
         return None
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)
