@@ -8,6 +8,7 @@ from enum import StrEnum
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.failure_result import FAILED_BY
 from dlq_handler.domain.outgoing import Notice, ended_notice
+from dlq_handler.domain.read_dead_letter import read_time
 from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 
@@ -54,6 +55,14 @@ class EndOfOurs:
     """Who signed the row's result: `failed_by`, `abandoned_by` or `cancelled_by`."""
     heartbeat_age_seconds: float | None
     """Of the worker that the row names now."""
+
+
+def is_long_past(end: UnheardEnd, *, since: datetime) -> bool:
+    """By what the host's handler wrote, as `updated` moves with everything that touches a row: whoever deletes a worker
+    would have us tell of what its workflows got over months ago. What cannot be read is taken for new.
+    """
+    expired_at = read_time(end.evidence.get("expired_at"))
+    return expired_at is not None and expired_at < since
 
 
 def announcement(end: UnheardEnd, *, now: datetime) -> Notice:

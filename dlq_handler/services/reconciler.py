@@ -1,8 +1,9 @@
 """The slow look of the leader: tell of ends that nobody heard of, notice executions that came back after we ended them.
 
-Promises: each finding is told once per state of its row, by whichever replica leads; a host without admission tables
-has no slots to look for, and that is no error. Never: changes an execution, so the brake has no say here. In shadow it
-records what it would have announced.
+Promises: each end is told once, by whichever replica leads, however often its row is touched afterwards; only a slot
+that is still taken a look-back later may be told of again. A host without admission tables has no slots to look for,
+and that is no error. Never: changes an execution, so the brake has no say here. In shadow it records what it would have
+announced.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from dlq_handler.domain.reconcile import (
     announced_record,
     announcement,
     is_brought_back,
+    is_long_past,
     resurrected_record,
 )
 from dlq_handler.errors import Contended, Unavailable
@@ -46,7 +48,7 @@ class ReconcilePolicy:
     interval_seconds: float
     page_size: int
     look_back_seconds: float
-    """How far back silent ends are looked for, when nobody has looked yet."""
+    """How far back silent ends are looked for, when nobody has looked yet, and how long a slot may take to be freed."""
     is_shadow: bool = False
 
 
@@ -116,9 +118,8 @@ class Reconciler:
             now = await reconcile.clock(tx)
         until = now - timedelta(seconds=SILENT_SECONDS)
         since = now - timedelta(seconds=self._policy.look_back_seconds)
-        if self._looked_until is not None:
-            since = max(since, self._looked_until - OVERLAP)
-        place: tuple[datetime, int] | None = (since, 0)
+        begin = since if self._looked_until is None else max(since, self._looked_until - OVERLAP)
+        place: tuple[datetime, int] | None = (begin, 0)
         while place is not None:
             async with self._database.transaction() as tx:
                 page = await reconcile.silent_ends(
@@ -129,7 +130,8 @@ class Reconciler:
                     is_shadow=self._policy.is_shadow,
                 )
             place = page.last
-            await self._announce(await self._without_answered(page.ends), now)
+            recent = [end for end in page.ends if not is_long_past(end, since=since)]
+            await self._announce(await self._without_answered(recent), now)
         self._looked_until = until
 
     async def _without_answered(self, ends: Sequence[UnheardEnd]) -> Sequence[UnheardEnd]:
@@ -151,6 +153,7 @@ class Reconciler:
                 ends = await reconcile.held_slots(
                     tx,
                     held_seconds=SLOT_HELD_SECONDS,
+                    again_after_seconds=self._policy.look_back_seconds,
                     limit=self._policy.page_size,
                     is_shadow=self._policy.is_shadow,
                 )

@@ -27,14 +27,25 @@ _TERMINAL = (
 # Whoever hears of an end reads the row. A result of megabytes, as a worker may write it, would fill the outbox.
 _RESULT = "CASE WHEN pg_column_size(e.result) <= 8192 THEN CAST(e.result AS text) END AS result"
 
-# Once for each state of a row, and not while an older notice of it is still to be published. With LIMIT 1, as EXISTS
-# may be planned as a join of everything.
-_IS_TOLD = """
-    coalesce((SELECT true FROM own.stale_verdict told
-               WHERE told.execution_id = e.id AND told.attempt = e.updated AND told.outcome = 'announced'
-                 AND told.is_shadow = :is_shadow LIMIT 1),
-             (SELECT true FROM own.outbox open
-               WHERE open.execution_id = e.id AND open.confirmed_at IS NULL LIMIT 1), false)
+# Not while an older notice of it is still to be published. With LIMIT 1, as EXISTS may be planned as a join of
+# everything.
+_TOLD = (
+    "SELECT true FROM own.stale_verdict told WHERE told.execution_id = e.id AND told.outcome = 'announced'"
+)
+_UNPUBLISHED = "SELECT true FROM own.outbox open WHERE open.execution_id = e.id AND open.confirmed_at IS NULL"
+
+# Once, whatever becomes of the row: deleting a worker moves the `updated` of all that it ever had.
+_IS_END_TOLD = f"""
+    coalesce(({_TOLD} AND told.is_shadow = :is_shadow LIMIT 1), ({_UNPUBLISHED} LIMIT 1), false)
+"""
+
+# Once for each state of a row: its slot is free, unless the listener lost the notice. To lose one is rare, and a row
+# may be touched every minute, so another one goes out only when the last is long past.
+_IS_SLOT_TOLD = f"""
+    coalesce(({_TOLD} AND told.is_shadow = :is_shadow
+               AND (told.attempt = e.updated
+                    OR told.decided_at > statement_timestamp() - make_interval(secs => :again_after)) LIMIT 1),
+             ({_UNPUBLISHED} LIMIT 1), false)
 """
 
 
@@ -61,9 +72,10 @@ async def clock(tx: Transaction) -> datetime:
 
 
 async def held_slots(
-    tx: Transaction, *, held_seconds: float, limit: int, is_shadow: bool
+    tx: Transaction, *, held_seconds: float, again_after_seconds: float, limit: int, is_shadow: bool
 ) -> list[UnheardEnd]:
-    """Slots that executions hold which have ended that long ago. Those told of are not found again.
+    """Slots that executions hold which have ended that long ago. Those told of are not found again, unless the row has
+    moved since, and so much time has passed.
 
     A workflow task is left out: for it a second notice can make a second retry. A table of slots is as small as what is
     under way, so it is simply read.
@@ -76,10 +88,11 @@ async def held_slots(
           FROM execution_admission_entry slot JOIN execution e ON e.id = slot.execution_id
          WHERE slot.status = 'active' AND {_TERMINAL} AND e.workflow_task IS NULL
            AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
-           AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_TOLD}
+           AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_SLOT_TOLD}
          ORDER BY slot.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout
         held=float(held_seconds),
+        again_after=float(again_after_seconds),
         limit=limit,
         is_shadow=is_shadow,
     )
@@ -95,8 +108,8 @@ async def silent_ends(
     """Walk the failed executions along the host's (status, updated) index."""
     rows = await tx.rows(
         f"""
-        SELECT {EXECUTION_COLUMNS}, {_RESULT},
-               e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {_IS_TOLD} AS is_silent
+        SELECT {EXECUTION_COLUMNS}, {_RESULT}, left(e.result ->> 'expired_at', 64) AS expired_at,
+               e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {_IS_END_TOLD} AS is_silent
           FROM execution e
          WHERE e.status = 'failed' AND e.updated <= :until
            AND (e.updated, e.id) > (:after_updated, :after_id)
@@ -110,7 +123,9 @@ async def silent_ends(
         is_shadow=is_shadow,
     )
     return SilentPage(
-        ends=[_unheard(row, Finding.SILENT_END, {}) for row in rows if row.is_silent],
+        ends=[
+            _unheard(row, Finding.SILENT_END, {"expired_at": row.expired_at}) for row in rows if row.is_silent
+        ],
         last=(rows[-1].updated, rows[-1].id) if len(rows) == limit else None,
     )
 

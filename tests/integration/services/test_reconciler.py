@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aio_pika
@@ -28,7 +29,13 @@ from tests.support.judging import a_judge
 from tests.support.relaying import publish_outbox
 
 IDLE = QueueCounts(ready=0, consumers=1)
-STOCK_RESULT = {"error": "Worker queue TTL expired", "message": "…", "expired_at": "2026-11-16T12:00:00Z"}
+DAY = 86_400.0
+
+
+def stock_result(expired_seconds_ago: float) -> dict[str, object]:
+    """As the stock handler writes it."""
+    expired_at = datetime.now(UTC) - timedelta(seconds=expired_seconds_ago)
+    return {"error": "Worker queue TTL expired", "message": "…", "expired_at": expired_at.isoformat()}
 
 
 class Fixture(StaleWorld):
@@ -48,7 +55,7 @@ class Fixture(StaleWorld):
             "routing_key": "execution.completed",
             "interval_seconds": 300,
             "page_size": 3,
-            "look_back_seconds": 86_400,
+            "look_back_seconds": DAY,
         }
         return Reconciler(
             self.store,
@@ -95,9 +102,17 @@ class Fixture(StaleWorld):
         """Ended an hour ago, unless `age_seconds` says otherwise."""
         return await self.stale_ones(count, status=status, **columns)
 
-    async def silent(self, count: int = 1, **how: Any) -> list[int]:
+    async def silent(self, count: int = 1, *, age_seconds: float = HOUR, **columns: Any) -> list[int]:
         """Failed by the stock handler."""
-        return await self.ended(count, status="failed", result=STOCK_RESULT, **how)
+        result = stock_result(age_seconds)
+        return await self.ended(count, status="failed", result=result, age_seconds=age_seconds, **columns)
+
+    async def delete(self, worker: int) -> None:
+        """Moves the `updated` of every execution that it ever had."""
+        await self.host.session.execute("DELETE FROM worker WHERE id = $1", worker)
+
+    async def publish_all(self) -> None:
+        await self.host.session.execute("UPDATE dlq_handler.outbox SET confirmed_at = now()")
 
     async def run_again(self, execution_id: int, status: str = "running", result: object = None) -> None:
         """As a late worker does it: whatever the row says."""
@@ -173,9 +188,25 @@ async def test_slot_waits_for_our_own_notice_that_is_still_to_be_published(it: F
     await it.slot(one)
     await it.reconcile()
     assert await it.announced() == [one]
-    await it.host.session.execute("UPDATE dlq_handler.outbox SET confirmed_at = now()")
+    await it.publish_all()
     await it.reconcile()
     assert await it.announced() == [one, one], "told, and its slot still taken: its listener lost the notice"
+
+
+async def test_slot_is_told_of_again_only_if_its_row_moved_and_a_day_went_by(it: Fixture) -> None:
+    """A row that others touch again and again must not become a row of notices."""
+    [one] = await it.ended()
+    await it.slot(one)
+    await it.reconcile()
+    await it.publish_all()
+    await it.make_old([one], HOUR - 1)
+    await it.reconcile()
+    assert await it.announced() == [one], "its row was touched"
+    await it.host.session.execute(
+        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - interval '25 hours'"
+    )
+    await it.reconcile()
+    assert await it.announced() == [one, one], "its slot is still taken: that notice was lost"
 
 
 async def test_slots_that_were_told_of_do_not_hide_the_others(it: Fixture) -> None:
@@ -221,12 +252,42 @@ async def test_ends_that_the_stock_handler_told_nobody_of_are_told_once(it: Fixt
 async def test_failures_that_somebody_signed_or_that_are_too_young_or_too_old_are_left_alone(
     it: Fixture,
 ) -> None:
-    await it.ended(status="failed", result=STOCK_RESULT | {"failed_by": "dlq_handler"})
+    await it.ended(status="failed", result=stock_result(HOUR) | {"failed_by": "dlq_handler"})
     await it.ended(status="failed", result={"error": "exit code 1"})
     await it.ended(status="failed", result=["Worker queue TTL expired"])
     await it.ended(status="failed")
     await it.silent(age_seconds=30)
-    await it.silent(age_seconds=2 * 86_400)
+    await it.silent(age_seconds=2 * DAY)
+    await it.reconcile()
+    assert await it.announced() == []
+
+
+async def test_silent_end_is_not_told_again_because_its_worker_was_deleted(it: Fixture) -> None:
+    worker = await it.a_worker()
+    ids = await it.silent(4, worker=worker)
+    await it.reconcile()
+    await it.publish_all()
+    await it.delete(worker)
+    await it.make_old(ids, 120)
+    await it.reconcile(it.a_reconciler())
+    assert await it.announced() == ids
+
+
+@pytest.mark.parametrize("expired_at", ["soon", "", 7, None, "2026-11-16T12:00:00"])
+async def test_silent_end_whose_time_cannot_be_read_is_told_all_the_same(
+    it: Fixture, expired_at: object
+) -> None:
+    result = stock_result(HOUR) | {"expired_at": expired_at}
+    [one] = await it.ended(status="failed", result=result)
+    await it.reconcile()
+    assert await it.announced() == [one]
+
+
+async def test_deleted_worker_brings_back_no_silent_end_of_months_ago(it: Fixture) -> None:
+    worker = await it.a_worker()
+    ids = await it.silent(4, worker=worker, age_seconds=90 * DAY)
+    await it.delete(worker)
+    await it.make_old(ids, 120)
     await it.reconcile()
     assert await it.announced() == []
 
@@ -322,7 +383,7 @@ async def test_worker_that_is_deleted_moves_rows_and_resurrects_nobody(it: Fixtu
     worker = await it.a_worker()
     [one] = await failed_by_letter(it, worker)
     before = (await it.host.execution(one))["updated"]
-    await it.host.session.execute("DELETE FROM worker WHERE id = $1", worker)
+    await it.delete(worker)
     assert (await it.host.execution(one))["updated"] > before
     await it.reconcile()
     assert await it.verdicts() == []

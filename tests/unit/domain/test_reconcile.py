@@ -1,6 +1,7 @@
 """Who came back after we ended it, and with which id an end is told that nobody heard of."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from dlq_handler.domain.reconcile import (
     announced_record,
     announcement,
     is_brought_back,
+    is_long_past,
     resurrected_record,
 )
 from tests.support.builders import NOON, an_execution
@@ -92,6 +94,21 @@ def test_end_is_announced_as_the_row_has_it() -> None:
     assert envelope["payload"]["result"] == {"error": "x"}
     record = announced_record(an_unheard_end(), now=LATER, instance="one", is_shadow=False)
     assert record.evidence == {"finding": "silent_end"}
+
+
+@pytest.mark.parametrize(
+    ("expired_at", "is_long"),
+    [
+        ("2026-11-16T11:59:59Z", True),
+        ("2026-11-16T14:00:01+02:00", False),
+        ("2026-11-16T11:59:59", False),
+        ("never", False),
+        (None, False),
+    ],
+)
+def test_silent_end_is_as_old_as_its_result_says(expired_at: str | None, is_long: bool) -> None:
+    end = replace(an_unheard_end(), evidence={"expired_at": expired_at})
+    assert is_long_past(end, since=NOON) is is_long
 
 
 moments = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2040, 1, 1)).map(  # noqa: DTZ001  # given one below
