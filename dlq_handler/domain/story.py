@@ -4,11 +4,12 @@ Told from whatever is on record: a host whose history we may not read, a row tha
 swept make the story shorter, never wrong. Times are the database's, but for a death, which the broker dates.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from dlq_handler.domain.failure_result import FAILED_BY
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition
@@ -33,6 +34,8 @@ class Kind(StrEnum):
     UNCONFIRMED = "unconfirmed"
     RESURRECTED = "resurrected"
     ENDED = "ended"
+    TOUCHED = "touched"
+    """The row moved, its status did not: whoever deletes a worker moves every row that it had."""
 
 
 _ORDER = {kind: place for place, kind in enumerate(Kind)}
@@ -94,12 +97,12 @@ def _host_moments(records: Records, changes: list[_Change]) -> Iterator[Moment]:
         yield Moment(at=execution.created, kind=Kind.CREATED, text=_created(execution))
     for step in history:
         if not any(_is_the_change(step.at, step.after, change) for change in changes):
-            yield _step_moment(step, execution)
+            yield _step_moment(step, execution, is_last=step is history[-1])
     for stamp, worker_id in _stamps(records).items():
         if stamp not in told:
             yield _dispatched(stamp, worker_id)
     if execution is not None and execution.updated not in told:
-        yield from _row_moments(execution, changes)
+        yield from _row_moments(execution, history, changes)
 
 
 def _stamps(records: Records) -> dict[datetime, int | None]:
@@ -107,32 +110,50 @@ def _stamps(records: Records) -> dict[datetime, int | None]:
     return {letter.stamp: letter.worker_id for letter in records.letters if letter.stamp is not None}
 
 
-def _row_moments(execution: ExecutionFacts, changes: list[_Change]) -> Iterator[Moment]:
+def _row_moments(
+    execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
+) -> Iterator[Moment]:
     """What the row says that no history told."""
     if any(_is_the_change(execution.updated, execution.status, change) for change in changes):
         return
-    if execution.status == "running" and execution.started_at is not None:
+    before = _known_before(execution, history, changes)
+    is_ours = isinstance(before, _Change)
+    is_same = before is not None and before.after == execution.status
+    if is_same and is_ours and execution.is_terminal and execution.ended_by != FAILED_BY:
+        text = f"{execution.status}, with another's result{_error(execution)}"
+        yield Moment(at=execution.updated, kind=Kind.ENDED, text=text, by=execution.ended_by)
+    elif is_same:
+        yield Moment(at=execution.updated, kind=Kind.TOUCHED, text=f"still {execution.status}")
+    elif execution.status == "running" and execution.started_at is not None:
         text = f"running{_on_worker(execution.worker_id)}"
         yield Moment(at=execution.started_at, kind=Kind.MOVED, text=text)
     elif execution.is_terminal:
-        yield Moment(
-            at=execution.updated, kind=Kind.ENDED, text=_ended_by_others(execution), by=execution.ended_by
-        )
+        yield _ended(execution, execution.updated)
+    elif execution.status == "scheduled" and execution.worker_id is None:
+        # A scheduler writes both at once: the worker was deleted since, which is no dispatch.
+        yield Moment(at=execution.updated, kind=Kind.TOUCHED, text="still scheduled, its worker deleted")
     elif execution.status == "scheduled":
         yield _dispatched(execution.updated, execution.worker_id)
     elif execution.updated != execution.created:
         yield Moment(at=execution.updated, kind=Kind.MOVED, text=execution.status)
 
 
-def _step_moment(step: Transition, execution: ExecutionFacts | None) -> Moment:
+def _known_before(
+    execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
+) -> Transition | _Change | None:
+    """The last change of status before the row took its present `updated`; ours before the host's record of it."""
+    known: list[Transition | _Change] = [*history, *changes]
+    return max((one for one in known if one.at < execution.updated), key=lambda one: one.at, default=None)
+
+
+def _step_moment(step: Transition, execution: ExecutionFacts | None, *, is_last: bool) -> Moment:
     if step.before is None:
         text = _created(execution) if execution is not None else step.after
         return Moment(at=step.at, kind=Kind.CREATED, text=text)
     if step.after == "scheduled":
         return _dispatched(step.at, step.worker_id)
-    is_last = execution is not None and step.at == execution.updated
-    if is_last and execution is not None and execution.is_terminal:
-        return Moment(at=step.at, kind=Kind.ENDED, text=_ended_by_others(execution), by=execution.ended_by)
+    if is_last and execution is not None and execution.is_terminal and execution.status == step.after:
+        return _ended(execution, step.at)
     return Moment(
         at=step.at, kind=Kind.MOVED, text=f"{step.before} → {step.after}{_on_worker(step.worker_id)}"
     )
@@ -231,9 +252,18 @@ def _on_worker(worker_id: int | None) -> str:
     return f" on worker {worker_id}" if worker_id is not None else ""
 
 
-def _ended_by_others(execution: ExecutionFacts) -> str:
-    error = f": {execution.error}" if execution.error else ""
-    return f"{execution.status}, not by us{error}"
+def _ended(execution: ExecutionFacts, at: datetime) -> Moment:
+    """An end of which no record of ours tells: another's, or ours and swept."""
+    text = (
+        f"{execution.status}, by us"
+        if execution.ended_by == FAILED_BY
+        else f"{execution.status}, not by us{_error(execution)}"
+    )
+    return Moment(at=at, kind=Kind.ENDED, text=text, by=execution.ended_by)
+
+
+def _error(execution: ExecutionFacts) -> str:
+    return f": {execution.error}" if execution.error else ""
 
 
 def _clock(moment: datetime | None) -> str:

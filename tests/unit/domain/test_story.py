@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.failure_result import FAILED_BY
 from dlq_handler.domain.judge_unscheduled import AnnounceAgain, UnscheduledVerdict
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
@@ -170,6 +171,49 @@ def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
     resurrected = a_verdict(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
     moments = told(row, letters=[a_letter()], verdicts=[resurrected])
     assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.RESURRECTED]
+
+
+OUR_STEP = Transition(at=after(302), before="scheduled", after="failed")
+
+
+@pytest.mark.parametrize("history", [None, [*HISTORY, OUR_STEP]], ids=["without history", "with history"])
+def test_row_that_is_touched_after_our_end_is_still_ended_by_us(history: list[Transition] | None) -> None:
+    """Deleting its worker moves a row whose status stays."""
+    row = the_row(updated=after(400), worker_id=None, ended_by=FAILED_BY, error="Worker queue TTL expired")
+    moments = told(row, letters=[a_letter()], history=history)
+    assert kinds(moments)[-2:] == [Kind.CHANGED, Kind.TOUCHED]
+    assert moments[-1].text == "still failed"
+    assert not [moment for moment in moments if "not by us" in moment.text]
+
+
+def test_end_of_ours_is_ours_though_its_record_was_swept() -> None:
+    row = the_row(ended_by=FAILED_BY)
+    for history in (None, [*HISTORY, OUR_STEP]):
+        [*_, ended] = told(row, history=history)
+        assert (ended.kind, ended.text) == (Kind.ENDED, "failed, by us")
+
+
+def test_result_that_another_wrote_over_ours_is_told_as_such() -> None:
+    [*_, last] = told(the_row(updated=after(310), error="exit code 1"), letters=[a_letter()])
+    assert (last.kind, last.text) == (Kind.ENDED, "failed, with another's result: exit code 1")
+
+
+def test_end_by_others_is_told_once_though_its_row_is_touched() -> None:
+    row = the_row(updated=after(400), worker_id=None, error="Worker queue TTL expired")
+    moments = told(row, history=[*HISTORY, OUR_STEP])
+    assert kinds(moments)[-2:] == [Kind.ENDED, Kind.TOUCHED]
+    assert moments[-2].at == after(302)
+    assert moments[-2].text == "failed, not by us: Worker queue TTL expired"
+
+
+def test_scheduled_row_that_is_touched_was_dispatched_once() -> None:
+    row = the_row("scheduled", updated=after(400), worker_id=None)
+    for moments in (
+        told(row, history=HISTORY),
+        told(row, letters=[a_letter(Outcome.STALE_ATTEMPT)]),
+    ):
+        assert kinds(moments).count(Kind.DISPATCHED) == 1
+        assert moments[-1].kind is Kind.TOUCHED
 
 
 def test_shadow_verdict_is_marked_and_changed_nothing() -> None:
