@@ -133,6 +133,7 @@ def reconciling(
         store,
         leadership,
         reconcile_policy(settings),
+        gate=gate,
         completed_queue=partial(count, link, COMPLETED_QUEUE),
         observer=observer,
     )

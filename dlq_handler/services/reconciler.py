@@ -28,6 +28,7 @@ from dlq_handler.domain.reconcile import (
 )
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
+from dlq_handler.services.gate import Gate
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import reconcile, stale_verdicts, workflow_tasks
@@ -59,15 +60,18 @@ class Reconciler:
         leadership: Leadership,
         policy: ReconcilePolicy,
         *,
+        gate: Gate,
         completed_queue: Callable[[], Awaitable[QueueCounts | None]],
         observer: Observer,
     ) -> None:
         """`completed_queue` looks at the queue of whoever frees slots; None: there is none."""
         self._database, self._leadership, self._policy = database, leadership, policy
-        self._completed_queue, self._observer = completed_queue, observer
+        self._gate, self._completed_queue, self._observer = gate, completed_queue, observer
+        self._stop = asyncio.Event()
         self._looked_until: datetime | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._stop = stop
         await every(self._policy.interval_seconds, self.tick, stop, name="reconciler")
 
     async def tick(self) -> None:
@@ -75,6 +79,7 @@ class Reconciler:
             # Whoever leads meanwhile looks at what comes meanwhile; after that we begin anew.
             self._looked_until = None
             return
+        self._gate.check()
         try:
             if not self._policy.is_shadow:
                 # A shadow ended nothing that could come back.
@@ -85,10 +90,15 @@ class Reconciler:
         except Contended as error:
             raise Unavailable("database", f"our tables are locked: {error}") from error
 
+    def _may_go_on(self) -> bool:
+        """To be asked before each page: there may be thousands of them."""
+        self._gate.check()
+        return self._leadership.is_leader and not self._stop.is_set()
+
     async def _notice_resurrections(self) -> None:
         for source in (reconcile.ends_by_letters, reconcile.ends_by_monitor):
             after: int | None = 0
-            while after is not None:
+            while after is not None and self._may_go_on():
                 async with self._database.transaction() as tx:
                     page = await source(tx, after_id=after, limit=self._policy.page_size)
                 after = page.last_id
@@ -121,6 +131,8 @@ class Reconciler:
         begin = since if self._looked_until is None else max(since, self._looked_until - OVERLAP)
         place: tuple[datetime, int] | None = (begin, 0)
         while place is not None:
+            if not self._may_go_on():
+                return
             async with self._database.transaction() as tx:
                 page = await reconcile.silent_ends(
                     tx,
@@ -146,7 +158,7 @@ class Reconciler:
         if queue is None or queue.consumers == 0 or queue.ready > 0:
             return
         is_more = True
-        while is_more:
+        while is_more and self._may_go_on():
             async with self._database.transaction() as tx:
                 now = await reconcile.clock(tx)
                 # What was told is not found again, so that the next page is the first one once more.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.queue_probe import QueueCounts, count
-from dlq_handler.errors import Unavailable
+from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.reconcile import UnheardEnd
+from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.sandbox.attune.completion_listener import CompletionListener
 from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from dlq_handler.sandbox.attune.executor import StockExecutor
@@ -25,6 +28,7 @@ from dlq_handler.surface.metrics import Metrics
 from tests.integration.services.stale_world import EMPTY, HOUR, StaleWorld
 from tests.integration.store.host import Host
 from tests.support.eventually import eventually
+from tests.support.fail_safe import a_gate
 from tests.support.judging import a_judge
 from tests.support.relaying import publish_outbox
 
@@ -46,6 +50,7 @@ class Fixture(StaleWorld):
         self.leadership = Leadership(
             store, LeadershipPolicy.within(600, name="leader"), holder="one", observer=Observer()
         )
+        self.gate = a_gate(store)
         self.reconciler = self.a_reconciler()
 
     def a_reconciler(self, **policy: Any) -> Reconciler:
@@ -61,6 +66,7 @@ class Fixture(StaleWorld):
             self.store,
             self.leadership,
             ReconcilePolicy(**(fields | policy)),
+            gate=self.gate,
             completed_queue=self.look,
             observer=self.metrics,
         )
@@ -331,6 +337,48 @@ async def test_only_the_leader_tells(it: Fixture) -> None:
     with pytest.raises(LeaseLost):
         await it.reconciler.tick()
     assert await it.announced() == []
+
+
+async def test_nothing_is_told_while_the_gate_is_closed(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed() -> None:
+        raise GateClosed("a standby")
+
+    monkeypatch.setattr(it.gate, "check", closed)
+    [one] = await it.silent()
+    await it.slot(one)
+    with pytest.raises(GateClosed):
+        await it.reconcile()
+    assert await it.verdicts() == []
+
+
+@pytest.mark.parametrize("what", ["told to stop", "another leads", "gate closes"])
+async def test_look_ends_with_its_page_and_the_next_one_goes_on(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    first, *_, last = await it.silent(7)
+    for one in (first, last):
+        await it.slot(one)
+    announce = it.reconciler._announce
+
+    async def end_in_the_middle(ends: Sequence[UnheardEnd], now: datetime) -> int:
+        told = await announce(ends, now)
+        if what == "told to stop":
+            it.reconciler._stop.set()
+        elif what == "another leads":
+            it.leadership._good_until = 0.0
+        else:
+            it.gate._set(GateCause.RECOVERY, "a standby")
+        return told
+
+    with monkeypatch.context() as patched:
+        patched.setattr(it.reconciler, "_announce", end_in_the_middle)
+        with suppress(GateClosed):
+            await it.reconcile()
+    assert len(await it.announced()) == 3
+    it.reconciler._stop.clear()
+    it.gate._set(GateCause.RECOVERY, None)
+    await it.reconcile()
+    assert len(await it.announced()) == 7
 
 
 async def test_broker_that_is_away_keeps_no_silent_end_from_being_told(
