@@ -1,8 +1,9 @@
 """Watch over executions that were requested and are not scheduled: announce them again once, if nothing excuses them.
 
 Promises: a request is repeated at most once for each state of its row, only by the leader, and only while the
-scheduler's queue has been seen empty, with a consumer, at every look of the last minute. Never: ends one, unless the
-operator asked for it; then guarded, braked and announced like every other end.
+scheduler's queue has been seen empty, with a consumer, at every look of the last minute; and a page at a time, then a
+minute of quiet again, so that a scheduler back from a long absence is not buried. Never: ends one, unless the operator
+asked for it; then guarded, braked and announced like every other end.
 """
 
 import asyncio
@@ -73,6 +74,10 @@ class QuietSpell:
         self._since = (at if self._since is None or is_gap else self._since) if is_quiet else None
         self._last = at
 
+    def begin_anew(self) -> None:
+        """Something was put into the queue: only looks from now on count."""
+        self._since = None
+
     @property
     def seconds(self) -> float | None:
         return None if self._since is None else self._last - self._since
@@ -97,8 +102,10 @@ class UnscheduledWatch:
         self._requests_queue, self._now = requests_queue, now
         self._quiet = QuietSpell()
         self._next_sweep = 0.0
+        self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._stop = stop
         seconds = min(LOOK_SECONDS, self._policy.check_interval_seconds)
         await every(seconds, self.tick, stop, name="unscheduled-watch")
 
@@ -111,17 +118,20 @@ class UnscheduledWatch:
         if quiet_seconds is None or quiet_seconds < QUIET_SECONDS or self._now() < self._next_sweep:
             return
         self._next_sweep = self._now() + self._policy.check_interval_seconds
-        self._gate.check()
         try:
             for status in sorted(UNSCHEDULED):
-                await self._sweep(status, quiet_seconds)
+                if await self._sweep(status, quiet_seconds):
+                    self._quiet.begin_anew()
+                    return
         except Contended as error:
             raise Unavailable("database", f"rows are locked: {error}") from error
 
-    async def _sweep(self, status: ExecutionStatus, quiet_seconds: float) -> None:
+    async def _sweep(self, status: ExecutionStatus, quiet_seconds: float) -> int:
+        """Ends with the first page of which something was announced again; the answer is how many."""
         policy = self._policy
+        announced = 0
         place: Place | None = BEGINNING
-        while place is not None:
+        while place is not None and not announced and self._may_go_on():
             asked_at = monotonic_seconds()
             async with self._database.transaction() as tx:
                 rows = await unscheduled_page(
@@ -136,11 +146,18 @@ class UnscheduledWatch:
                 self._gate.see_clock(rows[0].now, asked_at=asked_at, answered_at=monotonic_seconds())
             last = rows[-1].row.execution if len(rows) == policy.page_size else None
             place = (last.updated, last.id) if last is not None else None
-            await self._act(status, rows, quiet_seconds)
+            announced = await self._act(status, rows, quiet_seconds)
+        return announced
+
+    def _may_go_on(self) -> bool:
+        """To be asked before each page: there may be thousands of them."""
+        self._gate.check()
+        return self._leadership.is_leader and not self._stop.is_set()
 
     async def _act(
         self, status: ExecutionStatus, rows: Sequence[UnscheduledRow], quiet_seconds: float
-    ) -> None:
+    ) -> int:
+        """How many were announced again."""
         again: list[tuple[UnscheduledRow, AnnounceAgain]] = []
         for one in rows:
             verdict = judge_unscheduled(
@@ -155,12 +172,11 @@ class UnscheduledWatch:
             elif isinstance(verdict, End):
                 # One a transaction: they are few, and one that the database refuses keeps no other one waiting.
                 await self._end(one, verdict)
-        if again:
-            await self._announce_again(status, again)
+        return await self._announce_again(status, again) if again else 0
 
     async def _announce_again(
         self, status: ExecutionStatus, again: Sequence[tuple[UnscheduledRow, AnnounceAgain]]
-    ) -> None:
+    ) -> int:
         policy = self._policy
         records = [
             reannounced_record(
@@ -181,6 +197,7 @@ class UnscheduledWatch:
                 execution_ids=[request.execution_id for request in requests],
                 is_shadow=policy.is_shadow,
             )
+        return len(requests)
 
     async def _end(self, one: UnscheduledRow, verdict: End) -> None:
         execution = one.row.execution

@@ -117,6 +117,46 @@ async def test_request_that_is_overdue_is_repeated_once(it: Fixture, status: str
     )
 
 
+async def test_scheduler_that_comes_back_is_asked_a_page_at_a_time(it: Fixture) -> None:
+    """It was away for hours, and all that was requested meanwhile is overdue: asked at once it would be buried."""
+    ids = [*await it.stale_ones(7, status="requested"), *await it.stale_ones(7, status="scheduling")]
+    asked = []
+    for _ in range(7):
+        await it.pass_minutes(QUIET_SECONDS / 60 + 10 / 60)
+        asked.append(len(await it.requests()))
+    assert asked == [3, 6, 7, 10, 13, 14, 14]
+    assert sorted(await it.requests()) == ids
+
+
+async def test_page_in_which_nothing_is_to_be_repeated_hides_no_other_one(it: Fixture) -> None:
+    parents = await it.stale_ones(7, status="requested", age_seconds=2 * HOUR)
+    for parent in parents:
+        await it.host.add_execution(status="running", parent=parent)
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes(1.5)
+    assert await it.requests() == [one]
+
+
+@pytest.mark.parametrize("what", ["told to stop", "another leads"])
+async def test_sweep_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    parents = await it.stale_ones(3, status="requested", age_seconds=2 * HOUR)
+    for parent in parents:
+        await it.host.add_execution(status="running", parent=parent)
+    await it.a_stale_one(status="requested")
+    act = it.watch._act
+
+    async def end_in_the_middle(*page: Any) -> int:
+        if what == "told to stop":
+            it.watch._stop.set()
+        else:
+            it.leadership._good_until = 0.0
+        return await act(*page)
+
+    monkeypatch.setattr(it.watch, "_act", end_in_the_middle)
+    await it.pass_minutes(1.5)
+    assert await it.requests() == []
+
+
 async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes()
@@ -362,7 +402,7 @@ async def test_stock_scheduler_takes_up_what_it_had_dropped(
 
     async with AdminLink(BrokerAddress(urls=[vhost])) as link:
         it.look = partial(count, link, REQUESTS_QUEUE)  # type: ignore[method-assign]  # the real queue this time
-        await it.pass_minutes(2, it.a_watch())
+        await it.pass_minutes(3, it.a_watch())
     await publish_outbox(it.store, vhost)
 
     async def scheduled() -> bool:
