@@ -109,7 +109,9 @@ class Sidecar:
             surface.create_task(self._listener.run(listener_done), name="ops-listener")
             try:
                 await self._prepare(stop)
-                await self._serve(stop)
+                # Stopped while it waited for its servers: nothing was taken up, so there is nothing to finish.
+                if not stop.is_set():
+                    await self._serve(stop)
             finally:
                 listener_done.set()
                 await self._publisher.close()
