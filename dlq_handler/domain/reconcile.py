@@ -22,6 +22,10 @@ SLOT_HELD_SECONDS = 600.0
 SILENT_SECONDS = 60.0
 
 
+# Whoever is so after we ended it was brought back.
+UNDER_WAY = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.CANCELING})
+
+
 class Finding(StrEnum):
     HELD_SLOT = "held_slot"
     """An execution has ended, and its slot is still taken: others wait behind it for nothing."""
@@ -100,7 +104,7 @@ def is_brought_back(end: EndOfOurs) -> bool:
     another's. A row that runs is proof enough, whatever its `updated`: that is when the writer's transaction began,
     which may have waited for ours.
     """
-    if end.execution.status in {ExecutionStatus.RUNNING, ExecutionStatus.CANCELING}:
+    if end.execution.status in UNDER_WAY:
         return True
     has_moved = end.execution.updated > end.ended_at
     return end.execution.status.is_terminal and has_moved and end.signature != FAILED_BY

@@ -10,13 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.execution import TERMINAL, ExecutionStatus
 from dlq_handler.domain.reconcile import (
     SILENT_SECONDS,
     SLOT_HELD_SECONDS,
+    UNDER_WAY,
     EndOfOurs,
     Finding,
     UnheardEnd,
@@ -34,8 +39,12 @@ from dlq_handler.services.observer import Observer
 from dlq_handler.store import reconcile, stale_verdicts, workflow_tasks
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import add_to_outbox
+from dlq_handler.store.transaction import Transaction
+from dlq_handler.store.unscheduled import BEGINNING, Place
 
 log = structlog.get_logger()
+
+Found = TypeVar("Found")
 
 # A row carries the time its transaction began, and shows when that has ended: so far back we look once more.
 OVERLAP = timedelta(minutes=10)
@@ -79,37 +88,73 @@ class Reconciler:
             # Whoever leads meanwhile looks at what comes meanwhile; after that we begin anew.
             self._looked_until = None
             return
-        self._gate.check()
         try:
-            if not self._policy.is_shadow:
-                # A shadow ended nothing that could come back.
-                await self._notice_resurrections()
-            await self._tell_of_silent_ends()
-            # Last, because it asks the broker too: one that is away must not keep the others from being told.
-            await self._tell_of_held_slots()
+            await self._look()
         except Contended as error:
             raise Unavailable("database", f"our tables are locked: {error}") from error
+
+    async def _look(self) -> None:
+        asked_at = monotonic_seconds()
+        async with self._database.transaction() as tx:
+            now = await reconcile.clock(tx)
+        self._gate.see_clock(now, asked_at=asked_at, answered_at=monotonic_seconds())
+        # A shadow ended nothing that could come back.
+        if not self._policy.is_shadow and not await self._notice_resurrections(now):
+            return
+        if not await self._tell_of_silent_ends(now):
+            return
+        self._looked_until = now
+        # Last, because it asks the broker too: one that is away must not keep the others from being told.
+        await self._tell_of_held_slots(now)
+
+    def _since(self, now: datetime) -> datetime:
+        """From where rows that moved are looked at."""
+        since = now - timedelta(seconds=self._policy.look_back_seconds)
+        return since if self._looked_until is None else max(since, self._looked_until - OVERLAP)
+
+    async def _walk(
+        self,
+        since: datetime,
+        ask: Callable[[Transaction, Place], Awaitable[reconcile.Page[Found]]],
+        tell: Callable[[Sequence[Found]], Awaitable[object]],
+    ) -> bool:
+        """Page by page; False when that was cut short."""
+        place: Place | None = (since, 0)
+        while place is not None:
+            if not self._may_go_on():
+                return False
+            async with self._database.transaction() as tx:
+                page = await ask(tx, place)
+            place = page.last
+            await tell(page.ends)
+        return True
 
     def _may_go_on(self) -> bool:
         """To be asked before each page: there may be thousands of them."""
         self._gate.check()
         return self._leadership.is_leader and not self._stop.is_set()
 
-    async def _notice_resurrections(self) -> None:
-        for source in (reconcile.ends_by_letters, reconcile.ends_by_monitor):
-            after: int | None = 0
-            while after is not None and self._may_go_on():
-                async with self._database.transaction() as tx:
-                    page = await source(tx, after_id=after, limit=self._policy.page_size)
-                after = page.last_id
-                await self._record_resurrections([end for end in page.ends if is_brought_back(end)])
+    async def _notice_resurrections(self, now: datetime) -> bool:
+        async def ask(status: ExecutionStatus, tx: Transaction, place: Place) -> reconcile.Page[EndOfOurs]:
+            return await reconcile.ends_of_ours(
+                tx, status, after=place, until=now, limit=self._policy.page_size
+            )
 
-    async def _record_resurrections(self, ends: Sequence[EndOfOurs]) -> None:
+        async def record(ends: Sequence[EndOfOurs]) -> None:
+            await self._record_resurrections([end for end in ends if is_brought_back(end)], now)
+
+        for status in (*sorted(UNDER_WAY), *sorted(TERMINAL)):
+            # All that run now, which are few; of those that have ended, what moved since the last look.
+            since = BEGINNING[0] if status in UNDER_WAY else self._since(now)
+            if not await self._walk(since, partial(ask, status), record):
+                return False
+        return True
+
+    async def _record_resurrections(self, ends: Sequence[EndOfOurs], now: datetime) -> None:
         if not ends:
             return
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
-            now = await reconcile.clock(tx)
             records = [resurrected_record(end, now=now, instance=self._policy.instance) for end in ends]
             written = await stale_verdicts.record(tx, records)
         self._observer.reconciled(Finding.RESURRECTED, len(written))
@@ -123,28 +168,23 @@ class Reconciler:
                     why=record.why,
                 )
 
-    async def _tell_of_silent_ends(self) -> None:
-        async with self._database.transaction() as tx:
-            now = await reconcile.clock(tx)
-        until = now - timedelta(seconds=SILENT_SECONDS)
-        since = now - timedelta(seconds=self._policy.look_back_seconds)
-        begin = since if self._looked_until is None else max(since, self._looked_until - OVERLAP)
-        place: tuple[datetime, int] | None = (begin, 0)
-        while place is not None:
-            if not self._may_go_on():
-                return
-            async with self._database.transaction() as tx:
-                page = await reconcile.silent_ends(
-                    tx,
-                    after=place,
-                    until=until,
-                    limit=self._policy.page_size,
-                    is_shadow=self._policy.is_shadow,
-                )
-            place = page.last
-            recent = [end for end in page.ends if not is_long_past(end, since=since)]
+    async def _tell_of_silent_ends(self, now: datetime) -> bool:
+        long_ago = now - timedelta(seconds=self._policy.look_back_seconds)
+
+        async def ask(tx: Transaction, place: Place) -> reconcile.Page[UnheardEnd]:
+            return await reconcile.silent_ends(
+                tx,
+                after=place,
+                until=now - timedelta(seconds=SILENT_SECONDS),
+                limit=self._policy.page_size,
+                is_shadow=self._policy.is_shadow,
+            )
+
+        async def announce(ends: Sequence[UnheardEnd]) -> None:
+            recent = [end for end in ends if not is_long_past(end, since=long_ago)]
             await self._announce(await self._without_answered(recent), now)
-        self._looked_until = until
+
+        return await self._walk(self._since(now), ask, announce)
 
     async def _without_answered(self, ends: Sequence[UnheardEnd]) -> Sequence[UnheardEnd]:
         """Without workflow tasks that the host has retried: it knows of their end, and would retry once more."""
@@ -152,7 +192,7 @@ class Reconciler:
         retried = await workflow_tasks.already_retried(self._database, tasks) if tasks else frozenset()
         return [end for end in ends if end.execution.id not in retried]
 
-    async def _tell_of_held_slots(self) -> None:
+    async def _tell_of_held_slots(self, now: datetime) -> None:
         queue = await self._completed_queue()
         # With notices waiting, or nobody to read them, a slot that is still taken means nothing.
         if queue is None or queue.consumers == 0 or queue.ready > 0:
@@ -160,7 +200,6 @@ class Reconciler:
         is_more = True
         while is_more and self._may_go_on():
             async with self._database.transaction() as tx:
-                now = await reconcile.clock(tx)
                 # What was told is not found again, so that the next page is the first one once more.
                 ends = await reconcile.held_slots(
                     tx,

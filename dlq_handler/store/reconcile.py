@@ -8,17 +8,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Row
 
-from dlq_handler.domain.execution import TERMINAL
+from dlq_handler.domain.execution import TERMINAL, ExecutionStatus
 from dlq_handler.domain.reconcile import SILENT_ERROR, EndOfOurs, Finding, UnheardEnd
 from dlq_handler.store.admission import has_admission
 from dlq_handler.store.engine import Database
 from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
 from dlq_handler.store.transaction import Transaction
 from dlq_handler.store.unscheduled import Place
+
+Found = TypeVar("Found")
 
 _TERMINAL = (
     "CAST(e.status AS text) IN (" + ", ".join(f"'{status.value}'" for status in sorted(TERMINAL)) + ")"
@@ -50,16 +52,9 @@ _IS_SLOT_TOLD = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilentPage:
-    ends: Sequence[UnheardEnd]
+class Page(Generic[Found]):
+    ends: Sequence[Found]
     last: Place | None
-    """Where the next page goes on; None: there is no next."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndsPage:
-    ends: Sequence[EndOfOurs]
-    last_id: int | None
     """Where the next page goes on; None: there is no next."""
 
 
@@ -104,7 +99,7 @@ async def held_slots(
 
 async def silent_ends(
     tx: Transaction, *, after: Place, until: datetime, limit: int, is_shadow: bool
-) -> SilentPage:
+) -> Page[UnheardEnd]:
     """Walk the failed executions along the host's (status, updated) index."""
     rows = await tx.rows(
         f"""
@@ -122,7 +117,7 @@ async def silent_ends(
         limit=limit,
         is_shadow=is_shadow,
     )
-    return SilentPage(
+    return Page(
         ends=[
             _unheard(row, Finding.SILENT_END, {"expired_at": row.expired_at}) for row in rows if row.is_silent
         ],
@@ -130,29 +125,50 @@ async def silent_ends(
     )
 
 
-async def ends_by_letters(tx: Transaction, *, after_id: int, limit: int) -> EndsPage:
-    """What letters ended, where somebody may have gone on with the execution since."""
-    return await _ends(
-        tx,
-        """
-        SELECT id, execution_id, judged_at AS at, instance, 'letter ' || id AS ended_by
-          FROM own.letter WHERE id > :after_id AND outcome = 'failed' AND NOT is_shadow
-        """,
-        after_id,
-        limit,
+async def ends_of_ours(
+    tx: Transaction, status: ExecutionStatus, *, after: Place, until: datetime, limit: int
+) -> Page[EndOfOurs]:
+    """Walk the executions of one status, for those that we had ended before and that moved since.
+
+    Along the host's (status, updated) index, and from there to our records by key. The other way round, from the
+    records, a flood of a million letters would be looked up again at every look, for as long as they are kept.
+    """
+    # One that has not moved since is as we left it. One that runs may have begun before we wrote, and waited for us.
+    moved = "AND e.updated > {at}" if status.is_terminal else ""
+    rows = await tx.rows(
+        f"""
+        SELECT {EXECUTION_COLUMNS}, ours.*,
+               -- Only of those found: a result may have megabytes.
+               CASE WHEN ours.at IS NOT NULL THEN
+                 coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
+               END AS signature,
+               CASE WHEN ours.at IS NOT NULL THEN
+                 (SELECT CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision)
+                    FROM worker WHERE worker.id = e.worker)
+               END AS heartbeat_age
+          FROM (SELECT * FROM execution e
+                 WHERE e.status = '{status.value}' AND e.updated <= :until
+                   AND (e.updated, e.id) > (:after_updated, :after_id)
+                 ORDER BY e.updated, e.id LIMIT :limit) AS e
+          LEFT JOIN LATERAL (
+            SELECT judged_at AS at, 'letter ' || letter.id AS ended_by, instance FROM own.letter
+             WHERE execution_id = e.id AND outcome = 'failed' AND NOT is_shadow {moved.format(at="judged_at")}
+            UNION ALL
+            SELECT decided_at, 'the monitor', instance FROM own.stale_verdict
+             WHERE execution_id = e.id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
+                   {moved.format(at="decided_at")}
+          ) AS ours ON true
+         ORDER BY e.updated, e.id
+        """,  # noqa: S608  # our own text throughout, and a member of our own enum
+        until=until,
+        after_updated=after[0],
+        after_id=after[1],
+        limit=limit,
     )
-
-
-async def ends_by_monitor(tx: Transaction, *, after_id: int, limit: int) -> EndsPage:
-    """The same for what the monitor ended."""
-    return await _ends(
-        tx,
-        """
-        SELECT id, execution_id, decided_at AS at, instance, 'the monitor' AS ended_by
-          FROM own.stale_verdict WHERE id > :after_id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
-        """,
-        after_id,
-        limit,
+    return Page(
+        ends=[_end_of_ours(row) for row in rows if row.at is not None],
+        # Of one execution there may be several.
+        last=(rows[-1].updated, rows[-1].id) if len({row.id for row in rows}) == limit else None,
     )
 
 
@@ -170,36 +186,6 @@ async def resurrected_by_worker(database: Database) -> dict[int, int]:
             """
         )
     return {row.worker_id: row.executions for row in rows}
-
-
-async def _ends(tx: Transaction, ours: str, after_id: int, limit: int) -> EndsPage:
-    rows = await tx.rows(
-        f"""
-        WITH page AS MATERIALIZED ({ours} ORDER BY id LIMIT :limit)
-        SELECT whole.last_id, whole.ends, found.*
-          FROM (SELECT max(id) AS last_id, count(*) AS ends FROM page) AS whole
-          LEFT JOIN LATERAL (
-            SELECT page.at, page.ended_by, page.instance, row.*
-              FROM page CROSS JOIN LATERAL (
-                -- LIMIT keeps it a look by key: as a plain join it may be planned as a scan of all executions.
-                SELECT {EXECUTION_COLUMNS},
-                       coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
-                           AS signature,
-                       (SELECT CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision)
-                          FROM worker WHERE worker.id = e.worker) AS heartbeat_age
-                  FROM execution e
-                 WHERE e.id = page.execution_id
-                   AND (CAST(e.status AS text) IN ('running', 'canceling') OR ({_TERMINAL} AND e.updated > page.at))
-                 LIMIT 1) AS row
-          ) AS found ON true
-        """,  # noqa: S608  # our own text throughout
-        after_id=after_id,
-        limit=limit,
-    )
-    return EndsPage(
-        ends=[_end_of_ours(row) for row in rows if row.id is not None],
-        last_id=rows[0].last_id if rows[0].ends == limit else None,
-    )
 
 
 def _unheard(row: Row[Any], finding: Finding, evidence: Mapping[str, object]) -> UnheardEnd:

@@ -427,6 +427,26 @@ async def test_resurrection_by_a_late_worker_is_noticed_once(it: Fixture) -> Non
     assert await it.status(stays) == "failed"
 
 
+async def test_look_costs_the_same_however_many_letters_are_kept(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, asked = it.store.transaction, 0
+
+    def counted(**how: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return transaction(**how)
+
+    await it.reconcile()
+    monkeypatch.setattr(it.store, "transaction", counted)
+    await it.reconcile()
+    at_rest, asked = asked, 0
+    await it.make_old(await failed_by_letter(it, await it.a_worker(), 30), HOUR)
+    asked = 0
+    await it.reconcile()
+    assert asked == at_rest
+
+
 async def test_worker_that_is_deleted_moves_rows_and_resurrects_nobody(it: Fixture) -> None:
     worker = await it.a_worker()
     [one] = await failed_by_letter(it, worker)

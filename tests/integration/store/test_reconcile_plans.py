@@ -66,8 +66,11 @@ async def test_pages_of_unscheduled_and_failed_executions_follow_the_index(
         assert all(node["Presorted Key"] == ["e.updated"] for node in sorts), json.dumps(plan, indent=1)
 
 
-async def test_ends_of_ours_are_looked_up_by_their_key(store: Database, host: Host) -> None:
-    async with a_table_of(host, QUIET), store.transaction() as tx:
+async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
+    store: Database, host: Host
+) -> None:
+    by_both = await indexes(host, INDEX)
+    async with a_table_of(host, [*QUIET, ("running", 50)]), store.transaction() as tx:
         await tx.run(
             """
             INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why,
@@ -85,10 +88,15 @@ async def test_ends_of_ours_are_looked_up_by_their_key(store: Database, host: Ho
         await tx.run("ANALYZE own.letter")
         await tx.run("ANALYZE own.stale_verdict")
         explaining = Explaining(tx)
-        for source in (reconcile.ends_by_letters, reconcile.ends_by_monitor):
-            with pytest.raises(IndexError):  # it has one row at least, when it is really asked
-                await source(explaining, after_id=0, limit=1000)
+        now = await reconcile.clock(tx)
+        for status, since in (("running", BEGINNING[0]), ("failed", now - timedelta(hours=2))):
+            await reconcile.ends_of_ours(
+                explaining, ExecutionStatus(status), after=(since, 0), until=now, limit=1000
+            )
     assert len(explaining.plans) == 2
     for plan in explaining.plans:
         assert_no_table_is_read_whole(plan, except_for=("worker",))
-        assert index_of(plan, "e") == "execution_pkey", json.dumps(plan, indent=1)
+        assert index_of(plan, "letter") == "letter_execution_idx", json.dumps(plan, indent=1)
+        assert "execution_id" in str(index_of(plan, "stale_verdict")), json.dumps(plan, indent=1)
+    found = [node["Alias"] for node in nodes(explaining.plans[1]) if node.get("Index Name") in by_both]
+    assert found, json.dumps(explaining.plans[1], indent=1)
