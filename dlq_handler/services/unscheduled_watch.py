@@ -40,7 +40,7 @@ from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import add_to_outbox
 from dlq_handler.store.transaction import Transaction
-from dlq_handler.store.unscheduled import BEGINNING, Place, UnscheduledRow, unscheduled_page
+from dlq_handler.store.unscheduled import BEGINNING, Place, UnscheduledRow, requests_for, unscheduled_page
 
 log = structlog.get_logger()
 
@@ -187,7 +187,10 @@ class UnscheduledWatch:
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
             written = await stale_verdicts.record(tx, records)
-            requests = [one.request for one, _ in again if one.request.execution_id in written]
+            executions = {one.row.execution.id: one.row.execution for one, _ in again}
+            requests = await requests_for(
+                tx, {number: executions[number] for number in written}, now=again[0][0].now
+            )
             await self._publish(tx, requests, policy.requested_key)
         self._observer.reconciled(Finding.LOST_REQUEST, len(requests))
         if requests:

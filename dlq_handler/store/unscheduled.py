@@ -5,14 +5,14 @@ repeated whatever becomes of the row meanwhile, and an end is guarded by its own
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Row
 
-from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.judge_unscheduled import Unscheduled
 from dlq_handler.domain.outgoing import Notice, repeated_request
 from dlq_handler.store.admission import has_admission
@@ -35,9 +35,11 @@ _COLUMNS = f"""
     {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
     (e.workflow_def IS NOT NULL AND e.workflow_task IS NULL)
         OR coalesce((SELECT true FROM execution task WHERE task.parent = e.id LIMIT 1), false) AS is_workflow_parent,
-    e.parent, e.enforcement, CAST(e.config AS text) AS config, again.at AS announced_again_at,
-    coalesce(again.is_for_this, false) AS is_announced_again
+    again.at AS announced_again_at, coalesce(again.is_for_this, false) AS is_announced_again
 """  # noqa: S608  # our own text throughout
+
+# Who runs it reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
+_CONFIG = "CASE WHEN pg_column_size(e.config) <= 8192 THEN CAST(e.config AS text) END AS config"
 
 _ANNOUNCED_AGAIN = """
     LEFT JOIN LATERAL (
@@ -51,8 +53,6 @@ _ANNOUNCED_AGAIN = """
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnscheduledRow:
     row: Unscheduled
-    request: Notice
-    """The scheduler's request for it, should it be published again."""
     now: datetime
     """The database's clock."""
 
@@ -109,21 +109,36 @@ async def unscheduled_row(tx: Transaction, execution_id: int) -> UnscheduledRow 
     return None if row is None else _row(row)
 
 
+async def requests_for(
+    tx: Transaction, executions: Mapping[int, Execution], *, now: datetime
+) -> list[Notice]:
+    """The scheduler's requests for these, to be published again."""
+    rows = await tx.rows(
+        f"""
+        SELECT e.id, e.parent, e.enforcement, {_CONFIG} FROM execution e
+         WHERE e.id = ANY (CAST(:ids AS bigint[])) ORDER BY e.id
+        """,  # noqa: S608  # our own text throughout
+        ids=sorted(executions),
+    )
+    return [
+        repeated_request(
+            executions[row.id],
+            parent_id=row.parent,
+            enforcement_id=row.enforcement,
+            config=None if row.config is None else json.loads(row.config),
+            now=now,
+        )
+        for row in rows
+    ]
+
+
 def _row(row: Row[Any]) -> UnscheduledRow:
-    execution = execution_of(row)
     unscheduled = Unscheduled(
-        execution=execution,
+        execution=execution_of(row),
         is_in_line=row.is_in_line,
         next_retry_at=row.next_retry_at,
         is_workflow_parent=row.is_workflow_parent,
         announced_again_at=row.announced_again_at,
         is_announced_again=row.is_announced_again,
     )
-    request = repeated_request(
-        execution,
-        parent_id=row.parent,
-        enforcement_id=row.enforcement,
-        config=None if row.config is None else json.loads(row.config),
-        now=row.now,
-    )
-    return UnscheduledRow(row=unscheduled, request=request, now=row.now)
+    return UnscheduledRow(row=unscheduled, now=row.now)

@@ -195,6 +195,19 @@ async def test_request_is_what_its_creator_published(it: Fixture) -> None:
     assert not entry["is_workflow_task"]
 
 
+async def test_config_of_megabytes_stays_in_the_row(it: Fixture) -> None:
+    one = await it.a_stale_one(status="requested")
+    await it.host.session.execute(
+        "SET session_replication_role = replica;"
+        "UPDATE execution SET config = jsonb_build_object('text',"
+        f" (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 40000) n)) WHERE id = {one};"
+        "SET session_replication_role = DEFAULT"
+    )
+    await it.pass_minutes()
+    [entry] = await it.host.outbox()
+    assert json.loads(entry["body"])["payload"]["config"] is None
+
+
 async def test_whoever_waits_lawfully_is_left_alone(it: Fixture) -> None:
     session = it.host.session
     await session.execute(
