@@ -50,7 +50,10 @@ class DatabaseUse(OwnSection):
 
     pool_size: Annotated[int, Field(ge=2, le=1000)] = Field(
         default=8,
-        description="Connections held at most; two batches, the relay, the sweeps and the watches need one each at a time.",
+        description=(
+            "Connections held at most; two batches, the relay, the sweeps and the watches need one each at a "
+            "time."
+        ),
     )
     connect_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=600)] = Field(
         default=5,
