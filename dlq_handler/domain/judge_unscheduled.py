@@ -6,14 +6,13 @@ is. Asking once more is harmless, as a scheduler claims an execution once howeve
 waits, then it is announced again, and only where the operator wants it does it ever end.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.read_dead_letter import read_time
 from dlq_handler.domain.seconds import rounded
-from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
 
@@ -45,14 +44,6 @@ class Unscheduled:
 class UnscheduledPolicy:
     timeout_seconds: float
     may_fail: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AnnounceAgain:
-    """Its request is published once more; the row stays as it is."""
-
-    why: str
-    evidence: Mapping[str, object]
 
 
 UnscheduledVerdict = End | AnnounceAgain | Wait | NotStale
@@ -107,24 +98,6 @@ def judge_unscheduled(
         return Wait("announced to the scheduler again, once; monitor.fail_unscheduled is off", None, evidence)
     why = f"{waited}, while the scheduler's queue is empty and nothing says that it may wait"
     return AnnounceAgain(why, evidence)
-
-
-def reannounced_record(
-    row: Unscheduled, verdict: AnnounceAgain, *, now: datetime, instance: str, is_shadow: bool
-) -> StaleRecord:
-    execution = row.execution
-    return StaleRecord(
-        execution_id=execution.id,
-        attempt=execution.updated,
-        original_status=execution.status.value,
-        outcome=StaleOutcome.REANNOUNCED,
-        worker_id=execution.worker_id,
-        why=verdict.why,
-        evidence=verdict.evidence,
-        is_shadow=is_shadow,
-        decided_at=now,
-        instance=instance,
-    )
 
 
 def _evidence(

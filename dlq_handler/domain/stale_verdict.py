@@ -1,6 +1,6 @@
 """What becomes of an execution that no letter told of, and how it goes on record.
 
-The judge returns one of three verdicts; on record go only decisions, never that something still waits.
+The judges return one of these verdicts; on record go only decisions, never that something still waits.
 """
 
 from collections.abc import Mapping
@@ -39,6 +39,18 @@ class End:
     @property
     def outcome(self) -> StaleOutcome:
         return StaleOutcome(self.becomes.value)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceAgain:
+    """Not scheduled yet: its request is published once more; the row stays as it is."""
+
+    why: str
+    evidence: Mapping[str, object]
+
+    @property
+    def outcome(self) -> StaleOutcome:
+        return StaleOutcome.REANNOUNCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,12 @@ class StaleRecord:
 
 
 def record_of(
-    execution: Execution, verdict: End, *, now: datetime, instance: str, is_shadow: bool = False
+    execution: Execution,
+    verdict: End | AnnounceAgain,
+    *,
+    now: datetime,
+    instance: str,
+    is_shadow: bool = False,
 ) -> StaleRecord:
     return StaleRecord(
         execution_id=execution.id,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
-from dlq_handler.domain.judge_unscheduled import AnnounceAgain, UnscheduledVerdict
-from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.domain.judge_unscheduled import UnscheduledVerdict
+from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
 from dlq_handler.domain.story_records import Waiting
 
 GATE_IS_UNKNOWN = "whether the gate is open, only the running sidecars know: their /readyz tells"

@@ -19,15 +19,13 @@ from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_unscheduled import (
     QUIET_SECONDS,
     UNSCHEDULED,
-    AnnounceAgain,
     UnscheduledPolicy,
     judge_unscheduled,
-    reannounced_record,
 )
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_result import stale_result
-from dlq_handler.domain.stale_verdict import End, StaleOutcome, record_of, refused_record
+from dlq_handler.domain.stale_verdict import AnnounceAgain, End, StaleOutcome, record_of, refused_record
 from dlq_handler.errors import Contended, RowRejected, Unavailable
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.every import every
@@ -179,8 +177,8 @@ class UnscheduledWatch:
     ) -> int:
         policy = self._policy
         records = [
-            reannounced_record(
-                one.row, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+            record_of(
+                one.row.execution, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
             )
             for one, verdict in again
         ]

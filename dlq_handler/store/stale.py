@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.execution import ExecutionStatus
+from dlq_handler.store.stale_verdicts import IS_REFUSED
 from dlq_handler.store.transaction import Transaction
 
 # Who cannot be stale is passed over here already: to lock the executions of a live worker would hold that worker up.
@@ -48,7 +49,6 @@ async def page(
     # would be done anew for every page; along the index a page costs what it holds.
     await tx.run("SET LOCAL enable_sort = off")
     # A bare literal, because the enum's name is the host's own business, and compared as text no index would serve.
-    # The refusals are asked for with LIMIT 1 and not as NOT EXISTS, which may be planned as a join of everything.
     rows = await tx.rows(
         f"""
         SELECT e.id, e.updated, e.worker AS worker_id FROM execution e
@@ -56,10 +56,7 @@ async def page(
            AND e.updated >= coalesce(CAST(:updated AS timestamptz), '-infinity')
            AND (e.updated, e.id) > (coalesce(CAST(:updated AS timestamptz), '-infinity'), CAST(:id AS bigint))
            {_FILTERS[status]}
-           AND NOT coalesce((SELECT true FROM own.stale_verdict refused
-                              WHERE refused.execution_id = e.id AND refused.attempt = e.updated
-                                AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
-                                AND refused.next_try_at > now() LIMIT 1), false)
+           AND NOT {IS_REFUSED}
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # a member of our own enum
         not_after=not_after,

@@ -14,6 +14,15 @@ SWEEP_BATCH = 1000
 # The end itself tells the rest; what was only announced must not be announced again.
 _RESOLVED = (StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED)
 
+# Of execution `e`: did the database refuse to let it end as it is, and is that not due to be tried again? With LIMIT 1
+# and not as EXISTS, which may be planned as a join of everything.
+IS_REFUSED = """
+    coalesce((SELECT true FROM own.stale_verdict refused
+               WHERE refused.execution_id = e.id AND refused.attempt = e.updated
+                 AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
+                 AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
+"""
+
 
 async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
     """Put decisions on record, each once per attempt and outcome; a refusal that is there already is brought up to

@@ -17,6 +17,7 @@ from dlq_handler.domain.judge_unscheduled import Unscheduled
 from dlq_handler.domain.outgoing import Notice, repeated_request
 from dlq_handler.store.admission import has_admission
 from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
+from dlq_handler.store.stale_verdicts import IS_REFUSED
 from dlq_handler.store.transaction import Transaction
 
 Place = tuple[datetime, int]
@@ -81,10 +82,7 @@ async def unscheduled_page(
                    AND e.updated <= statement_timestamp() - make_interval(secs => :age)
                    AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
                    -- Those that the database refused to let end wait until they are due again.
-                   AND NOT coalesce((SELECT true FROM own.stale_verdict refused
-                                      WHERE refused.execution_id = e.id AND refused.attempt = e.updated
-                                        AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
-                                        AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
+                   AND NOT {IS_REFUSED}
                  ORDER BY e.updated, e.id LIMIT :limit) AS e
           {_ANNOUNCED_AGAIN}
          ORDER BY e.updated, e.id

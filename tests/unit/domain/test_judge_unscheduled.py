@@ -11,13 +11,12 @@ from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_unscheduled import (
     QUIET_SECONDS,
     UNSCHEDULED,
-    AnnounceAgain,
     Unscheduled,
     UnscheduledPolicy,
     UnscheduledVerdict,
     judge_unscheduled,
 )
-from dlq_handler.domain.stale_verdict import End, NotStale, Wait
+from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, Wait
 from tests.support.builders import NOON, an_execution
 
 TIMEOUT = 900.0

@@ -7,9 +7,9 @@ import pytest
 
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.failure_result import FAILED_BY
-from dlq_handler.domain.judge_unscheduled import AnnounceAgain, UnscheduledVerdict
+from dlq_handler.domain.judge_unscheduled import UnscheduledVerdict
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
 from dlq_handler.domain.story import Kind, Moment, tell
 from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition, Waiting
 from dlq_handler.domain.story_waiting import GATE_IS_UNKNOWN, waiting_of
