@@ -10,9 +10,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from dlq_handler.sandbox.attune import schema
 from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
+
+# A busy machine is no failure: how long one example takes says nothing about what it holds.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 
 @pytest.fixture(scope="session")

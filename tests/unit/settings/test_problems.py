@@ -322,7 +322,7 @@ def test_settings_cannot_be_changed() -> None:
             setattr(change, next(iter(type(change).model_fields)), "other")
 
 
-@settings(max_examples=40, deadline=None)  # it opens files: a busy machine is no failure
+@settings(max_examples=40)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(alphabet="ab:/@ {}", max_size=8),

@@ -1,7 +1,7 @@
 """No password leaves: neither by redaction of URLs and text, nor by the repr of anything that holds one."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlq_handler.settings import SecretUrl, Settings
@@ -31,7 +31,6 @@ def test_user_and_host_stay_and_the_password_goes(given_url: str, shown: str) ->
     assert redact_url(given_url) == shown
 
 
-@settings(deadline=None)
 @given(middle=st.text())
 @example(middle="://")
 @example(middle="@")
@@ -44,7 +43,6 @@ def test_no_part_of_a_password_survives_however_odd_it_is(middle: str) -> None:
     assert secret.redacted().endswith("host:5432/db")
 
 
-@settings(deadline=None)
 @given(words=st.lists(st.sampled_from(["lost", "to", "(again)", "'quoted'", "a@b"]), max_size=4))
 def test_every_url_in_a_sentence_is_redacted_on_its_own(words: list[str]) -> None:
     before = " ".join(words)
