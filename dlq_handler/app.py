@@ -114,11 +114,14 @@ class Sidecar:
                     await self._serve(stop)
             finally:
                 listener_done.set()
-                await self._publisher.close()
-                await self._sight.close()
-                await self._link.close()
-                await self._database.dispose()
+                await self._close()
         log.info("sidecar.stopped")
+
+    async def _close(self) -> None:
+        """Side by side: each may wait seconds for a server that does not answer, and SIGTERM has not got their sum."""
+        async with asyncio.TaskGroup() as closing:
+            for close in (self._publisher.close, self._sight.close, self._link.close, self._database.dispose):
+                closing.create_task(close())
 
     @property
     def _is_shadow(self) -> bool:
