@@ -13,7 +13,7 @@ from typing import Any
 
 import aio_pika
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
-from aiormq.exceptions import AMQPError, InvalidFrameError
+from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticationError
 from yarl import URL
 
 from dlq_handler.broker import equal_tables, tolerant_headers
@@ -43,7 +43,9 @@ def _said(error: BaseException) -> str:
     if isinstance(error, InvalidFrameError) and "Connection.Close" in str(error):
         # All that aiormq keeps of the broker's "no" to opening the vhost.
         return "the broker refuses this vhost: it does not exist, or the user has no rights in it (message_queue.url)"
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, ProbableAuthenticationError):
+        return "the broker refuses this user or its password (message_queue.url)"
+    if isinstance(error, ConnectionRefusedError) or isinstance(error.__cause__, ConnectionRefusedError):
         return "nobody listens there; is the broker up, is message_queue.url right?"
     text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -35,7 +35,8 @@ async def check_topology(link: AdminLink, api: ManagementApi, expected: Expectat
         snapshot = await _with_intake_count(link, await api.snapshot(), expected)
     except Unavailable as error:
         limits.append(
-            f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies"
+            f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies; "
+            f"dlq_handler.broker.management_url says where it is"
         )
         snapshot = await probe_snapshot(link, expected)
     # Thousands of queues are seconds of computing; heartbeats of the connection must go on meanwhile.

@@ -164,6 +164,9 @@ async def test_a_brake_that_holds_makes_a_replica_without_letters_unready_too(wo
         code, _, complaint = await sidecar.cli("brake", "release")
         assert code == 0, complaint
         await sidecar.wait_ready()
+        assert (await sidecar.cli_json("brake", "status"))["state"] == "released"
+        assert (await sidecar.cli("brake", "release", "--for", "0s"))[0] == 0
+        assert (await sidecar.cli_json("brake", "status"))["state"] == "normal", "the limit is back"
 
 
 async def test_a_host_that_locks_its_tables_is_no_bug_of_ours(world: World) -> None:

@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failur
 
 def read_duration(text: str) -> timedelta:
     given = duration(text)
-    if not given:
+    if given is None:
         raise typer.BadParameter(f"{text!r} is no time span; wanted 90s, 10m, 2h or 1d")
     return given
 
@@ -45,7 +45,8 @@ def release(
             "--for",
             parser=read_duration,
             metavar="90s|10m|2h",
-            help="For so long there is no limit: you have said that these executions must end.",
+            help="For so long there is no limit: you have said that these executions must end. 0s: the limit is "
+            "back at once, also after an earlier release.",
         ),
     ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
     config: ConfigOption = None,

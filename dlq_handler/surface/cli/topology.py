@@ -104,6 +104,10 @@ def _print_report(report: TopologyReport) -> None:
         print(f"\n{finding.severity}: {finding.subject}")
         print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}\n  way out: {finding.way_out}")
     print(f"\nconclusion: {topology.conclusion}")
+    if topology.conclusion is Conclusion.HOLE:
+        print(
+            "`dlq-handler run` binds what is missing at its start; `dlq-handler topology apply` does it now"
+        )
 
 
 def _worth_showing(topology: CheckedTopology) -> list[CheckedQueue]:

@@ -18,7 +18,7 @@ FOR_EVER = 3600.0
 async def test_after_a_failure_the_next_node_is_tried(vhost: str) -> None:
     address = BrokerAddress(urls=[NOBODY, vhost])
 
-    with pytest.raises(Unavailable, match=r"connect to 127\.0\.0\.1:1"):
+    with pytest.raises(Unavailable, match=r"connect to 127\.0\.0\.1:1: nobody listens there"):
         await address.connect("test")
     opened = await address.connect("test")
 
@@ -47,7 +47,7 @@ async def test_a_wrong_password_is_refused_without_repeating_it(vhost: str) -> N
     with pytest.raises(Unavailable) as refused:
         await address.connect("test")
 
-    assert "ACCESS_REFUSED" in str(refused.value)
+    assert "refuses this user or its password (message_queue.url)" in str(refused.value)
     assert "not-the-password" not in str(refused.value) + repr(address)
 
 
