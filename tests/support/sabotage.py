@@ -131,16 +131,16 @@ def _never_publish() -> None:
 
 
 def _wrap(owner: Any, name: str, nth: int, *, after: bool) -> None:
-    """Die at the `nth` call: after it has done its work, or instead of it."""
+    """Die at the `nth` call to have done its work, or instead of the `nth` call."""
     original: Callable[..., Awaitable[Any]] = getattr(owner, name)
     left = iter(range(nth - 1, -1, -1))
 
     async def wrapped(*arguments: Any, **keywords: Any) -> Any:
-        is_the_one = next(left, None) == 0
-        if is_the_one and not after:
+        if not after and next(left, None) == 0:
             die()
         answer = await original(*arguments, **keywords)
-        if is_the_one:
+        # Counted by their ends: of two that run side by side the second may end first.
+        if after and next(left, None) == 0:
             die()
         return answer
 
