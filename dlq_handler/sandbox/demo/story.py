@@ -138,7 +138,7 @@ async def _acts(teller: Teller, log: Path, world: World) -> bool:
                 promise="lost before it came, and not touched",
                 expected=len(lost),
                 seen=statuses["scheduled"],
-                look="status in attune.execution; their messages are gone",
+                look="status in attune.execution; the monitor ends them at its horizon",
             ),
         ]
     )
