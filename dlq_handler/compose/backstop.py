@@ -104,6 +104,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
         stale=stale_policy(settings),
         unscheduled=unscheduled_policy(settings),
         brake=brake_policy(settings),
+        lease=leadership_policy(settings).name,
         is_monitored=own.monitor.enabled,
         is_shadow=own.shadow.enabled,
     )

@@ -6,13 +6,13 @@ swept make the story shorter, never wrong. Times are the database's, but for a d
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dlq_handler.domain.failure_result import FAILED_BY
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
-from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition
+from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition, clock
 from dlq_handler.domain.verdict import Outcome
 
 # A verdict is dated by the clock, the row by the beginning of its transaction: a little earlier.
@@ -171,7 +171,7 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
             evidence={"x_death": x_death} if x_death else {},
         )
     again = f", delivered again {letter.repeats} times" if letter.repeats else ""
-    retry = f"; judged again at {_clock(letter.next_try_at)}" if letter.next_try_at else ""
+    retry = f"; judged again at {clock(letter.next_try_at)}" if letter.next_try_at else ""
     error = f" ({letter.error})" if letter.error else ""
     yield Moment(
         at=letter.judged_at,
@@ -184,7 +184,7 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
 
 
 def _verdict_moment(verdict: StaleRecord) -> Moment:
-    retry = f"; tried again at {_clock(verdict.next_try_at)}" if verdict.next_try_at else ""
+    retry = f"; tried again at {clock(verdict.next_try_at)}" if verdict.next_try_at else ""
     words = {
         StaleOutcome.FAILED: f"the monitor: failed: {verdict.why}",
         StaleOutcome.ABANDONED: f"the monitor: abandoned: {verdict.why}",
@@ -225,9 +225,9 @@ def _outbox_moment(entry: OutboxRecord) -> Moment:
 
 def _why_unconfirmed(entry: OutboxRecord) -> str:
     if entry.lease_holder is not None and entry.lease_until is not None:
-        return f"held for publishing by {entry.lease_holder} until {_clock(entry.lease_until)}"
+        return f"held for publishing by {entry.lease_holder} until {clock(entry.lease_until)}"
     if entry.last_error is not None:
-        return f"{entry.last_error} at attempt {entry.attempts}; tried again at {_clock(entry.next_try_at)}"
+        return f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_try_at)}"
     return "nobody has taken it up for publishing; is a sidecar running?"
 
 
@@ -264,7 +264,3 @@ def _ended(execution: ExecutionFacts, at: datetime) -> Moment:
 
 def _error(execution: ExecutionFacts) -> str:
     return f": {execution.error}" if execution.error else ""
-
-
-def _clock(moment: datetime | None) -> str:
-    return "an unknown time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.stale_verdict import StaleRecord
@@ -78,8 +78,16 @@ class Waiting:
     """Why an execution that has not ended is still waiting, as far as it is ours to say."""
 
     why: str
+    unwatched: str | None = None
+    """Why nobody looks for it at present, so that nothing is promised; None: the leader does."""
     until: datetime | None = None
     """None: only an event can tell."""
+    is_earliest: bool = False
+    """Something that is not known, or that a person must end, may make it later than `until`."""
     notes: Sequence[str] = ()
     """What else stands in the way, or is not known."""
     evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+def clock(moment: datetime | None) -> str:
+    return "an unknown time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from dlq_handler.broker.queue_probe import QueueCounts
-from dlq_handler.domain.brake import BrakePolicy, in_words
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.judge_unscheduled import (
     QUIET_SECONDS,
     UNSCHEDULED,
@@ -15,17 +17,22 @@ from dlq_handler.domain.judge_unscheduled import (
     UnscheduledVerdict,
     judge_unscheduled,
 )
-from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.domain.stale_case import StaleCase, StalePolicy
 from dlq_handler.domain.story import Moment, tell
 from dlq_handler.domain.story_records import ExecutionFacts, Records, Waiting
+from dlq_handler.domain.story_sidecars import Sidecars
 from dlq_handler.domain.story_waiting import waiting_of
 from dlq_handler.errors import Unavailable
-from dlq_handler.services.stale_opinion import opinion
-from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.services.stale_cases import Sight
+from dlq_handler.services.stale_opinion import look_at
 from dlq_handler.store import brake
 from dlq_handler.store.engine import Database
+from dlq_handler.store.leases import read_lease
 from dlq_handler.store.story import records_of
 from dlq_handler.store.unscheduled import unscheduled_row
+
+# The row may move between the reading of its story and the judging of it: then the story is read again, so often.
+_READS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,8 @@ class ExplainPolicy:
     stale: StalePolicy
     unscheduled: UnscheduledPolicy
     brake: BrakePolicy
+    lease: str
+    """The name of the leader's."""
     is_monitored: bool
     is_shadow: bool
 
@@ -45,30 +54,65 @@ class Explanation:
     """None: it has ended, or there is no such row."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What the monitor would say, and of which row."""
+
+    execution: Execution
+    verdict: UnscheduledVerdict
+    case: StaleCase | None = None
+
+
 async def explain(
     database: Database,
     execution_id: int,
     policy: ExplainPolicy,
     *,
-    sight: WorkerSight,
+    sight: Sight,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
 ) -> Explanation | None:
     """None: nobody has ever heard of it."""
-    records = await records_of(database, execution_id)
-    if records.is_unknown:
-        return None
-    execution, waiting = records.execution, None
-    if execution is not None and not execution.is_terminal:
-        if execution.status in UNSCHEDULED:
-            verdict = await _unscheduled(database, execution_id, policy.unscheduled, requests_queue)
-        else:
-            # As a sidecar would judge that has watched for long enough: our own link is as young as the command.
-            watched_seconds = policy.stale.availability.unavailable_after_seconds
-            verdict = await opinion(
-                database, sight, policy.stale, watched_seconds, execution_id, is_shadow=policy.is_shadow
-            )
-        waiting = await _waiting(database, records, execution, verdict, policy)
+    for _ in range(_READS):
+        records = await records_of(database, execution_id)
+        if records.is_unknown:
+            return None
+        execution, waiting = records.execution, None
+        if execution is None or execution.is_terminal:
+            break
+        if execution.status not in set(ExecutionStatus):
+            waiting = Waiting(why=f"in status {execution.status!r}, which this version does not know")
+            break
+        judged = await _judge(database, execution, policy, sight, requests_queue)
+        if judged is not None and _is_same(judged.execution, execution):
+            sidecars = await _sidecars(database, policy)
+            waiting = waiting_of(judged.verdict, records=records, sidecars=sidecars, case=judged.case)
+            break
+        waiting = Waiting(why="its row moves while it is looked at; ask again")
     return Explanation(records=records, moments=tell(records), waiting=waiting)
+
+
+def _is_same(judged: Execution, told: ExecutionFacts) -> bool:
+    return (judged.status, judged.updated) == (told.status, told.updated)
+
+
+async def _judge(
+    database: Database,
+    execution: ExecutionFacts,
+    policy: ExplainPolicy,
+    sight: Sight,
+    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
+) -> _Judged | None:
+    """None: it is gone."""
+    if execution.status in UNSCHEDULED:
+        return await _unscheduled(database, execution.id, policy.unscheduled, requests_queue)
+    # As a sidecar would judge that has watched for long enough: our own link is as young as the command.
+    watched_seconds = policy.stale.availability.unavailable_after_seconds
+    case = await look_at(
+        database, sight, policy.stale, watched_seconds, execution.id, is_shadow=policy.is_shadow
+    )
+    if case is None:
+        return None
+    return _Judged(execution=case.execution, verdict=judge_stale(case), case=case)
 
 
 async def _unscheduled(
@@ -76,7 +120,7 @@ async def _unscheduled(
     execution_id: int,
     policy: UnscheduledPolicy,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
-) -> UnscheduledVerdict | None:
+) -> _Judged | None:
     try:
         counts = await requests_queue()
     except Unavailable:
@@ -88,25 +132,19 @@ async def _unscheduled(
         one = await unscheduled_row(tx, execution_id)
     if one is None:
         return None
-    return judge_unscheduled(one.row, quiet_seconds=quiet_seconds, policy=policy, now=one.now)
+    verdict = judge_unscheduled(one.row, quiet_seconds=quiet_seconds, policy=policy, now=one.now)
+    return _Judged(execution=one.row.execution, verdict=verdict)
 
 
-async def _waiting(
-    database: Database,
-    records: Records,
-    execution: ExecutionFacts,
-    verdict: UnscheduledVerdict | None,
-    policy: ExplainPolicy,
-) -> Waiting:
-    if verdict is None:
-        return Waiting(why=f"in status {execution.status!r}, which this version does not know")
+async def _sidecars(database: Database, policy: ExplainPolicy) -> Sidecars:
     async with database.transaction() as tx:
+        lease = await read_lease(tx, policy.lease)
         view = await brake.look(tx)
-    return waiting_of(
-        verdict,
-        verdicts=records.verdicts,
-        attempt=execution.updated,
-        brake=in_words(view, policy.brake),
+    return Sidecars(
+        is_led=lease is not None and lease.is_held,
+        lease_ended_at=lease.until if lease is not None else None,
         is_monitored=policy.is_monitored,
         is_shadow=policy.is_shadow,
+        brake=view,
+        brake_policy=policy.brake,
     )

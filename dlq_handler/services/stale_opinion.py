@@ -1,7 +1,7 @@
 """What the monitor thinks of one execution right now. Looks, judges as a sweep would, writes nothing."""
 
 from dlq_handler.domain.judge_stale import judge_stale
-from dlq_handler.domain.stale_case import StalePolicy
+from dlq_handler.domain.stale_case import StaleCase, StalePolicy
 from dlq_handler.domain.stale_verdict import StaleVerdict
 from dlq_handler.services.stale_cases import Sight, gather_cases
 from dlq_handler.store.dead_letters import read_executions
@@ -17,7 +17,21 @@ async def opinion(
     *,
     is_shadow: bool = False,
 ) -> StaleVerdict | None:
-    """None: no such execution, or in a status that this version does not know.
+    """None: no such execution, or in a status that this version does not know."""
+    case = await look_at(database, sight, policy, gate_watched_seconds, execution_id, is_shadow=is_shadow)
+    return None if case is None else judge_stale(case)
+
+
+async def look_at(
+    database: Database,
+    sight: Sight,
+    policy: StalePolicy,
+    gate_watched_seconds: float,
+    execution_id: int,
+    *,
+    is_shadow: bool = False,
+) -> StaleCase | None:
+    """The facts alone; None as for `opinion`.
 
     `gate_watched_seconds`: a command, whose own link is always young, says what a sidecar that has watched for long
     would say by giving more than `unavailable_after_seconds`.
@@ -41,4 +55,4 @@ async def opinion(
             policy=policy,
             is_shadow=is_shadow,
         )
-    return judge_stale(gathered.cases[0]) if gathered.cases else None
+    return gathered.cases[0] if gathered.cases else None

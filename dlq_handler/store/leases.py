@@ -3,8 +3,28 @@
 A session's advisory lock would not do: it fails behind a transaction pooler, and outlives a half-open connection.
 """
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from dlq_handler.store.engine import Database
 from dlq_handler.store.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    holder: str
+    until: datetime
+    is_held: bool
+    """False: it ended, and nobody has taken it since."""
+
+
+async def read_lease(tx: Transaction, name: str) -> Lease | None:
+    """For one who only asks. None: nobody has ever taken it, or its last holder gave it up."""
+    row = await tx.row(
+        "SELECT holder, until, until >= clock_timestamp() AS is_held FROM own.lease WHERE name = :name",
+        name=name,
+    )
+    return None if row is None else Lease(holder=row.holder, until=row.until, is_held=row.is_held)
 
 
 async def take(database: Database, name: str, *, holder: str, seconds: float) -> bool:

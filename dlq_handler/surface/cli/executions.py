@@ -36,6 +36,9 @@ ExecutionId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)
 # Under the text of a moment: behind its time, age and kind.
 _MARGIN = " " * 47
 
+# Evidence goes on in the next line from here: one line of it had more than 300 characters.
+_WIDTH = 110
+
 
 @app.callback()
 def _executions() -> None:
@@ -54,8 +57,9 @@ def explain(
     explanation = asyncio.run(_explain(load_or_exit(config).settings, execution_id))
     if explanation is None:
         print_error(
-            f"no execution {execution_id}, and nothing on record about it: mistyped, deleted long ago, or of another "
-            f"database (`dlq-handler config show` names ours)"
+            f"no execution {execution_id}, and nothing on record about it: mistyped, deleted long ago, of another "
+            f"database (`dlq-handler config show` names ours), or its letter waits in the queue behind a closed gate "
+            f"or brake (/readyz)"
         )
         raise typer.Exit(1)
     if output is Output.JSON:
@@ -125,25 +129,34 @@ def _moment_lines(moment: Moment, now: datetime) -> Iterator[str]:
     by = f"  [{moment.by}]" if moment.by else ""
     age = f"{in_units((now - moment.at).total_seconds())} ago"
     yield f"{_utc(moment.at)}  {age:>10}  {moment.kind:<11}  {printable(shadow + moment.text + by)}"
-    if moment.evidence:
-        yield f"{_MARGIN}{_evidence(moment.evidence)}"
+    yield from _evidence_lines(moment.evidence, _MARGIN)
 
 
 def _waiting_lines(waiting: Waiting, now: datetime) -> Iterator[str]:
-    yield printable(f"Still waiting: {waiting.why}")
+    first, *more = [waiting.unwatched, waiting.why] if waiting.unwatched else [waiting.why]
+    yield printable(f"Still open: {first}")
+    yield from (printable(f"  {line}") for line in more)
     if waiting.until is not None:
         left = (waiting.until - now).total_seconds()
         when = f"in {in_units(left)}" if left > 0 else "due"
-        yield f"  until {_utc(waiting.until)} ({when})"
+        yield f"  {'at the earliest at' if waiting.is_earliest else 'until'} {_utc(waiting.until)} ({when})"
     yield from (printable(f"  {note}") for note in waiting.notes)
-    if waiting.evidence:
-        yield f"  {_evidence(waiting.evidence)}"
+    yield from _evidence_lines(waiting.evidence, " " * 4)
 
 
-def _evidence(evidence: Mapping[str, object]) -> str:
+def _evidence_lines(evidence: Mapping[str, object], margin: str) -> Iterator[str]:
     """What is not known is left out here; JSON has it."""
-    known = {name: value for name, value in evidence.items() if value is not None}
-    return printable("  ".join(f"{name}={shown(value)}" for name, value in known.items()))
+    line = ""
+    for name, value in evidence.items():
+        if value is None:
+            continue
+        fact = printable(f"{name}={shown(value)}")
+        if line and len(margin) + len(line) + len(fact) + 2 > _WIDTH:
+            yield margin + line
+            line = ""
+        line = f"{line}  {fact}" if line else fact
+    if line:
+        yield margin + line
 
 
 def _utc(moment: datetime) -> str:

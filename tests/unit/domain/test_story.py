@@ -5,14 +5,11 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.failure_result import FAILED_BY
-from dlq_handler.domain.judge_unscheduled import UnscheduledVerdict
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 from dlq_handler.domain.story import Kind, Moment, tell
-from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition, Waiting
-from dlq_handler.domain.story_waiting import GATE_IS_UNKNOWN, waiting_of
+from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition
 from dlq_handler.domain.verdict import Outcome
 from tests.support.builders import MESSAGE_ID, NOON
 
@@ -289,41 +286,3 @@ def test_open_row_tells_where_it_is(row: ExecutionFacts, text: str) -> None:
 def test_nothing_on_record_is_known_as_such() -> None:
     assert Records(execution=None, now=NOON).is_unknown
     assert not Records(execution=None, letters=[a_letter()], now=NOON).is_unknown
-
-
-def waiting(verdict: UnscheduledVerdict, **changes: Any) -> Waiting:
-    given: dict[str, Any] = {
-        "verdicts": [],
-        "attempt": after(1),
-        "brake": None,
-        "is_monitored": True,
-        "is_shadow": False,
-    }
-    return waiting_of(verdict, **(given | changes))
-
-
-def test_lawful_wait_says_why_and_until_when() -> None:
-    found = waiting(Wait("its message may still be in the queue", after(330), {"age_seconds": 1.0}))
-    assert found.until == after(330)
-    assert "may still be in the queue" in found.why
-    assert found.notes == []
-
-
-def test_what_is_due_says_what_stands_in_the_way() -> None:
-    end = End(ExecutionStatus.FAILED, "nobody consumes its queue", {}, 330)
-    refused = a_verdict(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=after(900))
-    other_attempt = a_verdict(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
-    found = waiting(
-        end, brake="tripped", is_monitored=False, is_shadow=True, verdicts=[refused, other_attempt]
-    )
-    assert found.why == "the next sweep makes it failed: nobody consumes its queue"
-    assert found.until == after(900)
-    notes = "\n".join(found.notes)
-    for part in ("monitor.enabled is false", "shadow mode", "22023", "brake: tripped", GATE_IS_UNKNOWN):
-        assert part in notes
-    assert "of long ago" not in notes
-
-
-def test_what_is_not_ours_to_end_says_so() -> None:
-    assert "not for us to end" in waiting(NotStale("running without a worker")).why
-    assert "scheduler again" in waiting(AnnounceAgain("requested for 900 s", {})).why
