@@ -67,14 +67,27 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         assert "the scheduler may still be at it" in out
         assert "until 2" in out
 
+        await sidecar.terminate()
+        _, out, _ = await sidecar.cli("executions", "explain", str(dispatch.execution_id))
+        waits = out[out.index("Still open: ") :].splitlines()
+        assert waits[0].startswith("Still open: no sidecar leads (nobody has the lease): nobody looks for it")
+        assert waits[1] == "  its message may still be in the worker's queue"
+        assert waits[2].startswith("  until 2")
+        assert "watched_seconds" not in out
+        assert "looks=" not in out
+        assert max(map(len, waits)) <= 120
+
 
 async def test_nobody_knows_a_number_that_nobody_gave(world: World) -> None:
     async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
         code, out, error = await sidecar.cli("executions", "explain", "987654321")
         assert (code, out) == (1, "")
         assert "no execution 987654321" in error
-        code, _, _ = await sidecar.cli("executions", "explain", "0")
-        assert code == 2
+        assert "its letter waits in the queue" in error
+        for mistyped in ("0", "abc"):
+            code, _, error = await sidecar.cli("executions", "explain", mistyped)
+            assert code == 2
+            assert "Invalid value for 'ID'" in error
 
 
 async def test_without_the_history_and_the_broker_it_tells_what_is_left(

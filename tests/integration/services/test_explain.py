@@ -1,0 +1,106 @@
+"""What an explanation reads: the story and the verdict of one row, and who leads."""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+
+import pytest
+
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
+from dlq_handler.domain.worker import QueueSight
+from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
+from dlq_handler.services.explain import ExplainPolicy, Explanation, explain
+from dlq_handler.services.stale_cases import Sight
+from dlq_handler.store import leases, migrate
+from dlq_handler.store.engine import Database
+from tests.integration.services.stale_world import POLICY, StaleWorld
+from tests.integration.store.host import Host
+
+EXPLAIN = ExplainPolicy(
+    stale=POLICY,
+    unscheduled=UnscheduledPolicy(timeout_seconds=900, may_fail=False),
+    brake=BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+    lease="leader",
+    is_monitored=True,
+    is_shadow=False,
+)
+
+
+@pytest.fixture
+async def it(database: str) -> AsyncIterator[StaleWorld]:
+    store = Database(database)
+    await migrate.upgrade(store)
+    attune = await AttuneDatabase.open(database)
+    yield StaleWorld(store, Host(attune))
+    await attune.close()
+    await store.dispose()
+
+
+class Meanwhile:
+    """While the broker is asked, the row moves: at each look by the next one of these statements."""
+
+    def __init__(self, it: StaleWorld, *statements: str) -> None:
+        self._it, self._statements = it, list(statements)
+
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+        if self._statements:
+            await self._it.host.session.execute(self._statements.pop(0))
+        return await self._it.sight.look(worker_ids)
+
+
+async def nobody_asked() -> QueueCounts | None:
+    return None
+
+
+async def explained(it: StaleWorld, execution_id: int, sight: Sight | None = None) -> Explanation:
+    explanation = await explain(
+        it.store, execution_id, EXPLAIN, sight=sight or it.sight, requests_queue=nobody_asked
+    )
+    assert explanation is not None
+    return explanation
+
+
+async def test_row_that_ends_meanwhile_is_told_as_ended(it: StaleWorld) -> None:
+    number = await it.a_stale_one(worker=await it.a_dead_worker())
+    found = await explained(it, number, Meanwhile(it, "UPDATE execution SET status = 'failed'"))
+    assert found.records.execution is not None
+    assert found.records.execution.status == "failed"
+    assert found.waiting is None
+
+
+async def test_row_that_starts_meanwhile_is_told_as_running(it: StaleWorld) -> None:
+    number = await it.a_stale_one(worker=await it.a_worker())
+    found = await explained(it, number, Meanwhile(it, "UPDATE execution SET status = 'running'"))
+    assert found.records.execution is not None
+    assert found.records.execution.status == "running"
+    assert found.waiting is not None
+    assert found.waiting.why.startswith("it runs; ")
+
+
+async def test_row_that_never_stands_still_is_not_judged(it: StaleWorld) -> None:
+    number = await it.a_stale_one(worker=await it.a_worker())
+    moves = ["UPDATE execution SET status = 'running'", "UPDATE execution SET status = 'scheduled'"] * 2
+    found = await explained(it, number, Meanwhile(it, *moves))
+    assert found.waiting is not None
+    assert "ask again" in found.waiting.why
+
+
+async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
+    number = await it.a_stale_one(worker=await it.a_dead_worker())
+    of_nobody = (await explained(it, number)).waiting
+    await leases.take(it.store, "leader", holder="one", seconds=60)
+    of_one = (await explained(it, number)).waiting
+    async with it.store.transaction() as tx:
+        await tx.run("UPDATE own.lease SET until = clock_timestamp() - interval '1 s'")
+        ended = await leases.read_lease(tx, "leader")
+    of_the_dead = (await explained(it, number)).waiting
+    assert ended is not None
+    assert of_nobody is not None
+    assert of_one is not None
+    assert of_the_dead is not None
+    assert "nobody has the lease" in (of_nobody.unwatched or "")
+    assert of_one.unwatched is None
+    assert of_one.why.startswith("the next sweep makes it failed")
+    assert f"the lease ended at {ended.until:%Y-%m-%d %H:%M:%S}Z" in (of_the_dead.unwatched or "")
+    assert of_the_dead.why == of_nobody.why
+    assert of_nobody.why.startswith("a sweep would make it failed")
