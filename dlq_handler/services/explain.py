@@ -33,6 +33,7 @@ from dlq_handler.store.unscheduled import unscheduled_row
 
 # The row may move between the reading of its story and the judging of it: then the story is read again, so often.
 _READS = 3
+_MOVED = Waiting(why="its row moves while it is looked at; ask again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +73,35 @@ async def explain(
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
 ) -> Explanation | None:
     """None: nobody has ever heard of it."""
-    for _ in range(_READS):
+    reads_left = _READS
+    while True:
         records = await records_of(database, execution_id)
         if records.is_unknown:
             return None
-        execution, waiting = records.execution, None
-        if execution is None or execution.is_terminal:
-            break
-        if execution.status not in set(ExecutionStatus):
-            waiting = Waiting(why=f"in status {execution.status!r}, which this version does not know")
-            break
-        judged = await _judge(database, execution, policy, sight, requests_queue)
-        if judged is not None and _is_same(judged.execution, execution):
-            sidecars = await _sidecars(database, policy)
-            waiting = waiting_of(judged.verdict, records=records, sidecars=sidecars, case=judged.case)
-            break
-        waiting = Waiting(why="its row moves while it is looked at; ask again")
-    return Explanation(records=records, moments=tell(records), waiting=waiting)
+        waiting = await _waiting(database, records, policy, sight, requests_queue)
+        reads_left -= 1
+        if waiting is not _MOVED or reads_left == 0:
+            return Explanation(records=records, moments=tell(records), waiting=waiting)
+
+
+async def _waiting(
+    database: Database,
+    records: Records,
+    policy: ExplainPolicy,
+    sight: Sight,
+    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
+) -> Waiting | None:
+    """None: it is over. `_MOVED`: what was judged is not what was read."""
+    execution = records.execution
+    if execution is None or execution.is_terminal:
+        return None
+    if execution.status not in set(ExecutionStatus):
+        return Waiting(why=f"in status {execution.status!r}, which this version does not know")
+    judged = await _judge(database, execution, policy, sight, requests_queue)
+    if judged is None or not _is_same(judged.execution, execution):
+        return _MOVED
+    sidecars = await _sidecars(database, policy)
+    return waiting_of(judged.verdict, records=records, sidecars=sidecars, case=judged.case)
 
 
 def _is_same(judged: Execution, told: ExecutionFacts) -> bool:
