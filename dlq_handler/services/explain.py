@@ -23,8 +23,8 @@ from dlq_handler.domain.story_records import ExecutionFacts, Records, Waiting
 from dlq_handler.domain.story_sidecars import Sidecars
 from dlq_handler.domain.story_waiting import waiting_of
 from dlq_handler.errors import Unavailable
+from dlq_handler.services.look_at_execution import look_at
 from dlq_handler.services.stale_cases import Sight
-from dlq_handler.services.stale_opinion import look_at
 from dlq_handler.store import brake
 from dlq_handler.store.engine import Database
 from dlq_handler.store.leases import read_lease

@@ -66,12 +66,6 @@ async def of_execution(database: Database, execution_id: int) -> list[LetterReco
     return [_record(row) for row in rows]
 
 
-async def count_by_outcome(database: Database) -> dict[Outcome, int]:
-    async with database.transaction() as tx:
-        rows = await tx.rows("SELECT outcome, count(*) AS letters FROM own.letter GROUP BY outcome")
-    return {Outcome(row.outcome): row.letters for row in rows}
-
-
 async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
     """Kept records whose pause is over, the longest waiting first: refused by the database, or put off."""
     async with database.transaction() as tx:

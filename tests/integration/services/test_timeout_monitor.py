@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
 from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
-from dlq_handler.services.stale_opinion import opinion
+from dlq_handler.services.look_at_execution import look_at
 from dlq_handler.store import migrate, stale_verdicts
 from dlq_handler.store.engine import Database
 from tests.integration.services.stale_world import BUSY, EMPTY, HOUR, POLICY, UNATTENDED, StaleWorld
@@ -216,13 +217,16 @@ async def test_those_that_wait_do_not_keep_the_sweep_from_those_behind_them(it: 
     assert len(await it.changes()) == 5
 
 
-async def test_opinion_is_what_the_sweep_would_do_and_changes_nothing(it: StaleWorld) -> None:
+async def test_a_look_at_one_execution_tells_what_the_sweep_would_do_and_changes_nothing(
+    it: StaleWorld,
+) -> None:
     ending = await it.a_stale_one(worker=await it.a_dead_worker())
     lost = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
     parent = await it.a_stale_one(status="running")
 
     async def think(execution_id: int) -> object:
-        return await opinion(it.store, it.sight, POLICY, HOUR, execution_id)
+        case = await look_at(it.store, it.sight, POLICY, HOUR, execution_id)
+        return None if case is None else judge_stale(case)
 
     assert isinstance(await think(ending), End)
     waits = await think(lost)

@@ -172,11 +172,6 @@ async def test_resolved_letters_are_swept_by_age_and_unresolved_ones_stay(
     assert await listed(store) == ["young"]
 
 
-async def test_letters_are_counted_by_outcome(store: Database) -> None:
-    await record(store, an_entry("a"), an_entry("b"), an_entry("c", Outcome.FOREIGN))
-    assert await letters.count_by_outcome(store) == {Outcome.FAILED: 2, Outcome.FOREIGN: 1}
-
-
 async def test_workers_that_take_dispatches_are_listed_whatever_their_state(
     store: Database, host: Host
 ) -> None:

@@ -1,25 +1,9 @@
-"""What the monitor thinks of one execution right now. Looks, judges as a sweep would, writes nothing."""
+"""The facts by which the monitor would judge one execution right now. Looks as a sweep does, writes nothing."""
 
-from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy
-from dlq_handler.domain.stale_verdict import StaleVerdict
 from dlq_handler.services.stale_cases import Sight, gather_cases
 from dlq_handler.store.dead_letters import read_executions
 from dlq_handler.store.engine import Database
-
-
-async def opinion(
-    database: Database,
-    sight: Sight,
-    policy: StalePolicy,
-    gate_watched_seconds: float,
-    execution_id: int,
-    *,
-    is_shadow: bool = False,
-) -> StaleVerdict | None:
-    """None: no such execution, or in a status that this version does not know."""
-    case = await look_at(database, sight, policy, gate_watched_seconds, execution_id, is_shadow=is_shadow)
-    return None if case is None else judge_stale(case)
 
 
 async def look_at(
@@ -31,11 +15,10 @@ async def look_at(
     *,
     is_shadow: bool = False,
 ) -> StaleCase | None:
-    """The facts alone; None as for `opinion`.
+    """None: no such execution, or in a status that this version does not know.
 
     `gate_watched_seconds`: a command, whose own link is always young, says what a sidecar that has watched for long
-    would say by giving more than `unavailable_after_seconds`.
-    It knows of no clock that jumped.
+    would say by giving more than `unavailable_after_seconds`. It knows of no clock that jumped.
     """
     async with database.transaction() as tx:
         execution = (await read_executions(tx, [execution_id])).executions.get(execution_id)
