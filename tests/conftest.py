@@ -5,6 +5,7 @@ that needs it fails and says which ways there are.
 """
 
 import asyncio
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
 
@@ -25,14 +26,19 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Print a line that is seen although pytest captures what tests print."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    is_one_of_several = hasattr(request.config, "workerinput")
 
     def say_aloud(line: str) -> None:
         if capture is None or terminal is None:
             print(line)
             return
         with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.write_line(line)
+            if is_one_of_several:
+                # Its only way to the terminal: whatever else it writes stays with its parent.
+                print(line, file=sys.stderr, flush=True)
+            else:
+                terminal.ensure_newline()
+                terminal.write_line(line)
 
     return say_aloud
 
