@@ -124,8 +124,7 @@ async def _idle_ticks(
 def _tick_of(stage: Stage) -> Callable[[], "asyncio.Future[float]"]:
     settings = load(None, stage.environment(**NO_BRAKE)).settings
     replica = Sidecar(settings)
-    # Put together by the application itself, so that nothing but the loop around the tick is left out.
-    services = replica._leaders()  # noqa: SLF001  # as said
+    services = replica._leaders()  # noqa: SLF001  # put together by the application itself, so that nothing is left out
     monitor = next(service for service in services if isinstance(service, TimeoutMonitor))
     leadership = next(service for service in services if isinstance(service, Leadership))
 

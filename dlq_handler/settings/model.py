@@ -33,9 +33,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003  the signature is pydantic-settings'
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  as above
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  the signature is pydantic-settings'
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  the signature is pydantic-settings'
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  the signature is pydantic-settings'
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # pydantic-settings' own choice would pick up variables named DATABASE or WORKER.
         return cls.sources or (init_settings,)

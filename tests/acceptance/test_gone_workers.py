@@ -68,8 +68,8 @@ async def test_two_replicas_rescue_each_message_once_and_a_restarted_worker_runs
     worker = await world.vanished_worker(ttl_ms=LONG_TTL_MS)
     urls = (world.amqp_url, world.database_url)
     async with (
-        sidecar_process(world.folder, *urls, name="one", **OPTIONS),  # type: ignore[arg-type]  # as above
-        sidecar_process(world.folder, *urls, name="two", **OPTIONS),  # type: ignore[arg-type]  # as above
+        sidecar_process(world.folder, *urls, name="one", **OPTIONS),  # type: ignore[arg-type]  # keywords of any name are settings, all text
+        sidecar_process(world.folder, *urls, name="two", **OPTIONS),  # type: ignore[arg-type]  # keywords of any name are settings, all text
     ):
         lost = await world.executor.schedule_many(200, worker.id)
         await world.all_ended(lost)

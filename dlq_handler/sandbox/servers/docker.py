@@ -67,7 +67,7 @@ class ContainedPostgreSQL(PostgreSQL):
 async def run_container(image: str, *, ports: tuple[int, ...], environment: Mapping[str, str]) -> Any:
     try:
         import docker  # noqa: PLC0415 (optional: see the module's docstring)
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 (as above)
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 (optional, too)
     except ImportError:
         raise WayClosed("testcontainers is not installed") from None
 

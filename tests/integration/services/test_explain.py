@@ -1,6 +1,6 @@
 """What an explanation reads: the story and the verdict of one row, and who leads."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -8,10 +8,9 @@ from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
 from dlq_handler.domain.worker import QueueSight
-from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
 from dlq_handler.services.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.services.stale_cases import Sight
-from dlq_handler.store import leases, migrate
+from dlq_handler.store import leases
 from dlq_handler.store.engine import Database
 from tests.integration.services.stale_world import POLICY, StaleWorld
 from tests.integration.store.host import Host
@@ -27,13 +26,8 @@ EXPLAIN = ExplainPolicy(
 
 
 @pytest.fixture
-async def it(database: str) -> AsyncIterator[StaleWorld]:
-    store = Database(database)
-    await migrate.upgrade(store)
-    attune = await AttuneDatabase.open(database)
-    yield StaleWorld(store, Host(attune))
-    await attune.close()
-    await store.dispose()
+def it(store: Database, host: Host) -> StaleWorld:
+    return StaleWorld(store, host)
 
 
 class Meanwhile:

@@ -2,29 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
-from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
 from dlq_handler.services.look_at_execution import look_at
-from dlq_handler.store import migrate, stale_verdicts
+from dlq_handler.store import stale_verdicts
 from dlq_handler.store.engine import Database
 from tests.integration.services.stale_world import BUSY, EMPTY, HOUR, POLICY, UNATTENDED, StaleWorld
 from tests.integration.store.host import Host
 
 
 @pytest.fixture
-async def it(database: str) -> AsyncIterator[StaleWorld]:
-    store = Database(database)
-    await migrate.upgrade(store)
-    attune = await AttuneDatabase.open(database)
-    yield StaleWorld(store, Host(attune))
-    await attune.close()
-    await store.dispose()
+def it(store: Database, host: Host) -> StaleWorld:
+    return StaleWorld(store, host)
 
 
 async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidence(it: StaleWorld) -> None:

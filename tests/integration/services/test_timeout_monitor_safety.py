@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 import pytest
@@ -11,10 +11,8 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
 from dlq_handler.errors import Braked, GateClosed
-from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
 from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
 from dlq_handler.services.observer import Observer
-from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 from tests.integration.services.stale_world import HOUR, SetSight, StaleWorld
 from tests.integration.store.host import Host
@@ -25,13 +23,8 @@ TOO_LONG = {"task_name": "poison", "note": "x" * 9000}
 
 
 @pytest.fixture
-async def it(database: str) -> AsyncIterator[StaleWorld]:
-    store = Database(database)
-    await migrate.upgrade(store)
-    attune = await AttuneDatabase.open(database)
-    yield StaleWorld(store, Host(attune))
-    await attune.close()
-    await store.dispose()
+def it(store: Database, host: Host) -> StaleWorld:
+    return StaleWorld(store, host)
 
 
 async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_due(it: StaleWorld) -> None:
