@@ -17,6 +17,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.surface.cli import brake, config, executions, letters, topology, workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
+from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.printing import print_error
 
@@ -67,6 +68,12 @@ def run(config: ConfigOption = None) -> None:
     for warning in loaded.warnings:
         log.warning("settings.doubted", warning=warning)
     raise typer.Exit(asyncio.run(_run(loaded.settings)))
+
+
+@app.command()
+def health(config: ConfigOption = None) -> None:
+    """Say whether the sidecar in this container is alive (exit code 0 or 1), for its health check; see also /readyz."""
+    raise typer.Exit(check_health(config))
 
 
 async def _run(settings: Settings) -> int:

@@ -1,0 +1,64 @@
+"""`dlq-handler health`: is the sidecar in this container alive? One line, and exit code 0 or 1 as HEALTHCHECK wants.
+
+Light, because a container runtime asks again and again: to load the settings alone takes half a second of CPU. So it
+reads only where the listener is, by the rules of `settings.load`; a test compares the two. Asks /healthz, never
+/readyz: whoever restarts what is unhealthy would restart us for a database that is away, which helps nobody.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+TIMEOUT_SECONDS = 2.0
+DEFAULT_HOST, DEFAULT_PORT = "0.0.0.0", "9464"  # noqa: S104  what the settings say, and never what we connect to
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  who listens everywhere is asked here
+
+
+def check_health(config: Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    host, port = listener_address(config, environ)
+    try:
+        answer = ask(host, int(port), "/healthz")
+    except (OSError, ValueError) as error:
+        answer = str(error) or type(error).__name__
+    is_alive = answer.startswith("HTTP/1.") and answer.split()[1:2] == ["200"]
+    print(f"{'alive' if is_alive else 'not alive'}: {host}:{port}/healthz: {answer}")
+    return 0 if is_alive else 1
+
+
+def ask(host: str, port: int, path: str) -> str:
+    """The first line that it answers. By hand: `http.client` takes longer to import than the answer to arrive."""
+    with socket.create_connection((host, port), TIMEOUT_SECONDS) as link, link.makefile("rb") as answer:
+        link.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        return answer.readline(100).decode("ascii", "backslashreplace").strip()
+
+
+def listener_address(config: Path | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Where `run` listens with these settings. Unusable ones give any address: then nobody runs to be asked."""
+    found = {"host": DEFAULT_HOST, "port": DEFAULT_PORT}
+    for file in _files(config, environ):
+        found |= _http_section(file)
+    variables = {name.upper(): value for name, value in environ.items() if value}
+    for key, value in found.items():
+        found[key] = variables.get(f"ATTUNE__DLQ_HANDLER__HTTP__{key.upper()}", value)
+    return LOOPBACK.get(found["host"], found["host"]), found["port"]
+
+
+def _files(config: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
+    named = config or environ.get("ATTUNE_CONFIG")
+    environment = environ.get("ATTUNE__ENVIRONMENT") or "development"
+    for name in (named,) if named else ("config.yaml", f"config.{environment}.yaml"):
+        if (file := Path(name)).is_file():
+            yield file
+
+
+def _http_section(file: Path) -> dict[str, str]:
+    import yaml  # noqa: PLC0415  costs as much as all the rest, and many a container has variables alone
+
+    try:
+        section = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
+        for name in ("dlq_handler", "http"):
+            section = (section or {}).get(name)
+        return {key: str(value) for key, value in (section or {}).items() if key in {"host", "port"}}
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return {}
