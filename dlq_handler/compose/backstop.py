@@ -68,7 +68,9 @@ def leadership_policy(settings: Settings) -> LeadershipPolicy:
 def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:
     monitor = settings.dlq_handler.monitor
     return UnscheduledPolicy(
-        timeout_seconds=monitor.unscheduled_timeout_seconds, may_fail=monitor.fail_unscheduled
+        timeout_seconds=monitor.unscheduled_timeout_seconds,
+        quiet_seconds=monitor.quiet_seconds,
+        may_fail=monitor.fail_unscheduled,
     )
 
 
@@ -93,6 +95,8 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
         routing_key=own.outbox.routing_key,
         interval_seconds=own.monitor.reconcile_interval_seconds,
         page_size=own.monitor.page_size,
+        silent_end_seconds=own.monitor.silent_end_seconds,
+        held_slot_seconds=own.monitor.held_slot_seconds,
         look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         is_shadow=own.shadow.enabled,
     )

@@ -16,9 +16,6 @@ from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
 
-# For so long the scheduler's queue must have been seen empty, with a consumer: before that, the request may be in it.
-QUIET_SECONDS = 60.0
-
 # What the scheduler writes so soon after we announced an execution again is its answer to that: with no worker at hand
 # it takes the row up and puts it back.
 ANSWER_WITHIN = timedelta(seconds=60)
@@ -43,6 +40,8 @@ class Unscheduled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnscheduledPolicy:
     timeout_seconds: float
+    quiet_seconds: float
+    """For so long the scheduler's queue must have been seen empty, with a consumer: else the request may be in it."""
     may_fail: bool
 
 
@@ -80,10 +79,10 @@ def judge_unscheduled(
     # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
     if now - since < timeout:
         return Wait("the scheduler may still be at it", since + timeout if since <= now else None, evidence)
-    if quiet_seconds is None or quiet_seconds < QUIET_SECONDS:
+    if quiet_seconds is None or quiet_seconds < policy.quiet_seconds:
         return Wait(
             f"its request may be in the scheduler's queue, which was not seen empty with a consumer for "
-            f"{QUIET_SECONDS:.0f} s",
+            f"{policy.quiet_seconds:g} s",
             None,
             evidence,
         )

@@ -15,13 +15,6 @@ from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 # What the host's own dead-letter handler writes, which tells nobody. Ours writes the same error, and `failed_by`.
 SILENT_ERROR = "Worker queue TTL expired"
 
-# A slot is freed by the notice of an end. Before this much time that notice may be on its way.
-SLOT_HELD_SECONDS = 600.0
-
-# Whoever ends an execution and means to tell of it gets this much time.
-SILENT_SECONDS = 60.0
-
-
 # Whoever is so after we ended it was brought back.
 UNDER_WAY = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.CANCELING})
 

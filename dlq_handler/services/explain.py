@@ -11,7 +11,6 @@ from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.judge_unscheduled import (
-    QUIET_SECONDS,
     UNSCHEDULED,
     UnscheduledPolicy,
     UnscheduledVerdict,
@@ -138,9 +137,9 @@ async def _unscheduled(
         counts = await requests_queue()
     except Unavailable:
         counts = None
-    # One look, taken for those of a minute: what a sidecar that has looked for so long would say.
+    # One look, taken for those of the whole quiet time: what a sidecar that has looked for so long would say.
     is_quiet = counts is not None and counts.consumers > 0 and counts.ready == 0
-    quiet_seconds = QUIET_SECONDS if is_quiet else None
+    quiet_seconds = policy.quiet_seconds if is_quiet else None
     async with database.transaction() as tx:
         one = await unscheduled_row(tx, execution_id)
     if one is None:

@@ -19,8 +19,6 @@ from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.execution import TERMINAL, ExecutionStatus
 from dlq_handler.domain.reconcile import (
-    SILENT_SECONDS,
-    SLOT_HELD_SECONDS,
     UNDER_WAY,
     EndOfOurs,
     Finding,
@@ -57,6 +55,10 @@ class ReconcilePolicy:
     routing_key: str
     interval_seconds: float
     page_size: int
+    silent_end_seconds: float
+    """Whoever ends an execution and means to tell of it gets this much time."""
+    held_slot_seconds: float
+    """A slot is freed by the notice of an end. Before this much time that notice may be on its way."""
     look_back_seconds: float
     """How far back silent ends are looked for, when nobody has looked yet, and how long a slot may take to be freed."""
     is_shadow: bool = False
@@ -175,7 +177,7 @@ class Reconciler:
             return await reconcile.silent_ends(
                 tx,
                 after=place,
-                until=now - timedelta(seconds=SILENT_SECONDS),
+                until=now - timedelta(seconds=self._policy.silent_end_seconds),
                 limit=self._policy.page_size,
                 is_shadow=self._policy.is_shadow,
             )
@@ -203,7 +205,7 @@ class Reconciler:
                 # What was told is not found again, so that the next page is the first one once more.
                 ends = await reconcile.held_slots(
                     tx,
-                    held_seconds=SLOT_HELD_SECONDS,
+                    held_seconds=self._policy.held_slot_seconds,
                     again_after_seconds=self._policy.look_back_seconds,
                     limit=self._policy.page_size,
                     is_shadow=self._policy.is_shadow,

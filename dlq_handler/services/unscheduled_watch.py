@@ -1,9 +1,9 @@
 """Watch over executions that were requested and are not scheduled: announce them again once, if nothing excuses them.
 
 Promises: a request is repeated at most once for each state of its row, only by the leader, and only while the
-scheduler's queue has been seen empty, with a consumer, at every look of the last minute; and a page at a time, then a
-minute of quiet again, so that a scheduler back from a long absence is not buried. Never: ends one, unless the operator
-asked for it; then guarded, braked and announced like every other end.
+scheduler's queue has been seen empty, with a consumer, at every look of the quiet time; and a page at a time, then
+the quiet time again, so that a scheduler back from a long absence is not buried. Never: ends one, unless the
+operator asked for it; then guarded, braked and announced like every other end.
 """
 
 import asyncio
@@ -16,12 +16,7 @@ from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.ending import ending
 from dlq_handler.domain.execution import ExecutionStatus
-from dlq_handler.domain.judge_unscheduled import (
-    QUIET_SECONDS,
-    UNSCHEDULED,
-    UnscheduledPolicy,
-    judge_unscheduled,
-)
+from dlq_handler.domain.judge_unscheduled import UNSCHEDULED, UnscheduledPolicy, judge_unscheduled
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_result import stale_result
@@ -57,18 +52,23 @@ class UnscheduledWatchPolicy:
     requested_key: str = "execution.requested"
     is_shadow: bool = False
 
+    @property
+    def look_seconds(self) -> float:
+        return min(LOOK_SECONDS, self.check_interval_seconds)
+
 
 class QuietSpell:
     """For how long a queue was seen empty, with a consumer, at every look. A gap between two looks ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_seconds: float) -> None:
+        self._longest_gap = 3 * look_seconds
         self._since: float | None = None
         self._last = 0.0
 
     def looked(self, counts: QueueCounts | None, at: float) -> None:
         """None: there is no such queue."""
         is_quiet = counts is not None and counts.consumers > 0 and counts.ready == 0
-        is_gap = at - self._last > 3 * LOOK_SECONDS
+        is_gap = at - self._last > self._longest_gap
         self._since = (at if self._since is None or is_gap else self._since) if is_quiet else None
         self._last = at
 
@@ -98,14 +98,13 @@ class UnscheduledWatch:
         self._database, self._policy, self._leadership = database, policy, leadership
         self._brake, self._gate, self._observer = brake, gate, observer
         self._requests_queue, self._now = requests_queue, now
-        self._quiet = QuietSpell()
+        self._quiet = QuietSpell(policy.look_seconds)
         self._next_sweep = 0.0
         self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         self._stop = stop
-        seconds = min(LOOK_SECONDS, self._policy.check_interval_seconds)
-        await every(seconds, self.tick, stop, name="unscheduled-watch")
+        await every(self._policy.look_seconds, self.tick, stop, name="unscheduled-watch")
 
     async def tick(self) -> None:
         """Look at the scheduler's queue; sweep when it is time to, and that queue was quiet for long enough."""
@@ -113,7 +112,9 @@ class UnscheduledWatch:
             return
         self._quiet.looked(await self._requests_queue(), self._now())
         quiet_seconds = self._quiet.seconds
-        if quiet_seconds is None or quiet_seconds < QUIET_SECONDS or self._now() < self._next_sweep:
+        if quiet_seconds is None or quiet_seconds < self._policy.judge.quiet_seconds:
+            return
+        if self._now() < self._next_sweep:
             return
         self._next_sweep = self._now() + self._policy.check_interval_seconds
         try:

@@ -35,11 +35,18 @@ class Monitor(OwnSection):
         default=3600,
         description="Seconds after which an execution that is still canceling is cancelled.",
     )
-    unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=60, le=30 * 86_400)] = Field(
+    unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=900,
         description=(
             "Seconds after which an execution that is still requested or scheduling is announced to the "
             "scheduler again, once, if nothing says that it waits lawfully."
+        ),
+    )
+    quiet_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+        default=60,
+        description=(
+            "Seconds for which the scheduler's queue must have been seen empty, with a consumer, before an "
+            "execution is announced again: until then its request may be in that queue."
         ),
     )
     fail_unscheduled: bool = Field(
@@ -58,6 +65,20 @@ class Monitor(OwnSection):
         description=(
             "Every how many seconds slots held by ended executions, ends that nobody announced, and "
             "executions brought back by a late worker are looked for."
+        ),
+    )
+    silent_end_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+        default=60,
+        description=(
+            "Seconds that Attune's own dead-letter handler gets to announce an execution it failed; then it is "
+            "taken for the silent end it is in stock Attune, and we announce it."
+        ),
+    )
+    held_slot_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
+        default=600,
+        description=(
+            "Seconds for which an execution that has ended may still hold its slot before its end is announced "
+            "again; earlier, the notice may be on its way."
         ),
     )
 

@@ -17,7 +17,7 @@ from tests.integration.store.host import Host
 
 EXPLAIN = ExplainPolicy(
     stale=POLICY,
-    unscheduled=UnscheduledPolicy(timeout_seconds=900, may_fail=False),
+    unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
     brake=BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
     lease="leader",
     is_monitored=True,

@@ -60,6 +60,8 @@ class Fixture(StaleWorld):
             "routing_key": "execution.completed",
             "interval_seconds": 300,
             "page_size": 3,
+            "silent_end_seconds": 60,
+            "held_slot_seconds": 600,
             "look_back_seconds": DAY,
         }
         return Reconciler(

@@ -12,7 +12,7 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.queue_probe import QueueCounts, count
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.domain.judge_unscheduled import QUIET_SECONDS, UnscheduledPolicy
+from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.sandbox.attune.scheduler import Scheduler
@@ -36,6 +36,7 @@ from tests.support.fail_safe import a_brake, a_gate
 from tests.support.relaying import publish_outbox
 
 TIMEOUT = 900.0
+QUIET_SECONDS = 60.0
 QUIET = QueueCounts(ready=0, consumers=1)
 
 
@@ -57,7 +58,9 @@ class Fixture(StaleWorld):
         self, *, may_fail: bool = False, limit: int = 0, gate: Gate | None = None, **policy: Any
     ) -> UnscheduledWatch:
         fields: dict[str, Any] = {
-            "judge": UnscheduledPolicy(timeout_seconds=TIMEOUT, may_fail=may_fail),
+            "judge": UnscheduledPolicy(
+                timeout_seconds=TIMEOUT, quiet_seconds=QUIET_SECONDS, may_fail=may_fail
+            ),
             "instance": "one",
             "exchange": "attune.executions",
             "ended_key": "execution.completed",
@@ -285,7 +288,7 @@ async def test_nothing_is_repeated_while_the_broker_is_away(it: Fixture) -> None
 
 
 def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
-    quiet, busy = QuietSpell(), QueueCounts(ready=1, consumers=1)
+    quiet, busy = QuietSpell(LOOK_SECONDS), QueueCounts(ready=1, consumers=1)
     looks = [(QUIET, second) for second in range(0, 70, 10)]
     looks += [(busy, 70), (QUIET, 80), (QUIET, 90), (QUIET, 90 + 4 * int(LOOK_SECONDS))]
     seen = []
@@ -293,6 +296,19 @@ def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
         quiet.looked(counts, second)
         seen.append(quiet.seconds)
     assert seen == [0, 10, 20, 30, 40, 50, QUIET_SECONDS, None, 0, 10, 0]
+
+
+async def test_shorter_quiet_needs_looks_that_are_closer_together(it: Fixture) -> None:
+    """Half a minute without a look would otherwise pass for a quiet of two seconds."""
+    judge = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=2, may_fail=False)
+    watch = it.a_watch(judge=judge, check_interval_seconds=1)
+    one = await it.a_stale_one(status="requested")
+    await it.leadership.tick()
+    for second in (0, 20, 21, 22):
+        assert await it.requests() == []
+        it.seconds = second
+        await watch.tick()
+    assert await it.requests() == [one]
 
 
 async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:

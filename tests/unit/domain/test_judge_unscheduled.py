@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_unscheduled import (
-    QUIET_SECONDS,
     UNSCHEDULED,
     Unscheduled,
     UnscheduledPolicy,
@@ -20,6 +19,7 @@ from dlq_handler.domain.stale_verdict import AnnounceAgain, End, NotStale, Wait
 from tests.support.builders import NOON, an_execution
 
 TIMEOUT = 900.0
+QUIET = 60.0
 LATER = NOON + timedelta(hours=1)
 
 
@@ -40,11 +40,11 @@ def judged(
     row: Unscheduled,
     *,
     now: datetime = LATER,
-    quiet_seconds: float | None = QUIET_SECONDS,
+    quiet_seconds: float | None = QUIET,
     may_fail: bool = False,
     steady_since: datetime | None = None,
 ) -> UnscheduledVerdict:
-    policy = UnscheduledPolicy(timeout_seconds=TIMEOUT, may_fail=may_fail)
+    policy = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=QUIET, may_fail=may_fail)
     return judge_unscheduled(
         row, quiet_seconds=quiet_seconds, policy=policy, now=now, steady_since=steady_since
     )
@@ -92,7 +92,7 @@ def test_parent_of_a_workflow_and_what_was_scheduled_are_none_of_its_business() 
         assert isinstance(judged(a_row(status=status)), NotStale)
 
 
-@pytest.mark.parametrize("quiet_seconds", [None, 0.0, QUIET_SECONDS - 0.1])
+@pytest.mark.parametrize("quiet_seconds", [None, 0.0, QUIET - 0.1])
 def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seconds: float | None) -> None:
     assert isinstance(judged(a_row(), quiet_seconds=quiet_seconds), Wait)
 
@@ -154,13 +154,16 @@ rows = st.builds(
     row=rows,
     now=times,
     quiet_seconds=st.none() | st.floats(min_value=0, max_value=1e6),
-    timeout_seconds=st.floats(min_value=60, max_value=30 * 86_400),
-    may_fail=st.booleans(),
+    policy=st.builds(
+        UnscheduledPolicy,
+        timeout_seconds=st.floats(min_value=1, max_value=30 * 86_400),
+        quiet_seconds=st.floats(min_value=1, max_value=86_400),
+        may_fail=st.booleans(),
+    ),
 )
 def test_no_row_is_acted_upon_that_may_wait(
-    row: Unscheduled, now: datetime, quiet_seconds: float | None, timeout_seconds: float, may_fail: bool
+    row: Unscheduled, now: datetime, quiet_seconds: float | None, policy: UnscheduledPolicy
 ) -> None:
-    policy = UnscheduledPolicy(timeout_seconds=timeout_seconds, may_fail=may_fail)
     verdict = judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
     if isinstance(verdict, Wait | NotStale):
         return
@@ -168,9 +171,9 @@ def test_no_row_is_acted_upon_that_may_wait(
     assert not row.is_in_line
     assert not row.is_workflow_parent
     assert quiet_seconds is not None
-    assert quiet_seconds >= QUIET_SECONDS
-    assert now - row.execution.updated >= timedelta(seconds=timeout_seconds)
+    assert quiet_seconds >= policy.quiet_seconds
+    assert now - row.execution.updated >= timedelta(seconds=policy.timeout_seconds)
     if isinstance(verdict, End):
-        assert may_fail
+        assert policy.may_fail
         assert row.announced_again_at is not None
-        assert now - row.announced_again_at >= timedelta(seconds=timeout_seconds)
+        assert now - row.announced_again_at >= timedelta(seconds=policy.timeout_seconds)
