@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlq_handler.settings.backstop import Brake, Gate, Monitor, Shadow
+from dlq_handler.settings.canary import Canary
 from dlq_handler.settings.intake import LARGEST_PREFETCH, Batch, Intake, Pause, Topology, WorkerWatch
 from dlq_handler.settings.servers import Broker, DatabaseUse, Outbox, Retention
 from dlq_handler.settings.value_types import OwnSection, SchemaName, Seconds
@@ -101,6 +102,7 @@ class DlqHandler(OwnSection):
     brake: Brake = Field(default_factory=Brake)
     gate: Gate = Field(default_factory=Gate)
     shadow: Shadow = Field(default_factory=Shadow)
+    canary: Canary = Field(default_factory=Canary)
     broker: Broker = Field(default_factory=Broker)
     database: DatabaseUse = Field(default_factory=DatabaseUse)
     outbox: Outbox = Field(default_factory=Outbox)

@@ -1,0 +1,34 @@
+"""The keys of the canary: messages of our own that die on purpose, to see whether dead letters arrive."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dlq_handler.settings.value_types import OwnSection, Seconds
+
+
+class Canary(OwnSection):
+    """Probes that die with a worker's routing key, to see whether its letters would arrive."""
+
+    enabled: bool = Field(
+        default=True,
+        description=(
+            "Whether probes are sent; they need an exchange `dlq_handler.canary` and a queue of our own, which are "
+            "made on the broker. When false, a binding that is lost shows only when letters do not come."
+        ),
+    )
+    interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+        default=60,
+        description="Every how many seconds each worker gets a probe; in fleets of hundreds it takes longer.",
+    )
+    ttl_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
+        default=5000,
+        description=(
+            "How long, in milliseconds, a probe waits in its queue before it dies; fixed when the queue is made: "
+            "delete `dlq_handler.canary.queue` to have another one."
+        ),
+    )
+    limit_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
+        default=30,
+        description="Seconds after which a probe that died and did not arrive counts as lost.",
+    )
