@@ -2,7 +2,8 @@
 
 Run as a program of its own by `OwnedProcess`, with only the standard library. Standard input is the leash:
 its first line says what to start, later lines are numbers of signals for the server, and its end (the owner
-closed it, exited, or was killed) means: kill the server and all that it left behind, remove its folder.
+closed it, exited, or was killed) means: kill the server and all that it left behind, remove its folder if it has
+one.
 Standard output gets the server's process id. Exits as the server exited.
 """
 
@@ -38,6 +39,30 @@ def read_start_line() -> bytes:
             sys.exit(0)
         line += byte
     return line
+
+
+def children_of(pid: int) -> list[int]:
+    """Empty elsewhere than on Linux, and for one that has ended."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    with contextlib.suppress(OSError):
+        return [int(child) for children in lists for child in children.read_text().split()]
+    return []
+
+
+def descendants_of(pid: int) -> list[int]:
+    children = children_of(pid)
+    return children + [other for child in children for other in descendants_of(child)]
+
+
+def send(server: "subprocess.Popen[bytes]", number: int) -> None:
+    """To the server alone: on a polite stop each server tells its own children. But whoever hangs, hangs with all
+    its processes: PostgreSQL's sessions would go on working under a server that was frozen alone.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        server.send_signal(number)  # first the server: then it starts no more of them
+        if number in {signal.SIGSTOP, signal.SIGCONT}:
+            for pid in descendants_of(server.pid):
+                os.kill(pid, number)
 
 
 def kill_all_that_is_left(server_pid: int) -> None:
@@ -115,12 +140,10 @@ def hold() -> NoReturn:
             lines = os.read(0, 4096)
             let_go = not lines
             for number in lines.split():
-                with contextlib.suppress(ProcessLookupError):
-                    # To the server alone: on a polite stop each server tells its own children.
-                    server.send_signal(int(number))
+                send(server, int(number))
     kill_all_that_is_left(server.pid)
     code = server.returncode if server.returncode is not None else -signal.SIGKILL
-    if let_go:
+    if let_go and start["folder"]:
         remove(start["folder"])
     os._exit(code if code >= 0 else 128 - code)
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import IO, Self, cast
 
 from dlq_handler.sandbox.servers.errors import NoServer, StartFailed
+from dlq_handler.sandbox.servers.guardian import descendants_of
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 LOG_TAIL_CHARACTERS = 2000
+FREEZE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,9 @@ class Account:
 
 
 class OwnedProcess:
-    """One run of one program. Killed, with all its descendants, as soon as this process ends in any way."""
+    """One run of one program. Killed, with all its descendants, as soon as this process ends in any way; then
+    `folder` is removed, too.
+    """
 
     def __init__(
         self,
@@ -52,10 +56,11 @@ class OwnedProcess:
         *,
         environment: dict[str, str],
         log: Path,
-        folder: Path,
+        folder: Path | None = None,
         account: Account | None = None,
     ) -> None:
         self.log = log
+        self.is_hung = False
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", str(GUARDIAN)],
             stdin=subprocess.PIPE,
@@ -66,7 +71,7 @@ class OwnedProcess:
             "command": command,
             "environment": environment,
             "log": str(log),
-            "folder": str(folder),
+            "folder": str(folder) if folder else None,
             "uid": account.uid if account else None,
             "gid": account.gid if account else None,
         }
@@ -90,6 +95,18 @@ class OwnedProcess:
         with contextlib.suppress(BrokenPipeError):
             self._leash.write(b"%d\n" % number)
             self._leash.flush()
+
+    async def hang(self) -> None:
+        """Freeze it with all its descendants. Returns when they are."""
+        self.is_hung = True
+        self.send(signal.SIGSTOP)
+        async with asyncio.timeout(FREEZE_SECONDS):
+            while any(not is_frozen(pid) for pid in (self.pid, *descendants_of(self.pid))):  # noqa: ASYNC110 (other processes: no event)
+                await asyncio.sleep(0.01)
+
+    def resume(self) -> None:
+        self.is_hung = False
+        self.send(signal.SIGCONT)
 
     async def answers(self, ready: Coroutine[None, None, None]) -> None:
         """Wait for `ready`, but not beyond the server's own end. StartFailed with the end of its log."""
@@ -116,7 +133,9 @@ class OwnedProcess:
             self._leash.close()
 
     async def stop(self, number: signal.Signals, timeout: float = 30) -> None:
-        """Ask politely; what has not ended within `timeout` is killed."""
+        """Ask politely; what has not ended within `timeout` is killed. Who hangs cannot hear, and is woken first."""
+        if self.is_hung:
+            self.resume()
         self.send(number)
         try:
             await self.ended(timeout)
@@ -132,3 +151,12 @@ class OwnedProcess:
             return self.log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
         except OSError:
             return ""
+
+
+def is_frozen(pid: int) -> bool:
+    """Stopped, or gone. Elsewhere than on Linux nobody can tell: taken for done."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] in {"T", "t", "Z", "X"}

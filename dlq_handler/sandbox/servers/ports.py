@@ -5,6 +5,7 @@ import random
 import shutil
 import socket
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlq_handler.sandbox.servers.owned_process import Account
@@ -26,9 +27,21 @@ def free_port() -> int:
     raise OSError(f"no free port of 127.0.0.1 found between {PORTS.start} and {PORTS.stop}")
 
 
-def private_folder(prefix: str, account: Account | None = None) -> Path:
-    """A new folder that only `account` (we, where None) may enter."""
-    parent = Path(tempfile.gettempdir()).resolve()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a private server keeps its folder, and its log: by default in the temp folder, and in that folder."""
+
+    parent: Path | None = None
+    log: Path | None = None
+
+
+ANYWHERE = Place()
+
+
+def private_folder(prefix: str, account: Account | None = None, parent: Path | None = None) -> Path:
+    """A new folder that only `account` (we, where None) may enter; in `parent` where it may enter that."""
+    if parent is None or (account and not is_reachable_by_all(parent)):
+        parent = Path(tempfile.gettempdir()).resolve()
     if account and not is_reachable_by_all(parent):
         parent = Path("/tmp")  # noqa: S108 (mkdtemp makes the folder itself, private)
     folder = Path(tempfile.mkdtemp(prefix=f"dlq-handler-{prefix}-", dir=parent))

@@ -29,6 +29,10 @@ class PostgreSQLPrograms:
     def server(self) -> Path:
         return self.folder / "postgres"
 
+    @property
+    def client(self) -> Path:
+        return self.folder / "psql"
+
     @classmethod
     def on_this_machine(cls) -> Self:
         # PATH comes last: what is called `postgres` there may be somebody's wrapper.

@@ -13,10 +13,17 @@ from pathlib import Path
 from typing import Self
 
 from dlq_handler.sandbox.servers.owned_process import Account, OwnedProcess
-from dlq_handler.sandbox.servers.ports import free_port, is_reachable_by_all, private_folder, remove_folder
+from dlq_handler.sandbox.servers.ports import (
+    ANYWHERE,
+    Place,
+    free_port,
+    is_reachable_by_all,
+    private_folder,
+    remove_folder,
+)
 from dlq_handler.sandbox.servers.postgresql import PostgreSQL
 from dlq_handler.sandbox.servers.postgresql_programs import PostgreSQLPrograms
-from dlq_handler.sandbox.servers.program import output_of
+from dlq_handler.sandbox.servers.program import Client, output_of
 from dlq_handler.sandbox.servers.ways import first_open, started
 
 USER = "postgres"
@@ -32,68 +39,84 @@ FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 
 
 class PrivatePostgreSQL(PostgreSQL):
-    def __init__(self, programs: PostgreSQLPrograms, origin: str, *, durable: bool = True) -> None:
+    def __init__(
+        self, programs: PostgreSQLPrograms, origin: str, *, durable: bool = True, place: Place = ANYWHERE
+    ) -> None:
         password = secrets.token_hex(8)
         super().__init__(
             url=f"postgresql://{USER}:{password}@127.0.0.1:{free_port()}/postgres", origin=origin
         )
         self._account = Account.unprivileged()
-        self.folder = private_folder("postgresql", self._account)
+        self.folder = private_folder("postgresql", self._account, place.parent)
+        self.log = place.log or self.folder / "postgresql.log"
         self._programs = self._within_reach(programs)
         self._settings = LASTING if durable else LASTING | FORGETFUL
         self._password = password
-        self._server: OwnedProcess | None = None
+        self.process: OwnedProcess | None = None
 
     @classmethod
-    async def launch(cls, *, durable: bool = True) -> Self:
+    async def launch(cls, *, durable: bool = True, place: Place = ANYWHERE) -> Self:
         """A private one, whatever else there is: for tests that kill it. NoServer when neither way is open.
 
         Not durable is quicker, for tests that never kill it.
         """
         ways = {
-            "this machine": partial(cls.of_this_machine, durable=durable),
-            "packages": partial(cls.of_packages, durable=durable),
+            "this machine": partial(cls.of_this_machine, durable=durable, place=place),
+            "packages": partial(cls.of_packages, durable=durable, place=place),
         }
         return await first_open("PostgreSQL", ways)
 
     @classmethod
-    async def of_this_machine(cls, *, durable: bool = True) -> Self:
+    async def of_this_machine(cls, *, durable: bool = True, place: Place = ANYWHERE) -> Self:
         programs = PostgreSQLPrograms.on_this_machine()
-        return await started(lambda: cls(programs, f"private, from {programs.folder}", durable=durable))
+        origin = f"private, from {programs.folder}"
+        return await started(lambda: cls(programs, origin, durable=durable, place=place))
 
     @classmethod
-    async def of_packages(cls, *, durable: bool = True) -> Self:
+    async def of_packages(cls, *, durable: bool = True, place: Place = ANYWHERE) -> Self:
         programs = await PostgreSQLPrograms.of_packages()
         origin = f"private, from packages unpacked in {programs.root}"
-        return await started(lambda: cls(programs, origin, durable=durable))
+        return await started(lambda: cls(programs, origin, durable=durable, place=place))
 
     async def start(self) -> None:
-        if self._server and self._server.is_running:
+        if self.process and self.process.is_running:
             return
         if not self._cluster.exists():
             await self._make_cluster()
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        self._server = OwnedProcess(
+        self.process = OwnedProcess(
             [str(self._programs.server), "-D", str(self._cluster), "-p", str(self.port), *settings],
             environment=self._environment(),
-            log=self.folder / "postgresql.log",
+            log=self.log,
             folder=self.folder,
             account=self._account,
         )
-        await self._server.answers(self.await_ready(START_SECONDS))
+        await self.process.answers(self.await_ready(START_SECONDS))
 
     async def stop(self) -> None:
         """The fast shutdown: sessions are ended, everything is written."""
-        if self._server:
-            await self._server.stop(signal.SIGINT)
+        if self.process:
+            await self.process.stop(signal.SIGINT)
 
     async def kill(self) -> None:
-        if self._server:
-            await self._server.kill()
+        if self.process:
+            await self.process.kill()
 
     async def close(self) -> None:
         await self.kill()
         remove_folder(self.folder)
+
+    def client(self, database: str, search_path: str) -> Client:
+        """psql."""
+        place = {
+            "PGHOST": self.host,
+            "PGPORT": str(self.port),
+            "PGUSER": USER,
+            "PGPASSWORD": self._password,
+            "PGDATABASE": database,
+            "PGOPTIONS": f"-c search_path={search_path}",
+        }
+        return Client(program=str(self._programs.client), environment=place | self._libraries())
 
     @property
     def _cluster(self) -> Path:
@@ -123,8 +146,10 @@ class PrivatePostgreSQL(PostgreSQL):
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))
         }
-        libraries = {"LD_LIBRARY_PATH": self._programs.library_path} if self._programs.library_path else {}
-        return {**inherited, **libraries, "HOME": str(self.folder), "TZ": "GMT", "LC_ALL": "C"}
+        return {**inherited, **self._libraries(), "HOME": str(self.folder), "TZ": "GMT", "LC_ALL": "C"}
+
+    def _libraries(self) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": self._programs.library_path} if self._programs.library_path else {}
 
     def _within_reach(self, programs: PostgreSQLPrograms) -> PostgreSQLPrograms:
         """Root's cache folder is closed to the user the server runs as: then it gets a copy of its own (0.2

@@ -8,14 +8,15 @@ import asyncio
 import os
 import secrets
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import httpx
 
 from dlq_handler.sandbox.servers.owned_process import OwnedProcess
-from dlq_handler.sandbox.servers.ports import free_port, private_folder, remove_folder
-from dlq_handler.sandbox.servers.program import output_of
+from dlq_handler.sandbox.servers.ports import ANYWHERE, Place, free_port, private_folder, remove_folder
+from dlq_handler.sandbox.servers.program import Client, output_of
 from dlq_handler.sandbox.servers.rabbitmq import RabbitMQ
 from dlq_handler.sandbox.servers.rabbitmq_programs import RabbitMQPrograms
 from dlq_handler.sandbox.servers.ways import first_open, started
@@ -26,7 +27,7 @@ NORMAL_MEMORY_LIMIT = "0.6"
 
 
 class PrivateRabbitMQ(RabbitMQ):
-    def __init__(self, programs: RabbitMQPrograms, origin: str) -> None:
+    def __init__(self, programs: RabbitMQPrograms, origin: str, *, place: Place = ANYWHERE) -> None:
         port, management_port = free_port(), free_port()
         password = secrets.token_hex(8)
         super().__init__(
@@ -34,11 +35,12 @@ class PrivateRabbitMQ(RabbitMQ):
             management_url=f"http://127.0.0.1:{management_port}",
             origin=origin,
         )
-        self.folder = private_folder("rabbitmq")
+        self.folder = private_folder("rabbitmq", parent=place.parent)
+        self.log = place.log or self.folder / "rabbitmq-server.log"
         self._programs = programs
         self._epmd_port, self._distribution_port = free_port(), free_port()
         self._epmd: OwnedProcess | None = None
-        self._server: OwnedProcess | None = None
+        self.process: OwnedProcess | None = None
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
         (self.folder / "advanced.config").write_text("[].\n")
         (self.folder / "rabbitmq.conf").write_text(
@@ -52,41 +54,47 @@ class PrivateRabbitMQ(RabbitMQ):
         )
 
     @classmethod
-    async def launch(cls) -> Self:
+    async def launch(cls, *, place: Place = ANYWHERE) -> Self:
         """A private one, whatever else there is: for tests that kill it. NoServer when no way is open."""
-        ways = {"this machine": cls.of_this_machine, "packages": cls.of_packages}
+        ways = {
+            "this machine": partial(cls.of_this_machine, place=place),
+            "packages": partial(cls.of_packages, place=place),
+        }
         return await first_open("RabbitMQ", ways)
 
     @classmethod
-    async def of_this_machine(cls) -> Self:
+    async def of_this_machine(cls, *, place: Place = ANYWHERE) -> Self:
         programs = RabbitMQPrograms.on_this_machine()
-        return await started(lambda: cls(programs, f"private, from {programs.scripts}"))
+        origin = f"private, from {programs.scripts}"
+        return await started(lambda: cls(programs, origin, place=place))
 
     @classmethod
-    async def of_packages(cls) -> Self:
+    async def of_packages(cls, *, place: Place = ANYWHERE) -> Self:
         programs = await RabbitMQPrograms.of_packages()
-        return await started(lambda: cls(programs, f"private, from packages unpacked in {programs.root}"))
+        origin = f"private, from packages unpacked in {programs.root}"
+        return await started(lambda: cls(programs, origin, place=place))
 
     async def start(self) -> None:
-        if self._server and self._server.is_running:
+        if self.process and self.process.is_running:
             return
         if not (self._epmd and self._epmd.is_running):
             self._epmd = self._own(
-                [str(self._programs.epmd), "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+                [str(self._programs.epmd), "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                log=self.folder / "epmd.log",
             )
-        self._server = self._own([str(self._programs.server)])
-        await self._server.answers(self.await_ready(START_SECONDS))
+        self.process = self._own([str(self._programs.server)], log=self.log)
+        await self.process.answers(self.await_ready(START_SECONDS))
 
     async def stop(self) -> None:
-        if self._server:
-            await self._server.stop(signal.SIGTERM)
+        if self.process:
+            await self.process.stop(signal.SIGTERM)
 
     async def kill(self) -> None:
-        if self._server:
-            await self._server.kill()
+        if self.process:
+            await self.process.kill()
 
     async def close(self) -> None:
-        for process in (self._server, self._epmd):
+        for process in (self.process, self._epmd):
             if process:
                 await process.kill()
         remove_folder(self.folder)
@@ -100,6 +108,10 @@ class PrivateRabbitMQ(RabbitMQ):
         """rabbitmqctl. Costs a second of CPU: for what the management API cannot do."""
         return await output_of(str(self._programs.control), *arguments, environment=self._environment())
 
+    def client(self) -> Client:
+        """rabbitmqctl."""
+        return Client(program=str(self._programs.control), environment=self._own_environment())
+
     async def _is_alarmed(self) -> bool:
         """By the health check, which asks the broker itself; the figures of /nodes are seconds old."""
         try:
@@ -110,8 +122,7 @@ class PrivateRabbitMQ(RabbitMQ):
             return True
         return False
 
-    def _own(self, command: list[str]) -> OwnedProcess:
-        log = self.folder / f"{Path(command[0]).name}.log"
+    def _own(self, command: list[str], *, log: Path) -> OwnedProcess:
         return OwnedProcess(command, environment=self._environment(), log=log, folder=self.folder)
 
     def _environment(self) -> dict[str, str]:
@@ -121,6 +132,9 @@ class PrivateRabbitMQ(RabbitMQ):
             for name, value in os.environ.items()
             if not name.startswith(("RABBITMQ_", "ERL", "NOTIFY_SOCKET"))
         }
+        return inherited | self._own_environment()
+
+    def _own_environment(self) -> dict[str, str]:
         files = {
             "CONF_ENV_FILE": "none",
             "CONFIG_FILE": "rabbitmq.conf",
@@ -134,10 +148,9 @@ class PrivateRabbitMQ(RabbitMQ):
         }
         libraries = {"LD_LIBRARY_PATH": self._programs.library_path} if self._programs.library_path else {}
         return {
-            **inherited,
             **libraries,
             **{f"RABBITMQ_{name}": str(self.folder / file) for name, file in files.items()},
-            "PATH": os.pathsep.join([str(self._programs.erlang), inherited.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(self._programs.erlang), os.environ.get("PATH", os.defpath)]),
             "HOME": str(self.folder),  # the Erlang cookie is kept there
             "RABBITMQ_NODENAME": f"sandbox{self.port}@localhost",
             "RABBITMQ_LOGS": "-",

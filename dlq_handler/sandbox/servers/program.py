@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlq_handler.sandbox.servers.errors import ProgramFailed
@@ -10,6 +11,14 @@ from dlq_handler.sandbox.servers.owned_process import Account
 
 COMPLAINT_CHARACTERS = 1500
 ROOT_FOLDER = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A server's own command line for people: the program, and the variables that lead it to that server."""
+
+    program: str
+    environment: Mapping[str, str]
 
 
 async def output_of(

@@ -1,0 +1,97 @@
+"""The folder of one stage (`.sandbox/`): its lock, its state, its logs, the folders of its servers.
+
+One owner at a time: the kernel lets go of the lock however the owner ends. Whoever takes the folder clears what a
+killed owner left: processes that are still the recorded ones, folders of servers, the state. Logs of the last run
+stay until the next one begins.
+"""
+
+import fcntl
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from dlq_handler.sandbox.stage.parts import PARTS
+from dlq_handler.sandbox.stage.process_mark import ProcessMark
+from dlq_handler.sandbox.stage.state import FILE, State
+
+OWN_PREFIX = "dlq-handler-"
+"""Of every folder that a private server makes, wherever it had to."""
+
+
+class FolderTaken(Exception):
+    """Another stage is running in this folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"a stage is already running in {folder}")
+
+
+class Folder:
+    """Taken; `take` makes one."""
+
+    def __init__(self, path: Path, state: State) -> None:
+        self.path = path
+        self.servers = path / "servers"
+        self.state = state
+
+    @classmethod
+    @contextmanager
+    def take(cls, path: Path, *, say: Callable[[str], None]) -> Iterator[Self]:
+        path = path.resolve()
+        logs_of(path).mkdir(parents=True, exist_ok=True)
+        with (path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderTaken(path) from None
+            clear(path, say=say)
+            for part in PARTS:
+                log_of(path, part).unlink(missing_ok=True)
+            folder = cls(path, State(keeper=ProcessMark.of_this_process()))
+            folder.servers.mkdir()
+            folder.record()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder.servers, ignore_errors=True)
+                (path / FILE).unlink(missing_ok=True)
+
+    def log(self, part: str) -> Path:
+        return log_of(self.path, part)
+
+    def record(self, **changes: Any) -> None:
+        """Into the state, and onto the disk."""
+        self.state = replace(self.state, **changes)
+        self.state.write(self.path)
+
+
+def clear(path: Path, *, say: Callable[[str], None]) -> None:
+    """Remove what an owner that was killed left behind. Says so, when there was one."""
+    left = State.read(path)
+    if left:
+        alive = [part for part, mark in left.processes.items() if mark.is_alive]
+        for part in alive:
+            left.processes[part].send(signal.SIGKILL)
+        folders = [Path(folder) for folder in left.folders if Path(folder).name.startswith(OWN_PREFIX)]
+        remaining = [folder for folder in folders if folder.exists()]
+        for folder in remaining:
+            shutil.rmtree(folder, ignore_errors=True)
+        if left.socket:
+            Path(left.socket).unlink(missing_ok=True)
+        say(
+            f"clearing what a killed run (process {left.keeper.pid}) left: "
+            f"{', '.join(alive) or 'no process'} still running, {len(remaining)} server folders, its state"
+        )
+    shutil.rmtree(path / "servers", ignore_errors=True)
+    (path / FILE).unlink(missing_ok=True)
+
+
+def logs_of(path: Path) -> Path:
+    return path / "logs"
+
+
+def log_of(path: Path, part: str) -> Path:
+    return logs_of(path) / f"{part}.log"

@@ -1,0 +1,125 @@
+"""The programs of a stage beside its servers: what each is started with, and when it counts as healthy."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.servers.errors import ProgramFailed
+from dlq_handler.sandbox.servers.program import Client, output_of
+from dlq_handler.sandbox.stage import health
+from dlq_handler.sandbox.stage.folder import Folder
+from dlq_handler.sandbox.stage.part import PartFailed, ProgramPart
+from dlq_handler.sandbox.stage.parts import WORKERS
+from dlq_handler.sandbox.surroundings import surroundings
+from dlq_handler.sandbox.times import Times, sidecar_environment
+
+SCHEMA = "attune"
+# A stock executor consumes attune.dlx.queue: what it takes from there never comes to us.
+INTAKE_QUEUE = "attune.dlx.sidecar.queue"
+ATTUNE = (sys.executable, "-m", "dlq_handler.sandbox.attune")
+SIDECAR = (sys.executable, "-m", "dlq_handler", "run")
+MIGRATE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    amqp_url: str
+    management_url: str
+    database_url: str
+    api_host: str
+    api_port: int
+    api_token: str
+    ops_host: str
+    ops_port: int
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{self.api_host}:{self.api_port}"
+
+    @property
+    def ops_url(self) -> str:
+        return f"http://{self.ops_host}:{self.ops_port}"
+
+
+async def migrate(database_url: str, folder: Folder) -> None:
+    """Install Attune's schema."""
+    environment = surroundings(database_settings(database_url))
+    try:
+        await output_of(*ATTUNE, "migrate", environment=environment, timeout=MIGRATE_SECONDS)
+    except (ProgramFailed, TimeoutError) as failed:
+        log = folder.log("migrate")
+        log.write_text(f"{failed}\n")
+        raise PartFailed("migrate", f"Attune's schema could not be installed: {failed}", log) from failed
+
+
+def program_parts(
+    addresses: Addresses,
+    folder: Folder,
+    times: Times,
+    *,
+    cured: Sequence[str],
+    sidecar_command: Sequence[str] | None,
+) -> dict[str, ProgramPart]:
+    amqp_url, database_url = addresses.amqp_url, addresses.database_url
+    environment = attune_environment(addresses, times, cured)
+
+    def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
+        command = [*ATTUNE, *arguments]
+        return ProgramPart(command, environment=environment, log=folder.log(part), complain=complain)
+
+    api = attune("api", "api", complain=health.answering(f"{addresses.api_url}/health"))
+    executor = attune("executor", "executor", complain=health.consuming(amqp_url, topology.REQUESTS_QUEUE))
+    workers = {
+        name: attune(
+            name,
+            *("worker", name, "--runtime", runtime),
+            complain=health.working(amqp_url, database_url, name),
+        )
+        for name, runtime in WORKERS.items()
+    }
+    sidecar = ProgramPart(
+        sidecar_command or SIDECAR,
+        environment=surroundings(sidecar_settings(addresses, times)),
+        log=folder.log("sidecar"),
+        complain=health.answering(f"{addresses.ops_url}/readyz"),
+    )
+    return {"api": api, "executor": executor, **workers, "sidecar": sidecar}
+
+
+def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str]) -> dict[str, str]:
+    return surroundings(
+        {
+            **database_settings(addresses.database_url),
+            "ATTUNE__MESSAGE_QUEUE__URL": addresses.amqp_url,
+            "SANDBOX_TIMES": times.name,
+            "SANDBOX_CURED": ",".join(cured),
+            "SANDBOX_API_HOST": addresses.api_host,
+            "SANDBOX_API_PORT": str(addresses.api_port),
+            "SANDBOX_API_TOKEN": addresses.api_token,
+        }
+    )
+
+
+def sidecar_settings(addresses: Addresses, times: Times) -> dict[str, str]:
+    return {
+        **sidecar_environment(times),
+        **database_settings(addresses.database_url),
+        "ATTUNE__MESSAGE_QUEUE__URL": addresses.amqp_url,
+        "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": addresses.management_url,
+        "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": INTAKE_QUEUE,
+        "ATTUNE__DLQ_HANDLER__HTTP__HOST": addresses.ops_host,
+        "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(addresses.ops_port),
+        "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": "sandbox",
+    }
+
+
+def sidecar_client(addresses: Addresses, times: Times) -> Client:
+    """The sidecar's own commands, against this stage."""
+    program = str(Path(sys.executable).with_name("dlq-handler"))
+    return Client(program=program, environment=sidecar_settings(addresses, times))
+
+
+def database_settings(database_url: str) -> dict[str, str]:
+    return {"ATTUNE__DATABASE__URL": database_url, "ATTUNE__DATABASE__SCHEMA": SCHEMA}
