@@ -5,6 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlq_handler.domain.topology import Blueprint
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
+
+# What `dlq-handler game-day` sees by. One name for all: whoever has it is the only one that holds a game day.
+WITNESS_QUEUE = "dlq-handler.game-day"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,19 +18,24 @@ class BrokerPermissions:
     read: str
 
 
-def broker_permissions(blueprint: Blueprint, *, rescues: bool = False) -> BrokerPermissions:
+def broker_permissions(
+    blueprint: Blueprint, *, rescues: bool = False, holds_game_days: bool = False
+) -> BrokerPermissions:
     """The least that will do. The broker asks for configure on a worker queue when we look at its TTL.
 
-    `rescues`: whether we also consume the queues of workers that are gone.
+    `rescues`: whether we also consume the queues of workers that are gone. `holds_game_days`: whether
+    `dlq-handler game-day` runs as this user.
     """
     exchanges = [exchange.name for exchange in blueprint.exchanges]
     worker_queue = re.escape(blueprint.workers.queue_pattern).replace(r"\{id\}", "[0-9]+")
+    game_day = (blueprint.workers.queue(GAME_DAY_WORKER_ID), WITNESS_QUEUE) if holds_game_days else ()
+    witnessed = (WITNESS_QUEUE, blueprint.executions_exchange) if holds_game_days else ()
     return BrokerPermissions(
-        configure=_any_of(map(re.escape, (*exchanges, *blueprint.queues)), worker_queue),
+        configure=_any_of(map(re.escape, (*exchanges, *blueprint.queues, *game_day)), worker_queue),
         # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
-        write=_any_of(map(re.escape, (*blueprint.queues, blueprint.executions_exchange))),
+        write=_any_of(map(re.escape, (*blueprint.queues, blueprint.executions_exchange, *game_day))),
         read=_any_of(
-            map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange)),
+            map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange, *witnessed)),
             *([worker_queue] if rescues else ()),
         ),
     )

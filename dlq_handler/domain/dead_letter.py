@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
+
 # The broker's own reasons, and ours for a message that did not die but was taken out of the queue of a worker that is
 # gone.
 RESCUED = "rescued"
@@ -10,6 +12,8 @@ DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
 
 DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
+
+GAME_DAY_ACTION_REF = "dlq_handler.game_day"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,11 @@ class DeadLetter:
     """Why the letter is unreadable, in words; None when it was read."""
     rescue: Rescue | None = None
     """Set exactly for a message that did not die, but was taken out of its worker's queue."""
+
+    @property
+    def is_game_day(self) -> bool:
+        """Judged and recorded as any other, but nobody's work: it counts in no metric of letters and in no ratio."""
+        return self.worker_id == GAME_DAY_WORKER_ID and self.action_ref == GAME_DAY_ACTION_REF
 
     @property
     def reason(self) -> str:

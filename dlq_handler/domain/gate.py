@@ -77,11 +77,13 @@ def steady_after(jumped: float, look: ClockLook, *, before: datetime | None) -> 
 def recall(recent: Mapping[int, bool], rulings: Sequence[Ruling]) -> dict[int, bool]:
     """Which executions exist, by id, the latest last. A letter that comes again is no further witness.
 
-    Letters that nobody looked up an execution for say nothing about the database.
+    Letters that nobody looked up an execution for say nothing about the database, nor do those of a game day.
     """
     witnesses = dict(recent)
     for ruling in rulings:
         number, outcome = ruling.letter.execution_id, ruling.verdict.outcome
+        if ruling.letter.is_game_day:
+            continue
         if number is not None and outcome not in (Outcome.UNREADABLE, Outcome.FOREIGN):
             witnesses.pop(number, None)
             witnesses[number] = outcome is not Outcome.UNKNOWN_EXECUTION

@@ -49,7 +49,7 @@ def ended_notice(
     """`execution` is the row our change replaced; `now` is the database's clock."""
     message_id = notice_id(execution.id, execution.updated)
     correlation = _uuid(correlation_id) or message_id
-    moment = _rfc3339(now)
+    moment = rfc3339(now)
     payload = {
         "execution_id": execution.id,
         # Attune's consumer refuses null here; its own services send 0 when they do not know.
@@ -65,7 +65,7 @@ def ended_notice(
         correlation_id=correlation,
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
-        body=_envelope("ExecutionCompleted", message_id, correlation, payload, moment),
+        body=envelope("ExecutionCompleted", message_id, correlation, payload, moment),
     )
 
 
@@ -93,11 +93,11 @@ def repeated_request(
         execution_id=execution.id,
         # The scheduler claims an execution once, however often it is asked: no repeat has to be withheld.
         is_workflow_task=False,
-        body=_envelope("ExecutionRequested", message_id, message_id, payload, _rfc3339(now)),
+        body=envelope("ExecutionRequested", message_id, message_id, payload, rfc3339(now)),
     )
 
 
-def _envelope(
+def envelope(
     message_type: str, message_id: UUID, correlation_id: UUID, payload: Mapping[str, object], moment: str
 ) -> bytes:
     envelope = {
@@ -123,5 +123,5 @@ def _microseconds(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _rfc3339(moment: datetime) -> str:
+def rfc3339(moment: datetime) -> str:
     return _microseconds(moment).replace("+00:00", "Z")

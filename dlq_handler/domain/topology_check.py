@@ -14,11 +14,14 @@ from dlq_handler.domain.topology_drift import find_drift
 from dlq_handler.domain.topology_finding import Expectation, Finding, Severity, listed
 from dlq_handler.domain.topology_snapshot import Snapshot
 from dlq_handler.domain.topology_walk import DEAD_LETTER_EXCHANGE, Answer, Walk, walk
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
 
 class QueueRole(StrEnum):
     WORKER = "worker"
     RETIRED_WORKER = "retired worker"
+    GAME_DAY = "game day"
+    """Of the worker that does not exist: there while `dlq-handler game-day` runs, or since one was killed."""
     OTHER = "other"
 
 
@@ -78,6 +81,8 @@ def _role(queue: str, expected: Expectation) -> QueueRole:
     owner = expected.blueprint.workers.owner_of(queue)
     if owner is None:
         return QueueRole.OTHER
+    if owner == GAME_DAY_WORKER_ID:
+        return QueueRole.GAME_DAY
     # With the database away we cannot know who is registered: better one alarm too many.
     is_registered = expected.worker_ids is None or owner in expected.worker_ids
     return QueueRole.WORKER if is_registered else QueueRole.RETIRED_WORKER

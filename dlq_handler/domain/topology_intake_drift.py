@@ -10,6 +10,7 @@ from dlq_handler.domain.topology_finding import Expectation, Finding, Severity, 
 from dlq_handler.domain.topology_routing import route
 from dlq_handler.domain.topology_snapshot import QueueFacts, Snapshot
 from dlq_handler.domain.topology_walk import DEAD_LETTER_EXCHANGE
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
 # Since version 4 a quorum queue has this limit unless it sets another.
 QUORUM_DEFAULT_DELIVERY_LIMIT = 20
@@ -140,7 +141,8 @@ def _leftover_bindings(snapshot: Snapshot, expected: Expectation, subject: str) 
     gone = sorted(
         worker
         for worker in map(blueprint.workers.owner_of_key, bound)
-        if worker is not None
+        # What a game day left is removed by the next one.
+        if worker not in (None, GAME_DAY_WORKER_ID)
         and worker not in (expected.worker_ids or ())
         and blueprint.workers.queue(worker) not in snapshot.queues
     )

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 from dlq_handler.domain.topology_finding import Expectation, Finding, Severity, queues_as_subject
 from dlq_handler.domain.topology_snapshot import QueueFacts, Snapshot
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
 
 def find_worker_queue_drift(snapshot: Snapshot, expected: Expectation) -> Iterator[Finding]:
     alike: defaultdict[Finding, list[str]] = defaultdict(list)
     owner_of = expected.blueprint.workers.owner_of
     for queue in snapshot.queues.values():
-        if owner_of(queue.name) is None:
+        # A game day's has the TTL that was asked for.
+        if owner_of(queue.name) in (None, GAME_DAY_WORKER_ID):
             continue
         for finding in _worker_queue(queue, expected, is_complete=snapshot.is_complete):
             alike[finding].append(queue.name)

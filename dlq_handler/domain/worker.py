@@ -6,6 +6,9 @@ Evidence is the age of its heartbeat alone, and only while our own view can be t
 from dataclasses import dataclass
 from datetime import datetime
 
+# The worker that does not exist: a game day dispatches to it. No host's sequence hands out a negative id.
+GAME_DAY_WORKER_ID = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
@@ -62,7 +65,7 @@ class WorkerQueueNames:
         return self.routing_key_pattern.replace("{id}", str(worker_id))
 
     def owner_of(self, queue: str) -> int | None:
-        """The id in a worker queue's name, None for any other queue."""
+        """The id in a worker queue's name (a game day's is -1), None for any other queue."""
         return _id_in(queue, self.queue_pattern)
 
     def owner_of_key(self, routing_key: str) -> int | None:
@@ -75,6 +78,8 @@ def _id_in(name: str, pattern: str) -> int | None:
     if len(name) <= len(prefix) + len(suffix) or not (name.startswith(prefix) and name.endswith(suffix)):
         return None
     middle = name[len(prefix) : len(name) - len(suffix)]
+    if middle == str(GAME_DAY_WORKER_ID):
+        return GAME_DAY_WORKER_ID
     return int(middle) if middle.isascii() and middle.isdigit() and len(middle) < 20 else None
 
 

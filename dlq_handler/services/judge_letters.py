@@ -152,10 +152,23 @@ class LetterJudge:
             await self.note(tx, written)
         locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
         held_over = written.left_out.union(locked)
-        self._observer.batch_committed(len(letters), len(held_over), monotonic_seconds() - started)
-        self._observer.letter_repeated(len(letters) - len(fresh))
+        self._tell_of_batch(letters, fresh, held_over, monotonic_seconds() - started)
         tell_of_letters(written.entries, view.now, self._observer)
         return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
+
+    def _tell_of_batch(
+        self,
+        letters: Sequence[DeadLetter],
+        fresh: Sequence[DeadLetter],
+        held_over: Collection[str],
+        seconds: float,
+    ) -> None:
+        """Without what a game day sent: it is nobody's work."""
+        real = [letter for letter in letters if not letter.is_game_day]
+        if real:
+            held_over_real = {letter.key for letter in real}.intersection(held_over)
+            self._observer.batch_committed(len(real), len(held_over_real), seconds)
+            self._observer.letter_repeated(len(real) - sum(not letter.is_game_day for letter in fresh))
 
     async def room(self, tx: Transaction) -> int | None:
         """How many executions may be ended; None: any number. Raises `Braked`."""

@@ -1,4 +1,7 @@
-"""Tell of letters that are on record now: to the metrics one by one, to the log one by one while they are few."""
+"""Tell of letters that are on record now: to the metrics one by one, to the log one by one while they are few.
+
+Letters of a game day are told to the log alone: a rehearsal must not raise an alert.
+"""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -16,6 +19,8 @@ TOLD_ONE_BY_ONE = 20
 def tell_of_letters(entries: Collection[Entry], now: datetime, observer: Observer) -> None:
     """`now` is the database's clock at the time of the verdict."""
     for entry in entries:
+        if entry.letter.is_game_day:
+            continue
         died_at = entry.letter.died_at
         latency = (now - died_at).total_seconds() if died_at else None
         observer.letter_judged(entry.letter.reason, entry.outcome, latency)

@@ -31,6 +31,7 @@ class Rejudged:
     before: Outcome
     outcome: Outcome
     why: str
+    is_game_day: bool
 
 
 class Rejudger:
@@ -69,7 +70,8 @@ class Rejudger:
             log.info("rejudge.put_off", record_id=record_id, error=str(error))
             return None
         if rejudged is not None:
-            self._observer.letter_rejudged(rejudged.outcome)
+            if not rejudged.is_game_day:
+                self._observer.letter_rejudged(rejudged.outcome)
             log.info(
                 "dead_letter.rejudged",
                 record_id=record_id,
@@ -136,4 +138,5 @@ def _rejudged(claimed: ClaimedLetter, entry: Entry) -> Rejudged:
         before=claimed.outcome,
         outcome=entry.outcome,
         why=entry.why,
+        is_game_day=claimed.letter.is_game_day,
     )

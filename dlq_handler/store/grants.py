@@ -38,7 +38,11 @@ _MARKING_NEEDS = (
     _Need(table="worker", privilege="UPDATE", columns=("status",), is_everywhere=True),
     _Need(table="worker_history", privilege="INSERT"),
 )
-_OWN_TABLES = ("letter", "outbox", "stale_verdict", "worker_look", "lease", "brake", "change_count")
+# Only for `dlq-handler game-day`: one row of its own.
+_GAME_DAY_NEED = _Need(
+    table="execution", privilege="INSERT", columns=("action_ref", "config", "status"), is_everywhere=True
+)
+_OWN_TABLES = ("letter", "outbox", "stale_verdict", "worker_look", "lease", "brake", "change_count", "canary")
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _OWN_NEEDS = (
     *(
@@ -55,21 +59,38 @@ def _host_needs(*, marks_workers: bool) -> tuple[_Need, ...]:
 
 
 def grant_statements(
-    role: str, *, host_schema: str, own_schema: str, marks_workers: bool = False
+    role: str,
+    *,
+    host_schema: str,
+    own_schema: str,
+    marks_workers: bool = False,
+    holds_game_days: bool = False,
 ) -> list[str]:
     """For an administrator to run, before or after our tables exist."""
     grantee, host, own = quoted(role), quoted(host_schema), quoted(own_schema)
     needs = _host_needs(marks_workers=marks_workers)
-    inserted = [need.table for need in needs if need.privilege == "INSERT"]
     return [
         f"GRANT USAGE ON SCHEMA {host} TO {grantee};",
-        *(f"GRANT {_right(need)} ON {host}.{quoted(need.table)} TO {grantee};" for need in needs),
-        *(f"GRANT USAGE ON SEQUENCE {host}.{quoted(f'{table}_id_seq')} TO {grantee};" for table in inserted),
+        *_host_grants(needs, grantee, host),
+        *(game_day_grants(role, host_schema=host_schema) if holds_game_days else ()),
         f"CREATE SCHEMA IF NOT EXISTS {own} AUTHORIZATION {grantee};",
         # When somebody else made it, or migrated it.
         f"GRANT USAGE, CREATE ON SCHEMA {own} TO {grantee};",
         f"GRANT {', '.join(_OWN_PRIVILEGES)} ON ALL TABLES IN SCHEMA {own} TO {grantee};",
         f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {own} TO {grantee};",
+    ]
+
+
+def game_day_grants(role: str, *, host_schema: str) -> list[str]:
+    """What a game day needs beyond what the sidecar does."""
+    return _host_grants([_GAME_DAY_NEED], quoted(role), quoted(host_schema))
+
+
+def _host_grants(needs: Sequence[_Need], grantee: str, host: str) -> list[str]:
+    inserted = [need.table for need in needs if need.privilege == "INSERT"]
+    return [
+        *(f"GRANT {_right(need)} ON {host}.{quoted(need.table)} TO {grantee};" for need in needs),
+        *(f"GRANT USAGE ON SEQUENCE {host}.{quoted(f'{table}_id_seq')} TO {grantee};" for table in inserted),
     ]
 
 
@@ -100,6 +121,15 @@ async def grants_for_us(database: Database, *, marks_workers: bool = False) -> l
         own_schema=database.own_schema,
         marks_workers=marks_workers,
     )
+
+
+async def missing_game_day_grants(database: Database) -> list[str]:
+    """The statements that an administrator has to run first; empty when a game day may be held."""
+    async with database.transaction() as tx:
+        missing = await _missing_on_tables(tx, database.host_schema, [_GAME_DAY_NEED])
+        missing += await _missing_on_sequences(tx, database.host_schema, [_GAME_DAY_NEED])
+        [row] = await tx.rows("SELECT current_user AS role")
+    return game_day_grants(row.role, host_schema=database.host_schema) if missing else []
 
 
 async def _missing_on_schema(tx: Transaction, schema: str) -> list[str]:

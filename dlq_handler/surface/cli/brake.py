@@ -65,7 +65,7 @@ async def _look(settings: Settings) -> BrakeView:
 
 async def _release(settings: Settings, for_seconds: float) -> BrakeView:
     async with compose.open_database(settings) as database, database.transaction() as tx:
-        await store.release(tx, by=_operator(), for_seconds=for_seconds)
+        await store.release(tx, by=operator(), for_seconds=for_seconds)
         return await store.look(tx)
 
 
@@ -92,7 +92,7 @@ def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
         print(f"\n{told}")
 
 
-def _operator() -> str:
+def operator() -> str:
     """Who asks, for the record. A container may run us as a user without a name."""
     try:
         user = getpass.getuser()

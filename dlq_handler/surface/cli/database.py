@@ -31,6 +31,9 @@ def migrate(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> 
 
 def grants(
     role: Annotated[str, typer.Option(help="Role that the sidecar connects as.")] = "dlq_handler",
+    game_day: Annotated[
+        bool, typer.Option("--game-day", help="And what `dlq-handler game-day` needs besides.")
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -41,8 +44,11 @@ def grants(
         host_schema=settings.database.schema_name,
         own_schema=settings.dlq_handler.schema_name,
         marks_workers=settings.dlq_handler.worker.mark_inactive,
+        holds_game_days=game_day,
     )
-    permissions = broker_permissions(compose.blueprint(settings), rescues=settings.dlq_handler.worker.rescue)
+    permissions = broker_permissions(
+        compose.blueprint(settings), rescues=settings.dlq_handler.worker.rescue, holds_game_days=game_day
+    )
     if output is Output.JSON:
         print_json({"postgresql": statements, "rabbitmq": permissions})
         return
