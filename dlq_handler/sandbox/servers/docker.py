@@ -10,7 +10,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from dlq_handler.sandbox.servers.errors import NoServer, WayClosed
+from dlq_handler.sandbox.server_programs.errors import WayClosed
+from dlq_handler.sandbox.servers.errors import NoServer
 from dlq_handler.sandbox.servers.postgresql import PostgreSQL
 from dlq_handler.sandbox.servers.rabbitmq import RabbitMQ
 

@@ -1,12 +1,6 @@
 """What can go wrong between us and a sandbox server. Each says what was wanted and what to do."""
 
-
-class WayClosed(Exception):
-    """One way to a server is not open here. The next is tried; the reason is kept for the final error."""
-
-
-class ProgramFailed(WayClosed):
-    """A program that we needed the answer of ended with an error."""
+from dlq_handler.sandbox.server_programs.errors import WayClosed
 
 
 class NoServer(Exception):

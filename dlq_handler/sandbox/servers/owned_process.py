@@ -3,46 +3,21 @@
 import asyncio
 import contextlib
 import json
-import os
-import pwd
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self, cast
+from typing import IO, cast
 
+from dlq_handler.sandbox.server_programs.account import Account
 from dlq_handler.sandbox.servers.errors import NoServer, StartFailed
 from dlq_handler.sandbox.servers.guardian import descendants_of
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 LOG_TAIL_CHARACTERS = 2000
 FREEZE_SECONDS = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The user a server runs as when it refuses root."""
-
-    uid: int
-    gid: int
-
-    @classmethod
-    def unprivileged(cls) -> Self | None:
-        """None where we are a plain user already."""
-        if os.geteuid() != 0:
-            return None
-        for name in ("postgres", "nobody"):
-            try:
-                entry = pwd.getpwnam(name)
-            except KeyError:
-                continue
-            return cls(uid=entry.pw_uid, gid=entry.pw_gid)
-        raise StartFailed(
-            "PostgreSQL refuses to run as root, and there is neither a user 'postgres' nor 'nobody'"
-        )
 
 
 class OwnedProcess:

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlq_handler.sandbox.servers.owned_process import Account
+from dlq_handler.sandbox.server_programs.account import Account
 
 # Below the range from which kernels take the ports of outgoing connections: there, a port that was free a
 # moment ago, or belongs to a server that is down just now and will be started again, may be somebody's by

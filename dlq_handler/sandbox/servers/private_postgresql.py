@@ -12,7 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from dlq_handler.sandbox.servers.owned_process import Account, OwnedProcess
+from dlq_handler.sandbox.server_programs.account import Account
+from dlq_handler.sandbox.server_programs.postgresql import PostgreSQLPrograms
+from dlq_handler.sandbox.server_programs.program import Client, output_of
+from dlq_handler.sandbox.servers.owned_process import OwnedProcess
 from dlq_handler.sandbox.servers.ports import (
     ANYWHERE,
     Place,
@@ -22,8 +25,6 @@ from dlq_handler.sandbox.servers.ports import (
     remove_folder,
 )
 from dlq_handler.sandbox.servers.postgresql import PostgreSQL
-from dlq_handler.sandbox.servers.postgresql_programs import PostgreSQLPrograms
-from dlq_handler.sandbox.servers.program import Client, output_of
 from dlq_handler.sandbox.servers.ways import first_open, started
 
 USER = "postgres"

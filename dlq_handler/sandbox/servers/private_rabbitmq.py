@@ -14,11 +14,11 @@ from typing import Self
 
 import httpx
 
+from dlq_handler.sandbox.server_programs.program import Client, output_of
+from dlq_handler.sandbox.server_programs.rabbitmq import RabbitMQPrograms
 from dlq_handler.sandbox.servers.owned_process import OwnedProcess
 from dlq_handler.sandbox.servers.ports import ANYWHERE, Place, free_port, private_folder, remove_folder
-from dlq_handler.sandbox.servers.program import Client, output_of
 from dlq_handler.sandbox.servers.rabbitmq import RabbitMQ
-from dlq_handler.sandbox.servers.rabbitmq_programs import RabbitMQPrograms
 from dlq_handler.sandbox.servers.ways import first_open, started
 
 USER = "sandbox"

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
-from dlq_handler.sandbox.servers.errors import NoServer, StartFailed, WayClosed
+from dlq_handler.sandbox.server_programs.errors import WayClosed
+from dlq_handler.sandbox.servers.errors import NoServer, StartFailed
 
 START_TRIES = 3
 

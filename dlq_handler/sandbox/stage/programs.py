@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.servers.errors import ProgramFailed
-from dlq_handler.sandbox.servers.program import Client, output_of
+from dlq_handler.sandbox.server_programs.errors import ProgramFailed
+from dlq_handler.sandbox.server_programs.program import Client, output_of
 from dlq_handler.sandbox.stage import health
 from dlq_handler.sandbox.stage.folder import Folder
 from dlq_handler.sandbox.stage.part import PartFailed, ProgramPart

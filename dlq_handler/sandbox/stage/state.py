@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from dlq_handler.sandbox.servers.program import Client
+from dlq_handler.sandbox.server_programs.program import Client
 from dlq_handler.sandbox.stage.process_mark import ProcessMark
 
 FILE = "state.json"

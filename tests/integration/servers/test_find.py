@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlq_handler.sandbox.server_programs.errors import WayClosed
 from dlq_handler.sandbox.servers import (
     NoServer,
     NotPrivate,
@@ -14,7 +15,6 @@ from dlq_handler.sandbox.servers import (
     find_rabbitmq,
 )
 from dlq_handler.sandbox.servers.docker import ContainedRabbitMQ
-from dlq_handler.sandbox.servers.errors import WayClosed
 from dlq_handler.sandbox.servers.ports import free_port
 
 

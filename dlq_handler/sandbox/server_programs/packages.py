@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dlq_handler.sandbox.servers.errors import WayClosed
-from dlq_handler.sandbox.servers.program import output_of
+from dlq_handler.sandbox.server_programs.errors import WayClosed
+from dlq_handler.sandbox.server_programs.program import output_of
 
 # Needed by the packages' install scripts and services, which are not run; libllvm (100 MB) only by
 # PostgreSQL's just-in-time compiler, which private servers have off.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlq_handler.sandbox.servers.errors import ProgramFailed
-from dlq_handler.sandbox.servers.owned_process import Account
+from dlq_handler.sandbox.server_programs.account import Account
+from dlq_handler.sandbox.server_programs.errors import ProgramFailed
 
 COMPLAINT_CHARACTERS = 1500
 ROOT_FOLDER = Path("/")

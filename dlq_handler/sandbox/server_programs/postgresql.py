@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dlq_handler.sandbox.servers import packages
-from dlq_handler.sandbox.servers.errors import WayClosed
-from dlq_handler.sandbox.servers.rabbitmq_programs import holds
+from dlq_handler.sandbox.server_programs import packages
+from dlq_handler.sandbox.server_programs.errors import WayClosed
+from dlq_handler.sandbox.server_programs.rabbitmq import holds
 
 PACKAGE = "postgresql"
 VERSIONED_FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin")

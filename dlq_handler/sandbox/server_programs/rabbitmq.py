@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dlq_handler.sandbox.servers import packages
-from dlq_handler.sandbox.servers.errors import WayClosed
+from dlq_handler.sandbox.server_programs import packages
+from dlq_handler.sandbox.server_programs.errors import WayClosed
 
 PACKAGE = "rabbitmq-server"
 # The server's own scripts. Distributions put wrappers of the same name on PATH that change the user and the
