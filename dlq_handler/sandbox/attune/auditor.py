@@ -16,6 +16,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.amqp import BULK_SECONDS, RPC_SECONDS, open_connection
+from dlq_handler.sandbox.attune.database import Session
 from dlq_handler.sandbox.attune.messages import SeenNotice, read_notice
 from dlq_handler.sandbox.attune.service import AttuneService
 
@@ -126,16 +127,20 @@ class Auditor(AttuneService):
         return [(row["event_type"], row["outcome"]) for row in rows]
 
     async def line(self, action_ref: str) -> list[tuple[int, str]]:
-        """(execution id, 'active' or 'queued') of an action, in order of the line."""
-        rows = await self.database.session.fetch(
-            """SELECT entry.execution_id, entry.status
-                 FROM execution_admission_entry AS entry
-                 JOIN execution_admission_state AS state ON state.id = entry.state_id
-                 JOIN action ON action.id = state.action_id
-                WHERE action.ref = $1 ORDER BY entry.queue_order""",
-            action_ref,
-        )
-        return [(row["execution_id"], row["status"]) for row in rows]
+        return await read_line(self.database.session, action_ref)
+
+
+async def read_line(session: Session, action_ref: str) -> list[tuple[int, str]]:
+    """(execution id, 'active' or 'queued') of an action, in order of the line."""
+    rows = await session.fetch(
+        """SELECT entry.execution_id, entry.status
+             FROM execution_admission_entry AS entry
+             JOIN execution_admission_state AS state ON state.id = entry.state_id
+             JOIN action ON action.id = state.action_id
+            WHERE action.ref = $1 ORDER BY entry.queue_order""",
+        action_ref,
+    )
+    return [(row["execution_id"], row["status"]) for row in rows]
 
 
 async def _collect(queue: AbstractQueue, expected: int) -> list[SeenNotice]:

@@ -1,0 +1,46 @@
+"""Run the auditor: reports on standard output, one JSON object a line; on standard input, `audit` asks for one.
+
+Where the servers are it reads from Attune's own variables. Standard input is also its leash: it ends with it.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+
+from dlq_handler.sandbox.attune.database import Database
+from dlq_handler.sandbox.auditor.reports import Reporter
+from dlq_handler.sandbox.auditor.watch import Watch
+
+
+async def watch_until_let_go(amqp_url: str, database_url: str, schema: str) -> None:
+    database = await Database.open(database_url, schema)
+    watch = Watch(amqp_url, database, Reporter(sys.stdout))
+    watching = asyncio.create_task(watch.run(), name="watch")
+    loop = asyncio.get_running_loop()
+
+    def obey() -> None:
+        for line in sys.stdin:
+            if line.strip() == "audit":
+                loop.call_soon_threadsafe(watch.ask)
+        loop.call_soon_threadsafe(watching.cancel)
+
+    # A thread, for standard input may be a file or a terminal, which no event loop can watch; it ends with us.
+    threading.Thread(target=obey, daemon=True).start()
+    await asyncio.wait([watching])
+    if not watching.cancelled():
+        watching.result()
+
+
+def main() -> None:
+    asyncio.run(
+        watch_until_let_go(
+            os.environ["ATTUNE__MESSAGE_QUEUE__URL"],
+            os.environ["ATTUNE__DATABASE__URL"],
+            os.environ.get("ATTUNE__DATABASE__SCHEMA", "attune"),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

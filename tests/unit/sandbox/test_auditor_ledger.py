@@ -1,0 +1,164 @@
+"""The auditor finds each way to break a promise, and nothing where all were kept."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+
+from dlq_handler.sandbox.attune.auditor import TerminalRow
+from dlq_handler.sandbox.auditor.ledger import Change, Ledger, Notice, Violation
+from dlq_handler.sandbox.auditor.notices import read_notice
+
+_numbers = count(1)
+LIFE = ("requested", "scheduling", "scheduled")
+
+
+def changes(execution_id: int, *statuses: str | None) -> list[Change]:
+    return [
+        Change(number=next(_numbers), execution_id=execution_id, action_ref="core.echo", status=status)
+        for status in statuses
+    ]
+
+
+def notice(execution_id: int, message_id: str) -> Notice:
+    return Notice(execution_id=execution_id, message_id=message_id, status="failed", source="dlq-handler")
+
+
+def row(execution_id: int, *, minute: int = 0, result: str = "a") -> TerminalRow:
+    return TerminalRow(
+        id=execution_id,
+        status="failed",
+        updated=datetime(2026, 1, 1, 0, minute, tzinfo=UTC),
+        result_md5=result,
+    )
+
+
+def a_ledger_of_one_end() -> Ledger:
+    ledger = Ledger()
+    ledger.take_changes(changes(1, *LIFE, "failed"))
+    ledger.take_rows({1: row(1)})
+    ledger.take_notice(notice(1, "a"))
+    return ledger
+
+
+def broken(ledger: Ledger) -> list[Violation]:
+    return ledger.violations(ledger.notice_counts())
+
+
+def test_an_end_with_its_notice_keeps_every_promise() -> None:
+    ledger = a_ledger_of_one_end()
+    audit = ledger.audit()
+    assert (audit.dispatched, audit.open, audit.ends, audit.terminal) == (1, (), 1, 1)
+    assert (audit.silent, audit.doubled, audit.repeats, audit.changed) == ((), (), 0, ())
+    assert broken(ledger) == []
+
+
+def test_what_was_dispatched_and_never_ended_is_open() -> None:
+    ledger = Ledger()
+    ledger.take_changes(changes(1, *LIFE, "running"))
+    ledger.take_changes(changes(2, "requested"))
+    audit = ledger.audit()
+    assert (audit.dispatched, audit.open) == (1, (1,))
+
+
+def test_an_end_that_nobody_announced_is_silent() -> None:
+    ledger = Ledger()
+    ledger.take_changes(changes(1, *LIFE, "failed"))
+    assert ledger.audit().silent == (1,)
+
+
+def test_a_second_id_for_one_end_is_a_second_notice() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_notice(notice(1, "b"))
+    assert ledger.audit().doubled == (1,)
+    assert broken(ledger) == [Violation(promise="announced once", execution_ids=(1,))]
+
+
+def test_the_same_id_again_is_a_repeat_and_allowed() -> None:
+    ledger = a_ledger_of_one_end()
+    assert ledger.take_notice(notice(1, "a"))
+    audit = ledger.audit()
+    assert (audit.repeats, audit.doubled) == (1, ())
+    assert broken(ledger) == []
+
+
+def test_what_the_broker_hands_out_again_is_not_even_a_repeat() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_notice(notice(1, "a"), redelivered=True)
+    assert ledger.audit().repeats == 0
+
+
+def test_a_notice_of_what_never_ended_is_one_too_many() -> None:
+    ledger = Ledger()
+    ledger.take_changes(changes(1, *LIFE, "running"))
+    ledger.take_notice(notice(1, "a"))
+    assert ledger.audit().doubled == (1,)
+
+
+def test_a_notice_that_came_after_the_changes_were_read_breaks_nothing_yet() -> None:
+    ledger = a_ledger_of_one_end()
+    counted = ledger.notice_counts()
+    ledger.take_notice(notice(2, "b"))
+    assert ledger.violations(counted) == []
+
+
+def test_a_row_whose_stamp_moved_was_changed() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_rows({1: row(1, minute=1)})
+    assert ledger.audit().changed == (1,)
+    assert broken(ledger) == [Violation(promise="terminal rows unchanged", execution_ids=(1,))]
+
+
+def test_a_row_whose_result_differs_was_changed() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_rows({1: row(1, result="b")})
+    assert ledger.audit().changed == (1,)
+
+
+def test_a_row_that_was_over_and_is_gone_was_changed() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_rows({})
+    assert ledger.audit().changed == (1,)
+
+
+def test_a_row_that_came_back_and_ended_again_between_two_looks_was_changed() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_changes(changes(1, "running", "completed"))
+    ledger.take_rows({1: replace(row(1), status="failed")})
+    assert ledger.audit().changed == (1,)
+
+
+def test_a_result_written_after_the_end_changes_the_row_without_a_status() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.take_changes(changes(1, None))
+    assert ledger.audit().changed == (1,)
+
+
+def test_a_change_that_is_read_twice_counts_once() -> None:
+    ledger, life = Ledger(), changes(1, *LIFE, "failed")
+    assert ledger.take_changes(life) == life
+    assert ledger.take_changes(life) == []
+    assert ledger.audit().ends == 1
+
+
+def test_a_notice_nobody_can_read_is_one_too_many() -> None:
+    ledger = Ledger()
+    ledger.take_notice(read_notice(b"no json"))
+    assert ledger.audit().doubled == (0,)
+
+
+def test_the_auditor_imports_nothing_of_the_sidecar() -> None:
+    listed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, dlq_handler.sandbox.auditor.__main__; print(*sys.modules, sep='\\n')",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    ours = [name for name in listed if name.startswith("dlq_handler.")]
+    assert ours
+    assert [name for name in ours if not f"{name}.".startswith("dlq_handler.sandbox.")] == []
