@@ -5,7 +5,7 @@ listener, so that probes get an answer for as long as anything still works.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -13,10 +13,9 @@ from dlq_handler import __version__, compose
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose import backstop
-from dlq_handler.errors import Contended, StartTimedOut, Unavailable
+from dlq_handler.compose import canary as compose_canary
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
-from dlq_handler.services.every import Backoff, pause
 from dlq_handler.services.inactive_marker import InactiveMarker
 from dlq_handler.services.intake_watch import IntakeWatch
 from dlq_handler.services.judge_letters import LetterJudge
@@ -28,6 +27,7 @@ from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.rescue import Rescuer
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
+from dlq_handler.services.start import wait_for
 from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.services.worker_watch import WorkerWatch
 from dlq_handler.settings import Settings
@@ -137,9 +137,9 @@ class Sidecar:
     async def _prepare(self, stop: asyncio.Event) -> None:
         """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
         wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
-        await _wait_for(lambda: migrate.upgrade(self._database), wait_until, stop)
+        await wait_for(lambda: migrate.upgrade(self._database), wait_until, stop)
         # Bound before ready: a letter that dies before its key is bound is lost without a trace.
-        await _wait_for(self._keeper.tick, wait_until, stop)
+        await wait_for(self._keeper.tick, wait_until, stop)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
@@ -168,7 +168,7 @@ class Sidecar:
             observer=self.metrics,
             may_take=self._may_take,
         )
-        self.metrics.bound_workers.set_function(lambda: float(self._keeper.bound_worker_count))
+        self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
@@ -181,8 +181,9 @@ class Sidecar:
             IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
             readiness=self.readiness,
             observer=self.metrics,
+            see_canaries=compose_canary.seer(self._settings, self._database).see,
         )
-        return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders()]
+        return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders(*self._canaries(watch))]
 
     def _may_take(self) -> None:
         """Raises `Unavailable` while no letter may be taken. A shadow ends nothing, so no brake holds it."""
@@ -196,9 +197,26 @@ class Sidecar:
             return []
         return [Rejudger(self._database, self._judge, self._relay, observer=self.metrics)]
 
-    def _leaders(self) -> Sequence[Service]:
-        """Those that work on one replica only."""
-        leaders = [*self._monitors(), *self._worker_options()]
+    def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
+        """In shadow mode too: they are to arrive in the queue of copies."""
+        if not self._settings.dlq_handler.canary.enabled:
+            return []
+        canary_watch = compose_canary.watch(
+            self._settings,
+            self._database,
+            self._link,
+            self._address,
+            leadership=self._leadership,
+            keeper=self._keeper,
+            intake=watch,
+            readiness=self.readiness,
+            observer=self.metrics,
+        )
+        return [canary_watch]
+
+    def _leaders(self, *others: Service) -> Sequence[Service]:
+        """Those that work, or the half of whose work is done, on one replica only."""
+        leaders = [*self._monitors(), *self._worker_options(), *others]
         return [self._leadership, *leaders] if leaders else []
 
     def _worker_options(self) -> Sequence[Service]:
@@ -258,39 +276,3 @@ class Sidecar:
             ),
             RetentionSweeper(self._database, compose.retention_policy(self._settings)),
         ]
-
-
-async def _wait_for(
-    attempt: Callable[[], Coroutine[None, None, None]], wait_until: float, stop: asyncio.Event
-) -> None:
-    backoff = Backoff(first_seconds=0.25, most_seconds=2.0)
-    while not stop.is_set():
-        try:
-            await _unless_stopped(attempt(), stop)
-        except (Unavailable, Contended) as error:
-            if monotonic_seconds() >= wait_until:
-                raise StartTimedOut(str(error)) from error
-            log.info("start.delayed", error=str(error))
-            await pause(stop, backoff.next_seconds())
-        else:
-            return
-
-
-async def _unless_stopped(attempt: Coroutine[None, None, None], stop: asyncio.Event) -> None:
-    """Nothing is in hand yet at start, so there is nothing to finish: a server that hangs must not hold up SIGTERM."""
-
-    async def end_at_stop() -> None:
-        await stop.wait()
-        limit.reschedule(asyncio.get_running_loop().time())
-
-    limit = asyncio.timeout(None)
-    try:
-        async with limit:
-            watching = asyncio.ensure_future(end_at_stop())
-            try:
-                await attempt
-            finally:
-                watching.cancel()
-    except TimeoutError:
-        if not limit.expired():
-            raise

@@ -71,4 +71,6 @@ def _refusals() -> Iterator[None]:
             "dlq_handler.canary.enabled: false does without"
         ) from refused
     except ChannelPreconditionFailed as refused:
-        raise _Different(f"it is there, but not as we declare it ({refused}); delete it, it is ours") from refused
+        raise _Different(
+            f"it is there, but not as we declare it ({refused}); delete it, it is ours"
+        ) from refused

@@ -16,6 +16,7 @@ from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.intake import Intake
 from dlq_handler.broker.queue_probe import QueueCounts, count
 from dlq_handler.broker.window import Window
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 
 
@@ -52,6 +53,7 @@ class DeadLetterSource:
         self._consumer_priority, self.consumer_tag = consumer_priority, consumer_tag
         self._call_timeout_seconds = call_timeout_seconds
         self._intake: Intake | None = None
+        self._opened_at = 0.0
         # Looks go over a connection of their own: the other one is not read while we hold too much.
         self._outlook = AdminLink(address, call_timeout_seconds=call_timeout_seconds)
 
@@ -64,6 +66,11 @@ class DeadLetterSource:
     def is_consuming(self) -> bool:
         """Registered with the broker, and neither cancelled nor lost since."""
         return self._intake is not None and self._intake.lost is None
+
+    @property
+    def consuming_seconds(self) -> float:
+        """For how long without a break; 0 when we are not."""
+        return monotonic_seconds() - self._opened_at if self.is_consuming else 0.0
 
     @property
     def outstanding(self) -> int:
@@ -97,7 +104,7 @@ class DeadLetterSource:
         except BaseException:
             await intake.close()
             raise
-        self._intake = intake
+        self._intake, self._opened_at = intake, monotonic_seconds()
 
     async def close(self) -> None:
         """Stop consuming: every letter that is not settled goes back to the queue. Safe at any time."""

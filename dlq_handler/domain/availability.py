@@ -9,6 +9,15 @@ from enum import StrEnum
 
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, is_unavailable
 
+# Hosts never delete the rows of their workers.
+HISTORY_AFTER_SECONDS = 86_400.0
+
+
+def is_history(worker: Worker) -> bool:
+    """Silent for a day, or for ever: nothing is dispatched to it any more."""
+    age = worker.heartbeat_age_seconds
+    return age is None or age > HISTORY_AFTER_SECONDS
+
 
 class Availability(StrEnum):
     AVAILABLE = "available"

@@ -179,3 +179,18 @@ def counted(canaries: Iterable[WorkerCanary]) -> Mapping[CanaryState, int]:
     for canary in canaries:
         counts[canary.state] += 1
     return counts
+
+
+def in_words(canaries: Collection[WorkerCanary]) -> str:
+    """For people, in one sentence: the worst first, and one reason for it."""
+    if not canaries:
+        return "cannot tell: there is no worker whose key is bound"
+    worst = worst_of(canaries)
+    of_that = [canary for canary in canaries if canary.state is worst]
+    if worst is CanaryState.OK:
+        slowest = max(canary.took_seconds or 0.0 for canary in of_that)
+        return f"ok: arrives with the key of each of {len(of_that)} worker(s), within {slowest:.1f} s"
+    ids = ", ".join(str(canary.worker_id) for canary in of_that[:5])
+    rest = f" and {len(of_that) - 5} more" if len(of_that) > 5 else ""
+    word = worst.value.replace("_", " ")
+    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {of_that[0].why}"

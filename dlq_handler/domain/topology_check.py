@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dlq_handler.domain.canary import CANARY_QUEUE
 from dlq_handler.domain.topology import SERVICE_QUEUES
 from dlq_handler.domain.topology_drift import find_drift
 from dlq_handler.domain.topology_finding import Expectation, Finding, Severity, listed
@@ -74,7 +75,9 @@ def _of_interest(snapshot: Snapshot, expected: Expectation) -> list[str]:
         for name, queue in snapshot.queues.items()
         if name in SERVICE_QUEUES or queue.text(DEAD_LETTER_EXCHANGE) is not None
     }
-    return worker_queues + sorted(others.difference(worker_queues, {expected.blueprint.intake_queue}))
+    # In the canary's queue messages die with the keys of workers, which are looked at one by one; no other key gets in.
+    own = {expected.blueprint.intake_queue, CANARY_QUEUE}
+    return worker_queues + sorted(others.difference(worker_queues, own))
 
 
 def _role(queue: str, expected: Expectation) -> QueueRole:

@@ -3,11 +3,12 @@
 Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
 right missing) never settles a letter, it only makes us wait; letters are not held for longer than
 `database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible. When the
-brake holds or the gate is closed they go back at once, and nothing is taken until both say that it may be.
+brake holds or the gate is closed they go back at once, and nothing is taken until both say that it may be. Canaries
+are told of and settled; they are no letters: nobody judges, records or counts them.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +16,8 @@ import structlog
 from dlq_handler.broker.dead_letter_source import DeadLetterSource, QueueMissing
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.canary import is_canary
+from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
 from dlq_handler.services.every import Backoff, every, pause
 from dlq_handler.services.judge_letters import Committed, LetterJudge
@@ -25,6 +28,8 @@ from dlq_handler.services.topology_keeper import TopologyKeeper
 
 log = structlog.get_logger()
 
+NOTHING = Committed(outbox=(), leased_at=0.0)
+
 # After a failed batch: so long without a letter, and the intake counts as working again.
 PROVING_SECONDS = 5.0
 
@@ -34,6 +39,10 @@ class IntakePolicy:
     database_away_seconds: float
     hold_over_seconds: float = 1.0
     batches_at_once: int = 2
+
+
+async def _unmoved(_: Sequence[DeadLetter]) -> None:
+    """Where nobody wants to know of canaries."""
 
 
 class DeadLetterHandler:
@@ -47,7 +56,9 @@ class DeadLetterHandler:
         *,
         readiness: Readiness,
         observer: Observer,
+        see_canaries: Callable[[Sequence[DeadLetter]], Awaitable[None]] = _unmoved,
     ) -> None:
+        self._see_canaries = see_canaries
         self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
         self._policy, self._readiness, self._observer = policy, readiness, observer
         # A batch could not be ended: the next opening waits.
@@ -151,17 +162,20 @@ class DeadLetterHandler:
         await self._source.settle(settled)
 
     async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
-        letters = [delivery.letter for delivery in batch]
+        letters = [delivery.letter for delivery in batch if not is_canary(delivery.letter)]
+        canaries = [delivery.letter for delivery in batch if is_canary(delivery.letter)]
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
         give_back_at = monotonic_seconds() + self._policy.database_away_seconds
         while True:
             try:
-                committed = await self._judge.commit(letters)
+                if canaries:
+                    await self._see_canaries(canaries)
+                committed = await self._judge.commit(letters) if letters else NOTHING
             except (Braked, GateClosed):
                 raise
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
-                    log.warning("batch.put_off", letters=len(letters), error=str(error))
+                    log.warning("batch.put_off", letters=len(batch), error=str(error))
                     self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
                 if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error

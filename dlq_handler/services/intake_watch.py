@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.domain.judge_canary import IntakeView
 from dlq_handler.errors import Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
@@ -42,6 +43,19 @@ class IntakeWatch:
         self._consumer_tags, self._own_tag_prefix = consumer_tags, own_tag_prefix
         self._interval_seconds = interval_seconds
         self._told: str | None = None
+        self._waiting: int | None = None
+        self._foreign: tuple[str, ...] = ()
+        self._unseen = 0
+
+    @property
+    def view(self) -> IntakeView:
+        """Of the last look, a few seconds ago."""
+        return IntakeView(
+            consuming_seconds=self._source.consuming_seconds,
+            waiting=self._waiting,
+            foreign=self._foreign,
+            unseen=self._unseen,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="intake-watch")
@@ -55,10 +69,12 @@ class IntakeWatch:
         try:
             seen = await self._source.look()
         except Unavailable as error:
+            self._waiting = None
             self._observer.intake_seen(None, None)
             self._readiness.report("broker", ok=False, detail=error.what)
             raise
         self._readiness.report("broker", ok=True, detail="answers")
+        self._waiting = seen.ready
         self._observer.intake_seen(seen.ready, seen.consumers)
         tags = await self._tags(seen.consumers)
         is_missing = seen.consumers == 0 or (tags is not None and self._source.consumer_tag not in tags)
@@ -79,7 +95,9 @@ class IntakeWatch:
         return tags if len(tags) >= consumers else None
 
     def _tell_of_others(self, consumers: int, tags: Sequence[str] | None) -> None:
-        others = self._others(consumers, tags)
+        self._foreign = tuple(sorted(tag for tag in tags or () if not tag.startswith(self._own_tag_prefix)))
+        self._unseen = max(0, consumers - 1) if tags is None else 0
+        others = self._others()
         if others is not None and others != self._told:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
         self._told = others
@@ -91,11 +109,12 @@ class IntakeWatch:
             else None,
         )
 
-    def _others(self, consumers: int, tags: Sequence[str] | None) -> str | None:
+    def _others(self) -> str | None:
         """Who else consumes, in words; None when nobody does, or only replicas of ours."""
-        if consumers <= 1:
-            return None
-        if tags is None:
-            return f"{consumers - 1} other consumer(s), replicas of ours or not: the management API does not tell"
-        foreign = sorted(tag for tag in tags if not tag.startswith(self._own_tag_prefix))
-        return f"foreign consumer(s) {', '.join(map(repr, foreign[:5]))}" if foreign else None
+        if self._unseen:
+            return (
+                f"{self._unseen} other consumer(s), replicas of ours or not: the management API does not tell"
+            )
+        if self._foreign:
+            return f"foreign consumer(s) {', '.join(map(repr, self._foreign[:5]))}"
+        return None

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.judge_canary import WorkerCanary
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
@@ -63,3 +64,6 @@ class Observer:
 
     def reconciled(self, finding: Finding, count: int) -> None:
         """Executions were found that somebody had lost sight of."""
+
+    def canaries_seen(self, canaries: Sequence[WorkerCanary] | None) -> None:
+        """What the canary says of each worker; None when that cannot be told."""

@@ -58,8 +58,8 @@ class TopologyKeeper:
         self.last_report: Applied | None = None
 
     @property
-    def bound_worker_count(self) -> int:
-        return len(self._served)
+    def bound_workers(self) -> frozenset[int]:
+        return self._served
 
     def reapply_now(self) -> None:
         """Make the next tick apply everything: somebody saw that the broker is not as we left it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.domain.availability import Absence, Availability, absences, standing_of
+from dlq_handler.domain.availability import Absence, Availability, absences, is_history, standing_of
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
@@ -23,9 +23,7 @@ from dlq_handler.store.workers import read_fleet, workers_with_dispatches
 
 log = structlog.get_logger()
 
-# Hosts never delete the rows of their workers: whoever has been silent for a day is history, unless something is
-# dispatched to it all the same, which is looked for once a minute.
-HISTORY_AFTER_SECONDS = 86_400.0
+# Whether something is dispatched to a worker that is history all the same is looked for once a minute.
 DISPATCHES_KEPT_SECONDS = 60.0
 
 _TOLD_IDS = 20
@@ -76,7 +74,7 @@ class WorkerWatch:
     async def tick(self) -> None:
         try:
             fleet = await read_fleet(self._database)
-            with_dispatches = await self._dispatches() if any(map(_is_history, fleet)) else frozenset()
+            with_dispatches = await self._dispatches() if any(map(is_history, fleet)) else frozenset()
         except (Unavailable, Contended):
             self._absences, self.unattended = {}, frozenset()
             self._observer.workers_seen(None)
@@ -88,7 +86,7 @@ class WorkerWatch:
         unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())
         await self._look_at_queues(
-            [one.id for one in fleet if not _is_history(one) or one.id in with_dispatches]
+            [one.id for one in fleet if not is_history(one) or one.id in with_dispatches]
         )
 
     def _availabilities(self, fleet: Sequence[Worker]) -> dict[int, Availability]:
@@ -128,11 +126,6 @@ class WorkerWatch:
         )
         is_whole = len(counted) == len(asked)
         self._observer.unattended_queues_seen(len(self.unattended) if is_whole else None)
-
-
-def _is_history(worker: Worker) -> bool:
-    age = worker.heartbeat_age_seconds
-    return age is None or age > HISTORY_AFTER_SECONDS
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:

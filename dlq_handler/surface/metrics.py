@@ -22,6 +22,7 @@ from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, counted
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
@@ -162,6 +163,21 @@ class Metrics(Observer):
         )
         for finding in Finding:
             self._reconciled.labels(finding.value)
+        self._canary_workers = self._gauge(
+            "canary_workers",
+            "Workers by what the canary says of their binding (NaN: it could not even be asked).",
+            ("state",),
+        )
+        self._canary_age = self._gauge(
+            "canary_age_seconds",
+            "Since a canary last arrived, for the worker where that is longest ago (NaN: cannot tell, or never).",
+        )
+        self._canary_seconds = self._gauge(
+            "canary_seconds",
+            "How long the last canary took from sending to arrival, its TTL included, for the slowest worker (NaN: "
+            "cannot tell, or never).",
+        )
+        self.canaries_seen(None)
         build = self._gauge("build_info", "Always 1; the label tells the version.", ("version",))
         build.labels(__version__).set(1)
 
@@ -228,6 +244,15 @@ class Metrics(Observer):
 
     def reconciled(self, finding: Finding, count: int) -> None:
         self._reconciled.labels(finding.value).inc(count)
+
+    def canaries_seen(self, canaries: Sequence[WorkerCanary] | None) -> None:
+        counts = None if canaries is None else counted(canaries)
+        for state in CanaryState:
+            self._canary_workers.labels(state.value).set(_or_nan(None if counts is None else counts[state]))
+        ages = [one.seen_seconds_ago for one in canaries or () if one.seen_seconds_ago is not None]
+        self._canary_age.set(_or_nan(max(ages, default=None)))
+        took = [one.took_seconds for one in canaries or () if one.took_seconds is not None]
+        self._canary_seconds.set(_or_nan(max(took, default=None)))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

@@ -47,7 +47,10 @@ def grants(
         holds_game_days=game_day,
     )
     permissions = broker_permissions(
-        compose.blueprint(settings), rescues=settings.dlq_handler.worker.rescue, holds_game_days=game_day
+        compose.blueprint(settings),
+        rescues=settings.dlq_handler.worker.rescue,
+        sends_canaries=settings.dlq_handler.canary.enabled,
+        holds_game_days=game_day,
     )
     if output is Output.JSON:
         print_json({"postgresql": statements, "rabbitmq": permissions})

@@ -22,6 +22,7 @@ OUR_TABLES = {
     "lease",
     "brake",
     "change_count",
+    "canary",
 }
 
 

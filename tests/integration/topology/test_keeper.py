@@ -63,7 +63,7 @@ async def test_a_new_worker_is_bound_by_the_next_tick_also_one_with_a_lower_id(
     await keeper.tick()
 
     assert await keys_bound(api, STOCK_QUEUE) == keys(3, 5, 9)
-    assert keeper.bound_worker_count == 3
+    assert len(keeper.bound_workers) == 3
 
 
 async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_gone(
@@ -87,7 +87,7 @@ async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_gone(
     clock.now += 600
     await keeper.tick()
     assert await keys_bound(api, STOCK_QUEUE) == keys()
-    assert keeper.bound_worker_count == 0
+    assert len(keeper.bound_workers) == 0
 
 
 async def test_a_worker_that_comes_back_keeps_its_binding(
@@ -155,7 +155,7 @@ async def test_a_failed_pass_is_tried_again(stock: None, link: AdminLink, api: M
 
     with pytest.raises(Unavailable, match=r"no queue 'attune\.dlx\.queue'"):
         await keeper.tick()
-    assert keeper.bound_worker_count == 1
+    assert len(keeper.bound_workers) == 1
 
     keeper.reapply_now()
     await keeper.tick()
@@ -205,12 +205,12 @@ async def test_the_loop_outlives_a_cut_connection(vhost: str, stock: None, api: 
         link = AdminLink(BrokerAddress(urls=[proxy.url], connect_timeout_seconds=1), call_timeout_seconds=1)
         keeper = a_keeper(link, workers)
         running = tasks.create_task(keeper.run(stop))
-        await eventually(lambda: keeper.bound_worker_count == 1)
+        await eventually(lambda: len(keeper.bound_workers) == 1)
 
         proxy.cut()
         await proxy.heal()
         workers.ids = frozenset({1, 2})
-        await eventually(lambda: keeper.bound_worker_count == 2)
+        await eventually(lambda: len(keeper.bound_workers) == 2)
         assert link.incarnation >= 2
         stop.set()
         await running

@@ -1,0 +1,121 @@
+"""The canary: messages of our own that die with the key of a real worker, and must arrive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
+
+import aio_pika
+import pytest
+
+from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.servers import RabbitMQ
+from tests.acceptance.conftest import World
+from tests.support.eventually import eventually
+from tests.support.least_rights import as_user, least_rights
+from tests.support.sidecar import SidecarProcess, sidecar_process
+
+# Every wait of the canary that a test would have to sit through, short; the monitor's lease decides who sends.
+QUICK = {
+    "canary__interval_seconds": "1",
+    "canary__ttl_ms": "200",
+    "canary__limit_seconds": "3",
+    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+}
+
+
+@asynccontextmanager
+async def a_sidecar(
+    world: World, rabbitmq: RabbitMQ, name: str = "sidecar-1", **environment: str
+) -> AsyncIterator[SidecarProcess]:
+    async with sidecar_process(
+        world.folder,
+        world.amqp_url,
+        world.database_url,
+        name=name,
+        **(QUICK | {"broker__management_url": management_url(rabbitmq)} | environment),
+    ) as sidecar:
+        yield sidecar
+
+
+def management_url(rabbitmq: RabbitMQ) -> str:
+    parts = urlsplit(rabbitmq.management_url)
+    return f"{parts.scheme}://{rabbitmq.user}:{rabbitmq.password}@{parts.netloc}"
+
+
+async def states(sidecar: SidecarProcess) -> dict[str, float]:
+    samples = await sidecar.metrics()
+    return {
+        state: samples[f'dlq_handler_canary_workers{{state="{state}"}}']
+        for state in ("ok", "lost", "cannot_tell")
+    }
+
+
+async def until(sidecar: SidecarProcess, *, ok: int = 0, lost: int = 0, cannot_tell: int = 0) -> None:
+    wanted = {"ok": ok, "lost": lost, "cannot_tell": cannot_tell}
+
+    async def is_so() -> bool:
+        seen = await states(sidecar)
+        assert seen == wanted
+        return True
+
+    await eventually(is_so, timeout=60)
+
+
+async def note(sidecar: SidecarProcess) -> str:
+    status, answer = await sidecar.readyz()
+    assert status == 200, answer
+    return str(answer["notes"].get("canary", ""))
+
+
+async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no_metric_of_letters(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    workers = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
+    async with a_sidecar(world, rabbitmq) as sidecar:
+        await until(sidecar, ok=2)
+        assert (await note(sidecar)).startswith("ok: arrives with the key of each of 2 worker(s)")
+        samples = await sidecar.metrics()
+        assert 0.2 <= samples["dlq_handler_canary_seconds"] < 3.2
+        assert samples["dlq_handler_canary_age_seconds"] < 10
+        counted = {
+            name: value
+            for name, value in samples.items()
+            if value and name.startswith(("dlq_handler_dead_letters", "dlq_handler_batch", "dlq_handler_verdict"))
+        }
+        assert counted == {}
+        assert sidecar.events("dead_letter.judged") == []
+        seen = await world.sql("SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE seen_at IS NOT NULL")
+        assert {(row["worker_id"], row["queue"]) for row in seen} == {
+            (worker.id, topology.DLX_QUEUE) for worker in workers
+        }
+        assert await sidecar.terminate() == 0
+    assert await world.outcomes() == {}
+    for worker in workers:
+        assert await topology.ready_count(world.amqp_url, topology.worker_queue(worker.id)) == 0
+    await topology.verify_redeclare(world.amqp_url, {worker.id: 60_000 for worker in workers})
+
+
+async def test_a_binding_that_is_removed_is_told_for_that_worker_alone_and_made_again(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    whole, broken = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
+    async with a_sidecar(world, rabbitmq) as sidecar:
+        await until(sidecar, ok=2)
+        await unbind(world, broken.id)
+        [lost] = await eventually(lambda: sidecar.events("canary.lost"), timeout=60)
+        assert lost["worker_ids"] == [broken.id]
+        # A lost canary has the bindings made again, so that it comes back by itself.
+        [returned] = await eventually(lambda: sidecar.events("canary.returned"), timeout=60)
+        assert returned["worker_ids"] == [broken.id]
+        await until(sidecar, ok=2)
+        assert (await sidecar.readyz())[0] == 200
+
+
+async def unbind(world: World, worker_id: int) -> None:
+    connection = await aio_pika.connect(world.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(topology.DLX_QUEUE)
+        await queue.unbind(topology.DLX, topology.dispatch_key(worker_id))
