@@ -6,8 +6,10 @@ stay until the next one begins.
 """
 
 import fcntl
+import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +21,8 @@ from dlq_handler.sandbox.stage.process_mark import ProcessMark
 from dlq_handler.sandbox.stage.state import FILE, State
 
 OWN_PREFIX = "dlq-handler-"
-"""Of every folder that a private server makes, wherever it had to."""
+"""Of every folder of ours outside of this one, where it could not be made inside."""
+LONGEST_SOCKET_BYTES = 100
 
 
 class FolderTaken(Exception):
@@ -48,8 +51,6 @@ class Folder:
             except BlockingIOError:
                 raise FolderTaken(path) from None
             clear(path, say=say)
-            for part in PARTS:
-                log_of(path, part).unlink(missing_ok=True)
             folder = cls(path, State(keeper=ProcessMark.of_this_process()))
             folder.servers.mkdir()
             folder.record()
@@ -61,6 +62,11 @@ class Folder:
 
     def log(self, part: str) -> Path:
         return log_of(self.path, part)
+
+    def forget_logs(self) -> None:
+        """Of the run before."""
+        for part in PARTS:
+            self.log(part).unlink(missing_ok=True)
 
     def record(self, **changes: Any) -> None:
         """Into the state, and onto the disk."""
@@ -80,13 +86,27 @@ def clear(path: Path, *, say: Callable[[str], None]) -> None:
         for folder in remaining:
             shutil.rmtree(folder, ignore_errors=True)
         if left.socket:
-            Path(left.socket).unlink(missing_ok=True)
+            remove_socket(Path(left.socket))
         say(
             f"clearing what a killed run (process {left.keeper.pid}) left: "
             f"{', '.join(alive) or 'no process'} still running, {len(remaining)} server folders, its state"
         )
     shutil.rmtree(path / "servers", ignore_errors=True)
     (path / FILE).unlink(missing_ok=True)
+
+
+def socket_in(path: Path) -> Path:
+    """Where the keeper listens: the kernel takes no longer path than about a hundred bytes."""
+    socket = path / "keeper.sock"
+    if len(os.fsencode(socket)) <= LONGEST_SOCKET_BYTES:
+        return socket
+    return Path(tempfile.mkdtemp(prefix=OWN_PREFIX)) / "keeper.sock"
+
+
+def remove_socket(socket: Path) -> None:
+    socket.unlink(missing_ok=True)
+    if socket.parent.name.startswith(OWN_PREFIX):
+        shutil.rmtree(socket.parent, ignore_errors=True)
 
 
 def logs_of(path: Path) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlq_handler.sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
 from dlq_handler.sandbox.servers.errors import StartFailed
+from dlq_handler.sandbox.servers.owned_process import OwnedProcess
 from dlq_handler.sandbox.servers.pair import kept
 from dlq_handler.sandbox.servers.ports import Place, free_port
 from dlq_handler.sandbox.stage.first_error import first_error_alone
@@ -54,7 +55,7 @@ class Stage:
         self.database_url = self.addresses.database_url
         self.api_url, self.api_token = self.addresses.api_url, API_TOKEN
         self.ops_url = self.addresses.ops_url
-        self._folder = folder
+        self.folder = folder
         self._parts: dict[str, Part] = {
             "broker": broker,
             "database": database,
@@ -81,6 +82,7 @@ class Stage:
         """
         async with AsyncExitStack() as closing:
             taken = closing.enter_context(Folder.take(folder, say=say))
+            taken.forget_logs()
 
             def place(part: str) -> Place:
                 return Place(parent=taken.servers, log=taken.log(part))
@@ -135,15 +137,16 @@ class Stage:
     async def hang(self, part: str) -> None:
         """SIGSTOP, to all its processes: it keeps its connections and its ports, and does nothing."""
         async with self._turn(part) as chosen:
-            if not (chosen.process and chosen.process.is_running):
+            process = self.process(part)
+            if process is None:
                 raise PartFailed(part, "it does not run, so it cannot hang", chosen.log)
-            await chosen.process.hang()
+            await process.hang()
 
     async def resume(self, part: str) -> None:
         """SIGCONT; does not wait until it is healthy again, as `mend` does."""
-        async with self._turn(part) as chosen:
-            if chosen.process:
-                chosen.process.resume()
+        async with self._turn(part):
+            if process := self.process(part):
+                process.resume()
 
     async def restart(self, part: str) -> None:
         await self.stop(part)
@@ -157,12 +160,16 @@ class Stage:
 
     def is_running(self, part: str) -> bool:
         """True also while it hangs."""
-        process = self._part(part).process
-        return process is not None and process.is_running
+        return self.process(part) is not None
 
     def is_hung(self, part: str) -> bool:
+        process = self.process(part)
+        return process is not None and process.is_hung
+
+    def process(self, part: str) -> OwnedProcess | None:
+        """None when it does not run."""
         process = self._part(part).process
-        return process is not None and process.is_running and process.is_hung
+        return process if process and process.is_running else None
 
     def log(self, part: str) -> Path:
         return self._part(part).log
@@ -170,8 +177,8 @@ class Stage:
     async def _start(self, part: str) -> None:
         async with self._turn(part) as chosen:
             try:
-                if chosen.process and chosen.process.is_running:
-                    await chosen.process.answers(chosen.await_ready(START_SECONDS))
+                if process := self.process(part):
+                    await process.answers(chosen.await_ready(START_SECONDS))
                 else:
                     await chosen.start()
             except StartFailed as failed:
@@ -204,9 +211,9 @@ class Stage:
             raise ValueError(f"no part '{name}'; there are {', '.join(PARTS)}") from None
 
     def _record(self) -> None:
-        running = {name: part.process for name, part in self._parts.items() if part.process}
-        marks = {name: ProcessMark.of(process.pid) for name, process in running.items() if process.is_running}
-        self._folder.record(
+        marks = {name: ProcessMark.of(process.pid) for name in PARTS if (process := self.process(name))}
+        self.folder.record(
+            times=self.times.name,
             processes={name: mark for name, mark in marks.items() if mark},
             folders=(str(self.broker.folder), str(self.database.folder)),
             urls={

@@ -21,6 +21,8 @@ class State:
     keeper: ProcessMark
     is_up: bool = False
     """False while parts are still starting."""
+    times: str = ""
+    """Their name."""
     socket: str = ""
     processes: Mapping[str, ProcessMark] = field(default_factory=dict)
     """By part; only those that run."""

@@ -1,0 +1,43 @@
+"""Ask the keeper of a running stage to do something; or become a client of one of its servers."""
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dlq_handler.sandbox.stage.exits import EXIT_FAILED
+from dlq_handler.sandbox.stage.state import State
+
+# What would lead a client to another server than the sandbox's.
+LEADING_ELSEWHERE = ("ATTUNE", "PG", "RABBITMQ_", "ERL")
+
+
+def ask(state: State, **request: str) -> int:
+    """Print what the keeper says while it works; its exit code."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(state.socket)
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile() as answers:
+            for line in answers:
+                answer = json.loads(line)
+                if "exit" in answer:
+                    return int(answer["exit"])
+                print(answer["say"], flush=True)
+    print("the keeper ended before it answered; `./run logs keeper` may say why")
+    return EXIT_FAILED
+
+
+def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn:
+    client = state.clients[name]
+    inherited = {
+        variable: value
+        for variable, value in os.environ.items()
+        if not variable.upper().startswith(LEADING_ELSEWHERE)
+    }
+    os.execve(client.program, [client.program, *arguments], inherited | dict(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
+
+
+def show_log(log: Path, *, follow: bool) -> NoReturn:
+    os.execvp("tail", ["tail", "-n", "+1", *(["-F"] if follow else []), str(log)])  # noqa: S606 (as above)

@@ -1,0 +1,43 @@
+"""What `./run up` prints at its end: where everything is, its times, and what to break."""
+
+from urllib.parse import unquote, urlsplit
+
+from dlq_handler.sandbox.stage.parts import PARTS
+from dlq_handler.sandbox.stage.state import State
+from dlq_handler.sandbox.times import Times, describe
+
+GUIDE = """
+{times}
+
+where everything is
+  api          {api}    Authorization: Bearer {api_token}
+  RabbitMQ     {management}    user {user}, password {password}
+               {amqp}
+  PostgreSQL   {database}    schema attune
+  sidecar      {ops}/readyz  {ops}/metrics
+give it work
+  curl {api}/api/v1/executions -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\
+       -d '{{"action_ref": "core.sleep", "parameters": {{"seconds": 3}}}}'
+break something
+  ./run break worker-python               # SIGKILL. Parts: {parts}
+  ./run break worker-shell --how hang     # or stop: SIGTERM, in good order
+  ./run break broker && ./run mend broker
+see what became of it
+  ./run status
+  ./run psql -c 'SELECT id, status, worker, result FROM execution ORDER BY id DESC LIMIT 10'
+  ./run rabbitmq list_queues name messages consumers
+  ./run dlq-handler letters list
+  ./run logs sidecar -f
+end it
+  ./run down"""
+
+
+def guide(state: State) -> str:
+    broker = urlsplit(state.urls["amqp"])
+    return GUIDE.format(
+        **state.urls,
+        user=unquote(broker.username or ""),
+        password=unquote(broker.password or ""),
+        times="\n".join(describe(Times.named(state.times))),
+        parts=", ".join(PARTS),
+    )

@@ -1,0 +1,113 @@
+"""`./run up` and `./run down`: start a keeper that stays, tell what it says until all is healthy, and end it.
+
+Only the standard library and nothing of the servers, so that a command shows something at once.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dlq_handler.sandbox.stage.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TAKEN
+from dlq_handler.sandbox.stage.folder import Folder, log_of
+from dlq_handler.sandbox.stage.guide import guide
+from dlq_handler.sandbox.stage.state import State
+
+KEEPER = "keeper"
+LOOK_SECONDS = 0.1
+END_SECONDS = 30
+
+
+def running(folder: Path) -> State | None:
+    """The state of the stage whose keeper lives; None for one that was left behind, too."""
+    state = State.read(folder)
+    return state if state and state.keeper.is_alive else None
+
+
+def up(folder: Path, options: Sequence[str]) -> int:
+    """Returns when everything is healthy, or the keeper has given up. Where it runs already, says where."""
+    if (state := running(folder)) and state.is_up:
+        print("the sandbox is already running; `./run down` ends it")
+        print(guide(state))
+        return 0
+    print(f"the sandbox is {'being started by another `./run up`' if state else 'starting'}", flush=True)
+    log = log_of(folder, KEEPER)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    shown = log.stat().st_size if log.exists() else 0
+    keeper = None if state else start_keeper(folder, options, log)
+    try:
+        while not ((state := running(folder)) and state.is_up):
+            shown = show(log, shown)
+            code = keeper.poll() if keeper else None if state else EXIT_FAILED
+            if code == EXIT_TAKEN:
+                keeper = None  # another `./run up` was quicker: wait for that one
+            elif code is not None:
+                show(log, shown)
+                print(f"the sandbox did not start; the whole log: {log}", file=sys.stderr)
+                return code or EXIT_FAILED
+            time.sleep(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        if keeper:
+            print("interrupted: taking it down")
+            down(folder)
+        return EXIT_INTERRUPTED
+    show(log, shown)
+    print(guide(state))
+    return 0
+
+
+def start_keeper(folder: Path, options: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """In a session of its own: neither Ctrl-C nor the end of this terminal reaches it."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dlq_handler.sandbox.stage.keeper", str(folder), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def show(log: Path, shown: int) -> int:
+    """Print what was written since; how far that is."""
+    with log.open("rb") as file:
+        file.seek(shown)
+        text = file.read()
+    sys.stdout.write(text.decode(errors="replace"))
+    sys.stdout.flush()
+    return shown + len(text)
+
+
+def down(folder: Path) -> int:
+    """Returns when everything is gone, also what an earlier keeper left that was killed."""
+    state = State.read(folder)
+    if state is None:
+        print("nothing is running")
+        return 0
+    if state.keeper.is_alive:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            state.keeper.send(number)
+            if happens(lambda: not state.keeper.is_alive):
+                break
+    if State.read(folder):
+        # It was killed, now or earlier: whoever takes the folder clears it.
+        with Folder.take(folder, say=print):
+            pass
+    happens(lambda: not any(mark.is_alive for mark in state.processes.values()))
+    left = [part for part, mark in state.processes.items() if mark.is_alive]
+    if left:
+        print(f"still running: {', '.join(left)}", file=sys.stderr)
+        return EXIT_FAILED
+    print(f"everything is gone; the logs stay in {log_of(folder, KEEPER).parent}")
+    return 0
+
+
+def happens(fact: Callable[[], bool]) -> bool:
+    end = time.monotonic() + END_SECONDS
+    while not fact():
+        if time.monotonic() > end:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
