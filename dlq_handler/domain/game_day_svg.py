@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
+from textwrap import wrap
 
 from dlq_handler.domain.game_day_report import Conclusion, GameDayReport, Step
 
-_WIDTH, _HEIGHT = 880, 300
+_WIDTH, _HEIGHT = 880, 310
 _LEFT, _RIGHT = 40, 840
 _COLOURS = {"dispatched": "#64748b", "expired": "#d97706", "judged": "#2563eb", "announced": "#16a34a"}
 _VERDICTS = {
@@ -14,6 +15,7 @@ _VERDICTS = {
     Conclusion.NOT_RESCUED: "#dc2626",
     Conclusion.CANNOT_TELL: "#d97706",
 }
+_LINE_LENGTH = 120
 # Labels of steps that lie closer than this would be written over one another.
 _LABEL_WIDTH = 150
 
@@ -32,13 +34,16 @@ def _lines(report: GameDayReport) -> Iterator[str]:
     yield f'<rect width="{_WIDTH}" height="{_HEIGHT}" rx="8" fill="#ffffff"/>'
     colour = _VERDICTS[report.conclusion]
     yield _text(_LEFT, 36, title, size=18, fill=colour)
-    about = f"execution {report.execution_id}" if report.execution_id is not None else "nothing was begun"
-    yield _text(_LEFT, 58, f"{about} · {report.why}", fill="#334155")
+    about = (
+        f"execution {report.execution_id}: {report.why}" if report.execution_id is not None else report.why
+    )
+    for row, line in enumerate(wrap(about, _LINE_LENGTH)[:2]):
+        yield _text(_LEFT, 58 + 18 * row, line, fill="#334155")
     if report.steps:
-        yield from _timeline(report.steps, y=120, heading="the whole")
+        yield from _timeline(report.steps, y=136, heading="the whole")
     after = [step for step in report.steps if step.name != "dispatched"]
     if len(after) > 1:
-        yield from _timeline(after, y=220, heading="from the expiry on")
+        yield from _timeline(after, y=236, heading="from the expiry on")
     yield "</svg>"
 
 

@@ -17,9 +17,11 @@ def as_user(url: str) -> str:
 
 
 @asynccontextmanager
-async def least_rights(world: World, rabbitmq: RabbitMQ, sidecar: SidecarProcess) -> AsyncIterator[None]:
-    """What the sidecar's settings ask for, for as long as the block lasts."""
-    rights = await sidecar.cli_json("grants", "--role", USER)
+async def least_rights(
+    world: World, rabbitmq: RabbitMQ, sidecar: SidecarProcess, *options: str
+) -> AsyncIterator[None]:
+    """What the sidecar's settings and these options of `grants` ask for, for as long as the block lasts."""
+    rights = await sidecar.cli_json("grants", "--role", USER, *options)
     vhost = urlsplit(world.amqp_url).path.removeprefix("/")
     await rabbitmq.ask("PUT", f"users/{USER}", {"password": USER, "tags": ""})
     await rabbitmq.ask("PUT", f"permissions/{vhost}/{USER}", rights["rabbitmq"])

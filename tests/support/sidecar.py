@@ -115,9 +115,9 @@ class SidecarProcess:
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in samples}
 
-    async def cli(self, *arguments: str) -> tuple[int, str, str]:
-        """Run another command with the same settings: exit code, stdout, stderr."""
-        process = await asyncio.create_subprocess_exec(
+    async def begin(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Begin another command with the same settings; its end is the caller's."""
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "dlq_handler",
@@ -127,6 +127,10 @@ class SidecarProcess:
             cwd=self._folder,
             env=self._environment,
         )
+
+    async def cli(self, *arguments: str) -> tuple[int, str, str]:
+        """Run another command with the same settings: exit code, stdout, stderr."""
+        process = await self.begin(*arguments)
         async with asyncio.timeout(60):
             out, err = await process.communicate()
         return process.returncode or 0, out.decode(), err.decode()

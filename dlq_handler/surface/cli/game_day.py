@@ -49,7 +49,10 @@ LimitOption = Annotated[
     ),
 ]
 SvgOption = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="Also draw the timeline into this file.")
+    Path | None,
+    typer.Option(
+        "--svg", metavar="FILE", dir_okay=False, writable=True, help="Also draw the timeline into this file."
+    ),
 ]
 
 
@@ -69,6 +72,9 @@ def game_day(
     """
     settings = load_or_exit(config).settings
     plan = _plan(settings, ttl, limit)
+    if svg_file is not None and not svg_file.parent.is_dir():
+        # Now, not after half a minute of waiting.
+        raise typer.BadParameter(f"there is no folder {svg_file.parent}", param_hint="--svg")
     _refuse_in_vain(settings)
     if not yes:
         _ask(plan, output)
@@ -82,12 +88,13 @@ def game_day(
         _cannot_tell(str(refused))
     except RowRejected as error:
         _cannot_tell(f"the host's database refuses the execution: {error}")
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, asyncio.CancelledError) as end:
         print_error(
             "interrupted: queue and bindings are removed; an execution that was scheduled already is left to "
             "the timeout monitor"
         )
-        raise typer.Exit(130) from None
+        # As a shell tells the signal: Ctrl-C, or SIGTERM.
+        raise typer.Exit(130 if isinstance(end, KeyboardInterrupt) else 143) from None
     if svg_file is not None:
         svg_file.write_text(svg(held), encoding="utf-8")
     _print(held, output)
