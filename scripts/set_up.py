@@ -1,13 +1,17 @@
 """Make .venv from requirements.lock (`./run setup`). Standard library only: it runs before anything is
 installed.
 
-Promises: nothing outside .venv is written but pip's own cache; every package is checked against its hash; the
-mark that says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never
-names a package index: pip's own configuration (PIP_INDEX_URL and the rest) decides where packages come from.
+`--runtime` is content with what the sidecar itself needs, half as much: enough for demo and sandbox. `--servers`
+fetches the servers' programs into the cache at the same time.
+
+Promises: nothing outside .venv is written but caches; every package is checked against its hash; the mark that
+says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never names a package
+index: pip's own configuration (PIP_INDEX_URL and the rest) decides where packages come from.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import importlib.util
 import os
@@ -18,14 +22,17 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
+RUNTIME_LOCK = ROOT / "requirements.runtime.lock"
 PROJECT = ROOT / "pyproject.toml"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 # Each holds what it stands for (which folder, which lock, which project) and is written when that is done.
+RUNTIME = VENV / "runtime-set-up"
 PACKAGES = VENV / "packages-installed"
 WHOLE = VENV / "set-up"
 
@@ -38,34 +45,73 @@ One of these helps: apt-get install python3-venv, or python3-pip (Debian, Ubuntu
 or pyenv, named by PYTHON=/path/to/python3 ./run setup (these bring pip along)."""
 
 
-def set_up() -> None:
+def set_up(*, runtime_only: bool) -> None:
+    runtime = f"{ROOT}\n{RUNTIME_LOCK.read_text()}"
     packages = f"{ROOT}\n{LOCK.read_text()}"
     everything = packages + PROJECT.read_text()
     # Two commands started at once in a fresh clone: the second waits here and then finds everything done.
-    with LOCK.open() as turn:
+    with LOCK.open() as turn, tempfile.TemporaryDirectory(prefix="dlq-handler-pip-") as scratch:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if is_marked(WHOLE, everything):
+        if is_marked(WHOLE, everything) or (runtime_only and is_marked(RUNTIME, runtime)):
             return
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="dlq-handler-pip-") as scratch:
-            if not is_marked(PACKAGES, packages):
-                count = sum(1 for line in LOCK.read_text().splitlines() if line[:1].isalnum())
-                print(
-                    f"./run: making .venv with Python {sys.version.split()[0]}: {count} packages, about a minute",
-                    flush=True,
-                )
-                if VENV.is_symlink():
-                    VENV.unlink()
-                venv.create(VENV, clear=True, symlinks=True, with_pip=False)
-                pip = find_pip(Path(scratch))
-                run(*pip, "install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", str(LOCK))
+        if runtime_only and not is_marked(PACKAGES, packages):
+            make_venv(RUNTIME_LOCK)
+            install(find_pip(Path(scratch)), RUNTIME_LOCK)
+            make_importable()
+            RUNTIME.write_text(runtime)
+        else:
+            have_packages = is_marked(PACKAGES, packages)
+            # Packages of an older lock are cleared away; those of the runtime alone are part of any.
+            if not have_packages and (PACKAGES.exists() or not is_marked(RUNTIME, runtime)):
+                make_venv(LOCK)
+            pip = find_pip(Path(scratch))
+            if not have_packages:
+                install(pip, LOCK)
                 PACKAGES.write_text(packages)
-            else:
-                pip = find_pip(Path(scratch))
             # setuptools is in the lock: nothing is fetched to build the project itself.
-            run(*pip, "install", "-qq", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
-        WHOLE.write_text(everything)
+            build = ("--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
+            run(*pip, "install", "-qq", *build)
+            WHOLE.write_text(everything)
         print(f"./run: .venv is ready after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def make_venv(lock: Path) -> None:
+    count = sum(1 for line in lock.read_text().splitlines() if line[:1].isalnum())
+    print(
+        f"./run: making .venv with Python {sys.version.split()[0]}: {count} packages, about a minute",
+        flush=True,
+    )
+    if VENV.is_symlink():
+        VENV.unlink()
+    venv.create(VENV, clear=True, symlinks=True, with_pip=False)
+
+
+def install(pip: list[str], lock: Path) -> None:
+    run(*pip, "install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", str(lock))
+
+
+def make_importable() -> None:
+    """This folder, from wherever a part is started. Without setuptools, which only the whole lock holds."""
+    site = subprocess.run(
+        [PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (Path(site) / "dlq-handler-root.pth").write_text(f"{ROOT}\n")
+
+
+@contextmanager
+def fetching_servers() -> Iterator[None]:
+    """While pip works. Ends with us; where nothing can be fetched, whoever needs a server says so."""
+    fetching = subprocess.Popen([sys.executable, "-B", "-m", "dlq_handler.sandbox.server_programs"], cwd=ROOT)
+    try:
+        yield
+        fetching.wait()
+    finally:
+        fetching.terminate()
+        fetching.wait()
 
 
 def is_marked(mark: Path, wanted: str) -> bool:
@@ -130,8 +176,13 @@ def run(*command: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runtime", action="store_true")
+    parser.add_argument("--servers", action="store_true")
+    wanted = parser.parse_args()
     try:
-        set_up()
+        with fetching_servers() if wanted.servers else nullcontext():
+            set_up(runtime_only=wanted.runtime)
     except KeyboardInterrupt:
         print("\n./run: interrupted; the next command takes it up again", file=sys.stderr)
         sys.exit(130)

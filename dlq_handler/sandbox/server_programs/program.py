@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ ROOT_FOLDER = Path("/")
 class Client:
     """A server's own command line for people: the program, and the variables that lead it to that server."""
 
-    program: str
+    command: Sequence[str]
     environment: Mapping[str, str]
 
 

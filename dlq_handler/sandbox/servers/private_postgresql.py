@@ -117,7 +117,7 @@ class PrivatePostgreSQL(PostgreSQL):
             "PGDATABASE": database,
             "PGOPTIONS": f"-c search_path={search_path}",
         }
-        return Client(program=str(self._programs.client), environment=place | self._libraries())
+        return Client(command=[str(self._programs.client)], environment=place | self._libraries())
 
     @property
     def _cluster(self) -> Path:

@@ -110,7 +110,7 @@ class PrivateRabbitMQ(RabbitMQ):
 
     def client(self) -> Client:
         """rabbitmqctl."""
-        return Client(program=str(self._programs.control), environment=self._own_environment())
+        return Client(command=[str(self._programs.control)], environment=self._own_environment())
 
     async def _is_alarmed(self) -> bool:
         """By the health check, which asks the broker itself; the figures of /nodes are seconds old."""

@@ -36,7 +36,8 @@ def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn
         for variable, value in os.environ.items()
         if not variable.upper().startswith(LEADING_ELSEWHERE)
     }
-    os.execve(client.program, [client.program, *arguments], inherited | dict(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
+    command = [*client.command, *arguments]
+    os.execve(command[0], command, inherited | dict(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
 
 
 def show_log(log: Path, *, follow: bool) -> NoReturn:

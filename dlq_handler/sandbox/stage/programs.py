@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.server_programs.errors import ProgramFailed
@@ -117,8 +116,7 @@ def sidecar_settings(addresses: Addresses, times: Times) -> dict[str, str]:
 
 def sidecar_client(addresses: Addresses, times: Times) -> Client:
     """The sidecar's own commands, against this stage."""
-    program = str(Path(sys.executable).with_name("dlq-handler"))
-    return Client(program=program, environment=sidecar_settings(addresses, times))
+    return Client(command=SIDECAR[:-1], environment=sidecar_settings(addresses, times))
 
 
 def database_settings(database_url: str) -> dict[str, str]:
