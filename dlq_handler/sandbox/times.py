@@ -71,6 +71,11 @@ class Times:
     reapply_seconds: float = _time(
         "until all bindings are made again", "DLQ_HANDLER__TOPOLOGY__REAPPLY_INTERVAL_SECONDS"
     )
+    canary_seconds: float = _time("between two canaries of a worker", "DLQ_HANDLER__CANARY__INTERVAL_SECONDS")
+    canary_ttl_ms: int = _time("until a canary dies", "DLQ_HANDLER__CANARY__TTL_MS")
+    canary_limit_seconds: float = _time(
+        "more for it to arrive, then it is lost", "DLQ_HANDLER__CANARY__LIMIT_SECONDS"
+    )
     database_away_seconds: float = _time(
         "without a database until held letters go back", "DLQ_HANDLER__PAUSE__DATABASE_AWAY_SECONDS"
     )
@@ -133,6 +138,9 @@ STOCK = Times(
     reconcile_seconds=300,
     watch_seconds=2,
     reapply_seconds=600,
+    canary_seconds=60,
+    canary_ttl_ms=5_000,
+    canary_limit_seconds=30,
     database_away_seconds=30,
     connect_timeout_seconds=5,
     amqp_heartbeat_seconds=10,
@@ -166,6 +174,9 @@ SCALED = Times(
     reconcile_seconds=3,
     watch_seconds=0.3,
     reapply_seconds=10,
+    canary_seconds=2,
+    canary_ttl_ms=1_000,
+    canary_limit_seconds=5,
     database_away_seconds=3,
     connect_timeout_seconds=2,
     amqp_heartbeat_seconds=3,
