@@ -1,7 +1,7 @@
 """The programs of a stage beside its servers: what each is started with, and when it counts as healthy."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlq_handler.sandbox.attune import topology
@@ -59,10 +59,11 @@ def program_parts(
     times: Times,
     *,
     cured: Sequence[str],
+    attune_settings: Mapping[str, str],
     sidecar_command: Sequence[str] | None,
 ) -> dict[str, ProgramPart]:
     amqp_url, database_url = addresses.amqp_url, addresses.database_url
-    environment = attune_environment(addresses, times, cured)
+    environment = attune_environment(addresses, times, cured) | dict(attune_settings)
 
     def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
         command = [*ATTUNE, *arguments]

@@ -5,7 +5,7 @@ logs outlives the stage, however its owner ends. A server that is killed keeps i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Stage:
         database: PrivatePostgreSQL,
         times: Times,
         cured: Sequence[str],
+        attune_settings: Mapping[str, str],
         sidecar_command: Sequence[str] | None,
     ) -> None:
         self.broker, self.database, self.times = broker, database, times
@@ -59,7 +60,14 @@ class Stage:
         self._parts: dict[str, Part] = {
             "broker": broker,
             "database": database,
-            **program_parts(self.addresses, folder, times, cured=cured, sidecar_command=sidecar_command),
+            **program_parts(
+                self.addresses,
+                folder,
+                times,
+                cured=cured,
+                attune_settings=attune_settings,
+                sidecar_command=sidecar_command,
+            ),
         }
         # A part is started or broken by one at a time; a worker that waits for its broker must not hinder that one.
         self._turns = {part: asyncio.Lock() for part in self._parts}
@@ -74,9 +82,11 @@ class Stage:
         say: Callable[[str], None],
         times: Times,
         cured: Sequence[str] = (),
+        attune_settings: Mapping[str, str] | None = None,
         sidecar_command: Sequence[str] | None = None,
     ) -> AsyncIterator["Stage"]:
-        """`cured`: defects of stock Attune to leave out. `sidecar_command` replaces `python -m dlq_handler run`.
+        """`cured`: defects of stock Attune to leave out. `attune_settings`: more variables for its processes.
+        `sidecar_command` replaces `python -m dlq_handler run`.
 
         FolderTaken, NoServer and PartFailed say what is in the way.
         """
@@ -110,6 +120,7 @@ class Stage:
                 database=database,
                 times=times,
                 cured=cured,
+                attune_settings=attune_settings or {},
                 sidecar_command=sidecar_command,
             )
             closing.push_async_callback(stage._kill_programs)
