@@ -4,26 +4,46 @@ Plain connections only: a reference must not re-declare a queue behind a test's 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+from yarl import URL
 
 from dlq_handler.sandbox.attune.messages import Envelope, StockMessage, read_envelope
+from dlq_handler.sandbox.attune.telling import Say, silent
 
 CONNECT_SECONDS = 10
 RPC_SECONDS = 10
 BULK_SECONDS = 120
+
+BROKER_AWAY: tuple[type[Exception], ...] = (
+    aiormq.exceptions.AMQPError,
+    ConnectionError,
+    OSError,
+    RuntimeError,  # what aio-pika raises on a channel or connection that is closed
+    TimeoutError,
+)
+"""What a call to the broker raises when there is nobody to answer it."""
 
 
 class PublishFailed(Exception):
     """The broker did not take a message. The only error after which our stock consumers requeue."""
 
 
-async def open_connection(url: str) -> AbstractConnection:
-    return await aio_pika.connect(url, timeout=CONNECT_SECONDS)
+async def open_connection(
+    url: str, *, name: str | None = None, heartbeat_seconds: int | None = None
+) -> AbstractConnection:
+    """`name` is how the broker's own tools show it; without `heartbeat_seconds` the broker's suggestion holds."""
+    address = URL(url)
+    if heartbeat_seconds is not None:
+        address = address.update_query(heartbeat=heartbeat_seconds)
+    return await aio_pika.connect(
+        address, timeout=CONNECT_SECONDS, client_properties={"connection_name": name} if name else None
+    )
 
 
 class Publisher:
@@ -39,8 +59,14 @@ class Publisher:
             if self._channel is None or self._channel.is_closed:
                 self._channel = await self._connection.channel()
             await _send(await self._channel.get_underlay_channel(), message, timeout=RPC_SECONDS)
-        except (aiormq.exceptions.AMQPError, ConnectionError, RuntimeError, TimeoutError) as error:
+        except BROKER_AWAY as error:
             raise PublishFailed(f"{message.routing_key}: {error}") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: so aiormq ends what waits on a connection that was lost.
+            raise PublishFailed(f"{message.routing_key}: the connection was lost") from error
 
     async def publish_many(self, messages: Iterable[StockMessage]) -> None:
         """Pipelined without confirms, for loads; returns once the broker has routed every one."""
@@ -59,7 +85,7 @@ class QueueConsumer:
 
     Handled: ack. Not an envelope: nack without requeue. Failed: requeued only after broker trouble. So a
     database error drops the message for good: it dies into an exchange without a binding for it (defects D1,
-    D4, D5).
+    D4, D5). `kept`: errors after which the message is instead tried again, `later_seconds` later.
     """
 
     def __init__(
@@ -70,6 +96,9 @@ class QueueConsumer:
         handle: Callable[[Envelope], Awaitable[None]],
         *,
         prefetch: int = 10,
+        kept: tuple[type[Exception], ...] = (),
+        later_seconds: float = 1.0,
+        say: Say = silent,
     ) -> None:
         self.failures: list[Exception] = []
         self._channel = channel
@@ -77,6 +106,7 @@ class QueueConsumer:
         self._tag = tag
         self._handle = handle
         self._prefetch = prefetch
+        self._kept, self._later_seconds, self._say = kept, later_seconds, say
         self._one_at_a_time = asyncio.Lock()
         self._queue: AbstractQueue | None = None
 
@@ -92,14 +122,28 @@ class QueueConsumer:
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
         async with self._one_at_a_time:
-            try:
-                envelope = read_envelope(message.body)
-                await self._handle(envelope)
-            except Exception as error:
-                self.failures.append(error)
-                await message.nack(requeue=isinstance(error, PublishFailed))
-            else:
+            failure = await self._try(message)
+        # The broker takes back what was not settled before its channel was lost.
+        with contextlib.suppress(*BROKER_AWAY):
+            if failure is None:
                 await message.ack()
+            elif isinstance(failure, self._kept):
+                # Unsettled meanwhile, and outside of the lock: it keeps nobody waiting, and is not taken in a hot loop.
+                await asyncio.sleep(self._later_seconds)
+                await message.nack(requeue=True)
+            else:
+                await message.nack(requeue=isinstance(failure, PublishFailed))
+
+    async def _try(self, message: AbstractIncomingMessage) -> Exception | None:
+        try:
+            await self._handle(read_envelope(message.body))
+        except Exception as error:
+            self.failures.append(error)
+            is_again = isinstance(error, (PublishFailed, *self._kept))
+            fate = "it will be tried again" if is_again else "the message is dropped"
+            self._say(f"{self._queue_name}: {type(error).__name__}: {error}; {fate}")
+            return error
+        return None
 
 
 async def _send(channel: aiormq.abc.AbstractChannel, message: StockMessage, *, timeout: float | None) -> None:

@@ -4,6 +4,8 @@ Like stock Attune it believes the row, not the message: status and result of a n
 slot repeats harmlessly; retrying a workflow task does not (a second notice makes a second retry).
 """
 
+from typing import Unpack
+
 from aio_pika.abc import AbstractChannel
 
 from dlq_handler.sandbox.attune import admission, topology
@@ -11,7 +13,7 @@ from dlq_handler.sandbox.attune.amqp import PublishFailed, QueueConsumer
 from dlq_handler.sandbox.attune.database import Row
 from dlq_handler.sandbox.attune.executor import requested_message
 from dlq_handler.sandbox.attune.messages import Envelope, SeenNotice, seen_notice
-from dlq_handler.sandbox.attune.service import AttuneService
+from dlq_handler.sandbox.attune.service import AttuneService, Wiring
 
 _RETRY = """
 INSERT INTO execution (action, action_ref, config, env_vars, parent, enforcement, executor, workflow_def,
@@ -36,8 +38,10 @@ UPDATE workflow_execution
 class CompletionListener(AttuneService):
     """`notices`: those it is done with, in order. `promoted`: the executions it called up from a line."""
 
-    def __init__(self, amqp_url: str, database_url: str, *, schema: str = "attune") -> None:
-        super().__init__(amqp_url, database_url, schema=schema)
+    role = "completion listener"
+
+    def __init__(self, amqp_url: str, database_url: str, **wiring: Unpack[Wiring]) -> None:
+        super().__init__(amqp_url, database_url, **wiring)
         self.notices: list[SeenNotice] = []
         self.promoted: list[int] = []
         self.consumer: QueueConsumer | None = None
@@ -46,7 +50,12 @@ class CompletionListener(AttuneService):
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
         self.consumer = QueueConsumer(
-            channel, topology.COMPLETED_QUEUE, "executor.completion", self._handle, prefetch=10
+            channel,
+            topology.COMPLETED_QUEUE,
+            "executor.completion",
+            self._handle,
+            kept=self._kept,
+            say=self._say,
         )
         await self.consumer.start()
 
@@ -70,7 +79,10 @@ class CompletionListener(AttuneService):
     async def _free_slot(self, execution_id: int) -> None:
         async with self.database.transaction() as session:
             released = await admission.release(session, execution_id)
-        if released is None or released.promoted is None:
+        if released is None:
+            return
+        if released.promoted is None:
+            self._say(f"execution {execution_id} has ended: its slot is free")
             return
         try:
             await self.publisher.publish(await requested_message(self.database.session, released.promoted))
@@ -78,6 +90,7 @@ class CompletionListener(AttuneService):
             async with self.database.transaction() as session:
                 await admission.restore(session, execution_id, released)
             raise
+        self._say(f"execution {execution_id} has ended: execution {released.promoted} gets its slot")
         self.promoted.append(released.promoted)
 
     async def _retry(self, row: Row) -> bool:

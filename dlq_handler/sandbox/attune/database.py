@@ -3,6 +3,7 @@
 The only importer of asyncpg here, so that its missing types stay in one place.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,8 +15,21 @@ Row = Mapping[str, Any]
 
 COMMAND_SECONDS = 60
 CONNECT_SECONDS = 10
+CLOSE_SECONDS = 5
+RETRY_SECONDS = 0.2
 
 DatabaseError: type[Exception] = asyncpg.PostgresError
+
+DATABASE_AWAY: tuple[type[Exception], ...] = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # it stops, or has not finished starting
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+"""What a statement raises when there is nobody to answer it."""
+
+DATABASE_TROUBLE: tuple[type[Exception], ...] = (DatabaseError, *DATABASE_AWAY)
 
 
 class Session(Protocol):
@@ -30,11 +44,17 @@ class Session(Protocol):
 class Database:
     """A pool whose connections find Attune's tables by name and speak jsonb as Python objects."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, *, patience_seconds: float = 0) -> None:
         self._pool = pool
+        self._patience_seconds = patience_seconds
 
     @classmethod
-    async def open(cls, url: str, schema: str = "attune", *, max_size: int = 4) -> "Database":
+    async def open(
+        cls, url: str, schema: str = "attune", *, max_size: int = 4, patience_seconds: float = 0
+    ) -> "Database":
+        """Connects when first used. `patience_seconds`: for so long a statement waits for a server that is away, as
+        Attune's pool does; one that was under way when the server died fails at once.
+        """
         pool = await asyncpg.create_pool(
             plain_url(url),
             min_size=0,
@@ -45,19 +65,63 @@ class Database:
             # A startup setting, not a SET: the pool's RESET ALL on release would undo a SET.
             server_settings={"search_path": f"{schema}, public"},
         )
-        return cls(pool)
+        return cls(pool, patience_seconds=patience_seconds)
 
     async def close(self) -> None:
-        await self._pool.close()
+        """Orderly; and at once where the server hangs, so that nobody's end waits for it."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._pool.close()
+        except DATABASE_AWAY:
+            self._pool.terminate()
 
     @property
     def session(self) -> Session:
-        return cast("Session", self._pool)
+        return _PooledSession(self)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        async with self._pool.acquire() as connection, connection.transaction():
+        async with self.connection() as connection, connection.transaction():
             yield cast("Session", connection)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        connection = await self._acquire()
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
+
+    async def _acquire(self) -> Any:
+        end = asyncio.get_running_loop().time() + self._patience_seconds
+        while True:
+            try:
+                return await self._pool.acquire()
+            except DATABASE_AWAY:
+                if asyncio.get_running_loop().time() >= end:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+class _PooledSession:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def execute(self, query: str, *args: Any) -> str:
+        async with self._database.connection() as connection:
+            return cast("str", await connection.execute(query, *args))
+
+    async def fetch(self, query: str, *args: Any) -> list[Row]:
+        async with self._database.connection() as connection:
+            return cast("list[Row]", await connection.fetch(query, *args))
+
+    async def fetchrow(self, query: str, *args: Any) -> Row | None:
+        async with self._database.connection() as connection:
+            return cast("Row | None", await connection.fetchrow(query, *args))
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        async with self._database.connection() as connection:
+            return await connection.fetchval(query, *args)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from aio_pika.abc import AbstractChannel
 
 from dlq_handler.sandbox.attune import admission, messages, topology
+from dlq_handler.sandbox.attune.actions import ensure_action
 from dlq_handler.sandbox.attune.database import Row, Session
 from dlq_handler.sandbox.attune.service import AttuneService
 
@@ -67,37 +68,16 @@ class Dispatch:
 
 
 class StockExecutor(AttuneService):
+    role = "publisher"
+
     async def _begin(self, channel: AbstractChannel) -> None:
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
 
     async def ensure_action(self, ref: str, *, concurrency_limit: int | None = None) -> int:
         """The id of the action, created with its pack if missing; a limit becomes a policy of its own."""
-        pack_ref, _, name = ref.partition(".")
         async with self.database.transaction() as session:
-            await session.execute(
-                "INSERT INTO pack (ref, label, version) VALUES ($1, $1, '1.0.0') ON CONFLICT DO NOTHING",
-                pack_ref,
-            )
-            await session.execute(
-                """INSERT INTO action (ref, pack, pack_ref, label, entrypoint)
-                   SELECT $1, pack.id, pack.ref, $2, $2 FROM pack WHERE pack.ref = $3
-                   ON CONFLICT DO NOTHING""",
-                ref,
-                name,
-                pack_ref,
-            )
-            action_id: int = await session.fetchval("SELECT id FROM action WHERE ref = $1", ref)
-            if concurrency_limit is not None:
-                await session.execute(
-                    """INSERT INTO policy (ref, action, action_ref, method, threshold, name)
-                       VALUES ($1, $2, $1, 'enqueue', $3, $1)
-                       ON CONFLICT (ref) DO UPDATE SET threshold = excluded.threshold""",
-                    ref,
-                    action_id,
-                    concurrency_limit,
-                )
-        return action_id
+            return await ensure_action(session, ref, concurrency_limit=concurrency_limit)
 
     async def create_execution(
         self,

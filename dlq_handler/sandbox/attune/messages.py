@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +35,9 @@ class StockMessage:
             timestamp=datetime.now(UTC).replace(microsecond=0),
             content_type="application/json",
         )
+
+
+Publish = Callable[[StockMessage], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +103,25 @@ def execution_requested(
 
 
 def execution_completed(
-    *, execution_id: int, action_ref: str, status: str, result: object = None, action_id: int | None = None
+    *,
+    execution_id: int,
+    action_ref: str,
+    status: str,
+    result: object = None,
+    action_id: int | None = None,
+    source: str = "worker",
+    is_capitalised: bool = True,
 ) -> StockMessage:
-    """`status` as in the database; workers and monitors send it capitalised."""
+    """`status` as in the database; workers and monitors send it capitalised, the scheduler does not."""
     payload = {
         "execution_id": execution_id,
         "action_id": action_id or 0,
         "action_ref": action_ref,
-        "status": status.capitalize(),
+        "status": status.capitalize() if is_capitalised else status,
         "result": result,
         "completed_at": rfc3339_now(),
     }
-    return _message("ExecutionCompleted", "execution.completed", payload, source="worker")
+    return _message("ExecutionCompleted", "execution.completed", payload, source=source)
 
 
 def status_changed(
@@ -165,6 +176,14 @@ def rfc3339_now() -> str:
     """The wall clock with nanoseconds, as Attune stamps envelopes: readers must not expect microseconds."""
     seconds, nanoseconds = divmod(time.time_ns(), _NANOSECONDS)
     return _rfc3339(datetime.fromtimestamp(seconds, UTC), nanoseconds)
+
+
+def read_stamp(stamp: object) -> datetime | None:
+    """The time of an attempt; None for what Attune's reader cannot read."""
+    try:
+        return datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
+    except ValueError:
+        return None
 
 
 def _rfc3339(moment: datetime, nanoseconds: int) -> str:

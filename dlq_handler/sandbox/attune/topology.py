@@ -102,6 +102,12 @@ async def declare_worker(channel: AbstractChannel, worker_id: int, ttl_ms: int =
         await _declare(channel, queue)
 
 
+async def bind_dead_letters(channel: AbstractChannel, worker_id: int) -> None:
+    """The cure of D1: a direct exchange passes on what dies with exactly this key."""
+    queue = await channel.declare_queue(DLX_QUEUE, passive=True, timeout=RPC_SECONDS)
+    await queue.bind(DLX, dispatch_key(worker_id), timeout=RPC_SECONDS)
+
+
 async def verify_redeclare(amqp_url: str, workers: Mapping[int, int] | None = None) -> None:
     """Declare all of stock Attune again; `workers` maps ids to TTLs. Raises what the broker objects to."""
     connection = await open_connection(amqp_url)

@@ -1,22 +1,21 @@
 """A stock Attune worker: registers by name, owns three queues, runs dispatches, is lost in every known way.
 
 Its defects are kept: it acks before it works (D9), writes `running` over everything but a cancellation (D8),
-and its heartbeat never makes an inactive worker active again (D10).
+and its heartbeat never makes an inactive worker active again (D10). Each can be cured.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Unpack
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
-from dlq_handler.sandbox.attune import messages, topology
-from dlq_handler.sandbox.attune.amqp import RPC_SECONDS
-from dlq_handler.sandbox.attune.database import Database, DatabaseError
-from dlq_handler.sandbox.attune.service import AttuneService
-
-RunAction = Callable[[dict[str, Any]], Awaitable[object]]
+from dlq_handler.sandbox.attune import messages, topology, work
+from dlq_handler.sandbox.attune.amqp import BROKER_AWAY, RPC_SECONDS
+from dlq_handler.sandbox.attune.database import DATABASE_TROUBLE, Session
+from dlq_handler.sandbox.attune.defects import Defect
+from dlq_handler.sandbox.attune.service import AttuneService, Wiring
 
 _REGISTER = """
 INSERT INTO worker (name, worker_type, worker_role, host, status, capabilities, last_heartbeat)
@@ -32,7 +31,9 @@ async def echo(payload: dict[str, Any]) -> object:
 
 
 class StockWorker(AttuneService):
-    """`id` is known after start(). `ran`: executions it finished. `held`: what it took and has not acked."""
+    """`id` is known after start(). `ran`: executions it finished. `held`: what it took and has not begun."""
+
+    role = "worker"
 
     def __init__(
         self,
@@ -40,14 +41,15 @@ class StockWorker(AttuneService):
         database_url: str,
         *,
         name: str = "worker-shell",
-        schema: str = "attune",
         ttl_ms: int = topology.DEFAULT_TTL_MS,
         max_concurrent_tasks: int = 10,
         heartbeat_seconds: float | None = None,
-        run_action: RunAction = echo,
-        pool: Database | None = None,
+        run_action: work.RunAction = echo,
+        runtimes: Sequence[str] = ("shell",),
+        **wiring: Unpack[Wiring],
     ) -> None:
-        super().__init__(amqp_url, database_url, schema=schema, pool=pool)
+        wiring.setdefault("connection_name", name)
+        super().__init__(amqp_url, database_url, **wiring)
         self.name = name
         self.id = 0
         self.ran: list[int] = []
@@ -55,24 +57,40 @@ class StockWorker(AttuneService):
         self._ttl_ms = ttl_ms
         self._max_concurrent_tasks = max_concurrent_tasks
         self._heartbeat_seconds = heartbeat_seconds
-        self._run_action = run_action
+        self._runner = work.ActionRunner(
+            session=self._session,
+            publish=self._publish,
+            run_action=run_action,
+            cured=self._cured,
+            say=self._say,
+        )
+        self._runtimes = list(runtimes)
         self._permits = asyncio.Semaphore(max_concurrent_tasks)
         self._channel: AbstractChannel | None = None
         self._queue: AbstractQueue | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._unacked: dict[int, AbstractIncomingMessage] = {}
 
     async def _begin(self, channel: AbstractChannel) -> None:
-        self.id = await self.database.session.fetchval(
-            _REGISTER,
-            self.name,
-            "localhost",
-            {"max_concurrent_executions": self._max_concurrent_tasks, "runtimes": ["shell"]},
-        )
+        if not self.id:
+            self.id = await self._register()
         await topology.declare_common(channel)
         await topology.declare_worker(channel, self.id, self._ttl_ms)
+        if Defect.D1 in self._cured:
+            await topology.bind_dead_letters(channel, self.id)
         self._channel = channel
-        if self._heartbeat_seconds is not None:
+        if self._heartbeat_seconds is not None and self._beating is None:
             self.start_beating(self._heartbeat_seconds)
+
+    async def _register(self) -> int:
+        capabilities = {
+            "max_concurrent_executions": self._max_concurrent_tasks,
+            "worker_version": "reference",
+            "runtimes": self._runtimes,
+        }
+        worker_id: int = await self.database.session.fetchval(_REGISTER, self.name, "localhost", capabilities)
+        return worker_id
 
     async def heartbeat(self, *, age_seconds: float = 0) -> None:
         """One heartbeat; with an age, one that is that old already. Never touches the status."""
@@ -102,19 +120,15 @@ class StockWorker(AttuneService):
 
     async def stop(self, *, shutdown_seconds: float = 30) -> None:
         """Graceful: inactive first, no more heartbeats, then wait for what is running. The queues stay."""
-        await self.database.session.execute("UPDATE worker SET status = 'inactive' WHERE id = $1", self.id)
+        await self._deregister()
         await self.stop_beating()
-        try:
-            async with asyncio.timeout(shutdown_seconds):
-                for _ in range(self._max_concurrent_tasks):
-                    await self._permits.acquire()
-        except TimeoutError:
-            pass  # as Attune: what still runs is abandoned
-        await self._disconnect()
+        await self._wait_for_what_runs(shutdown_seconds)
+        await self.vanish()
 
     async def vanish(self) -> None:
         """As after kill -9: the row stays active with its last heartbeat, unacked messages return."""
         await self.stop_beating()
+        await self._drop_what_runs()
         await self._disconnect()
 
     async def close(self) -> None:
@@ -133,55 +147,77 @@ class StockWorker(AttuneService):
         self.held.append(message)
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
-        try:
-            payload = messages.read_envelope(message.body).payload
-            execution_id, action_ref = int(payload["execution_id"]), str(payload["action_ref"])
-        except (ValueError, KeyError, TypeError):
+        taken = work.read_dispatch(message.body)
+        if taken is None:
             await message.nack(requeue=False)
             return
-        self.held.append(message)
-        async with self._permits:
-            await message.ack()  # before the work: a crash from here on loses the dispatch
-            self.held.remove(message)
-            await self._run(execution_id, action_ref, payload)
-
-    async def _run(self, execution_id: int, action_ref: str, payload: dict[str, Any]) -> None:
-        session = self.database.session
-        row = await session.fetchrow("SELECT status, action FROM execution WHERE id = $1", execution_id)
-        if row is None or row["status"] in {"cancelled", "canceling"}:
+        if taken.execution_id in self._unacked:
+            # The broker hands it out again after it lost us, and it is still under way here.
+            self._unacked[taken.execution_id] = message
             return
-        await session.execute(
-            "UPDATE execution SET status = 'running', started_at = now() WHERE id = $1", execution_id
-        )
-        await self._announce_status(execution_id, action_ref, "scheduled", "running")
+        self.held.append(message)
         try:
-            result, status = await self._run_action(payload), "completed"
-        except Exception as error:
-            result, status = {"error": str(error)}, "failed"
-        await session.execute(
-            "UPDATE execution SET status = $2, result = $3 WHERE id = $1", execution_id, status, result
-        )
-        await self._announce_status(execution_id, action_ref, "running", status)
-        await self.publisher.publish(
-            messages.execution_completed(
-                execution_id=execution_id,
-                action_id=row["action"],
-                action_ref=action_ref,
-                status=status,
-                result=result,
-            )
-        )
-        self.ran.append(execution_id)
+            await self._permits.acquire()
+        finally:
+            self.held.remove(message)
+        try:
+            if Defect.D9 in self._cured:
+                self._unacked[taken.execution_id] = message
+            else:
+                await message.ack()  # before the work: a crash from here on loses the dispatch
+        except BaseException:
+            self._permits.release()
+            raise
+        # A task of its own, as aio-pika cancels a callback when its connection is lost, and the action runs on.
+        task = asyncio.create_task(self._work(taken), name=f"execution-{taken.execution_id}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-    async def _announce_status(self, execution_id: int, action_ref: str, before: str, after: str) -> None:
-        await self.publisher.publish(
-            messages.status_changed(
-                execution_id=execution_id, action_ref=action_ref, previous_status=before, new_status=after
-            )
-        )
+    async def _work(self, taken: work.Taken) -> None:
+        try:
+            if await self._runner.run(taken):
+                self.ran.append(taken.execution_id)
+        except (*BROKER_AWAY, *DATABASE_TROUBLE) as error:
+            self._say(f"execution {taken.execution_id} is lost: {type(error).__name__}: {error}")
+        finally:
+            self._permits.release()
+        message = self._unacked.pop(taken.execution_id, None)
+        if message is not None:
+            with contextlib.suppress(*BROKER_AWAY):
+                await message.ack()
+
+    def _session(self) -> Session:
+        return self.database.session
+
+    async def _publish(self, message: messages.StockMessage) -> None:
+        await self.publisher.publish(message)
+
+    async def _deregister(self) -> None:
+        await self.database.session.execute("UPDATE worker SET status = 'inactive' WHERE id = $1", self.id)
+
+    async def _wait_for_what_runs(self, seconds: float) -> None:
+        """As Attune: what still runs then is abandoned. Nothing is begun any more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for _ in range(self._max_concurrent_tasks):
+                    await self._permits.acquire()
+
+    async def _drop_what_runs(self) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
     async def _beat(self, interval_seconds: float) -> None:
         while True:
             await asyncio.sleep(interval_seconds)
-            with contextlib.suppress(DatabaseError, OSError):  # as Attune: the next one may get through
-                await self.heartbeat()
+            with contextlib.suppress(*DATABASE_TROUBLE):  # as Attune: the next one may get through
+                await self._report()
+
+    async def _report(self) -> None:
+        await self.heartbeat()
+        if Defect.D10 in self._cured:
+            await self.database.session.execute(
+                "UPDATE worker SET status = 'active' WHERE id = $1 AND status = 'inactive'", self.id
+            )
