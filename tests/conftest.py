@@ -15,10 +15,21 @@ from hypothesis import settings
 
 from dlq_handler.sandbox.attune import schema
 from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
+from tests.support.time_per_folder import seconds_per_folder
 
 # A busy machine is no failure: how long one example takes says nothing about what it holds.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Also with several processes: their reports all come to this one."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    folders = seconds_per_folder(report for report in reports if isinstance(report, pytest.TestReport))
+    if len(folders) > 1:
+        terminalreporter.section("time per folder")
+        for folder, seconds, tests in folders:
+            terminalreporter.write_line(f"{seconds:8.1f} s  {folder} ({tests} tests)")
 
 
 @pytest.fixture(scope="session")
