@@ -210,5 +210,6 @@ def _message(message_type: str, routing_key: str, payload: dict[str, Any], *, so
         routing_key=routing_key,
         message_id=message_id,
         correlation_id=message_id,
-        body=json.dumps(envelope).encode(),
+        # Compact and in UTF-8, as Attune's serialiser writes it.
+        body=json.dumps(envelope, separators=(",", ":"), ensure_ascii=False).encode(),
     )

@@ -1,4 +1,4 @@
--- The part of stock Attune's database that a dead letter, its verdict and its notice can touch.
+-- The part of stock Attune's database that executions, workers, lines and workflows live in, with every enum of it.
 --
 -- Run with search_path set to the wanted schema (schema.py does it). Nothing here names that schema: like Attune's
 -- own trigger functions, ours find their tables by the search_path of whoever changes a row, so a connection without
@@ -16,6 +16,15 @@ CREATE TYPE enforcement_status AS ENUM ('created', 'processed', 'disabled');
 CREATE TYPE artifact_retention AS ENUM ('versions', 'days', 'hours', 'minutes');
 CREATE TYPE audit_category AS ENUM ('api', 'auth', 'rbac', 'secret', 'admin', 'execution', 'pack');
 CREATE TYPE audit_outcome AS ENUM ('success', 'failure', 'denied');
+-- Of tables that are not here; whoever lists Attune's types finds all of them.
+CREATE TYPE inquiry_status AS ENUM ('pending', 'responded', 'timeout', 'cancelled');
+CREATE TYPE work_queue_item_status AS ENUM (
+    'queued', 'leased', 'retry', 'completed', 'failed', 'skipped', 'cancelled');
+CREATE TYPE work_queue_dispatch_status AS ENUM (
+    'leased', 'dispatched', 'completed', 'failed', 'released', 'cancelled');
+CREATE TYPE owner_type AS ENUM ('system', 'identity', 'pack', 'action', 'sensor');
+CREATE TYPE sensor_process_status AS ENUM ('starting', 'running', 'stopped', 'failed', 'backoff');
+CREATE TYPE pack_environment_status AS ENUM ('pending', 'installing', 'ready', 'failed', 'outdated');
 
 -- now() is the start of the transaction: every row changed in one transaction gets the same stamp.
 CREATE FUNCTION set_updated() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -138,9 +147,6 @@ CREATE TABLE worker (
     updated        timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE TRIGGER worker_set_updated BEFORE UPDATE ON worker
-    FOR EACH ROW EXECUTE FUNCTION set_updated();
-
 CREATE VIEW healthy_workers AS
 SELECT w.*,
        coalesce(w.capabilities #>> '{health,status}', 'healthy')           AS health_status,
@@ -238,6 +244,16 @@ CREATE TABLE workflow_execution (
     updated         timestamptz NOT NULL DEFAULT now()
 );
 
+CREATE TABLE workflow_task_dispatch (
+    id                 bigserial PRIMARY KEY,
+    workflow_execution bigint NOT NULL REFERENCES workflow_execution ON DELETE CASCADE,
+    task_name          text NOT NULL,
+    task_index         integer,
+    execution_id       bigint REFERENCES execution ON DELETE CASCADE,
+    created            timestamptz NOT NULL DEFAULT now(),
+    updated            timestamptz NOT NULL DEFAULT now()
+);
+
 -- ---------------------------------------------------------------- admission: one line per action and group
 
 CREATE TABLE queue_stats (
@@ -277,11 +293,6 @@ CREATE TABLE execution_admission_entry (
     updated      timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX execution_admission_entry_line_idx ON execution_admission_entry (state_id, status, queue_order);
-
-CREATE TRIGGER execution_admission_state_set_updated BEFORE UPDATE ON execution_admission_state
-    FOR EACH ROW EXECUTE FUNCTION set_updated();
-CREATE TRIGGER execution_admission_entry_set_updated BEFORE UPDATE ON execution_admission_entry
-    FOR EACH ROW EXECUTE FUNCTION set_updated();
 
 -- ---------------------------------------------------------------- what is written down about every change
 

@@ -128,8 +128,18 @@ END $$;
 
 -- ---------------------------------------------------------------- wiring
 
-CREATE TRIGGER execution_set_updated BEFORE UPDATE ON execution
-    FOR EACH ROW EXECUTE FUNCTION set_updated();
+-- Whatever has `updated` moves it with every change.
+DO $$
+DECLARE
+    moving text;
+BEGIN
+    FOR moving IN SELECT relname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+                   WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attname = 'updated'
+    LOOP
+        EXECUTE format('CREATE TRIGGER %I BEFORE UPDATE ON %I FOR EACH ROW EXECUTE FUNCTION set_updated()',
+                       moving || '_set_updated', moving);
+    END LOOP;
+END $$;
 CREATE TRIGGER execution_notify_created AFTER INSERT ON execution
     FOR EACH ROW EXECUTE FUNCTION notify_execution_created();
 CREATE TRIGGER execution_notify_status_changed AFTER UPDATE ON execution

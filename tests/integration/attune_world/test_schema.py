@@ -57,6 +57,71 @@ async def test_execution_carries_every_index_of_the_contract(session: Session) -
     assert len([one for one in definitions if "UNIQUE" in one]) == 2
 
 
+ENUMS = {
+    "execution_status": "requested scheduling scheduled running completed failed canceling cancelled timeout abandoned",
+    "worker_status": "active inactive busy error",
+    "worker_type": "local remote container",
+    "worker_role": "action sensor",
+    "policy_method": "cancel enqueue",
+    "notification_status": "created queued processing error",
+    "enforcement_status": "created processed disabled",
+    "inquiry_status": "pending responded timeout cancelled",
+    "artifact_retention": "versions days hours minutes",
+    "work_queue_item_status": "queued leased retry completed failed skipped cancelled",
+    "work_queue_dispatch_status": "leased dispatched completed failed released cancelled",
+    "owner_type": "system identity pack action sensor",
+    "audit_category": "api auth rbac secret admin execution pack",
+    "audit_outcome": "success failure denied",
+    "sensor_process_status": "starting running stopped failed backoff",
+    "pack_environment_status": "pending installing ready failed outdated",
+}
+
+COLUMNS = {
+    "execution": "id action action_ref config env_vars parent enforcement executor permission_set_refs "
+    "artifact_retention_policy artifact_retention_limit worker_selector worker_tolerations worker_affinity worker "
+    "status result started_at created workflow_def workflow_task retry_count max_retries retry_reason "
+    "original_execution updated",
+    "worker": "id name worker_type worker_role runtime host port status capabilities meta last_heartbeat cordoned "
+    "cordon_reason cordoned_by cordoned_at created updated",
+    "queue_stats": "action_id queue_length active_count max_concurrent oldest_enqueued_at total_enqueued "
+    "total_completed last_updated",
+    "execution_admission_state": "id action_id group_key group_key_normalized max_concurrent next_queue_order "
+    "total_enqueued total_completed created updated",
+    "execution_admission_entry": "id state_id execution_id status queue_order enqueued_at activated_at created updated",
+}
+
+
+async def test_enums_are_those_of_the_contract(session: Session) -> None:
+    rows = await session.fetch(
+        """SELECT typname, string_agg(enumlabel, ' ' ORDER BY enumsortorder) AS labels
+             FROM pg_enum JOIN pg_type ON pg_type.oid = enumtypid GROUP BY typname"""
+    )
+    assert {row["typname"]: row["labels"] for row in rows} == ENUMS
+
+
+@pytest.mark.parametrize("table", sorted(COLUMNS))
+async def test_columns_are_those_of_the_contract(session: Session, table: str) -> None:
+    columns = await session.fetchval(
+        """SELECT string_agg(column_name, ' ' ORDER BY ordinal_position)
+             FROM information_schema.columns WHERE table_schema = 'attune' AND table_name = $1""",
+        table,
+    )
+    assert columns == COLUMNS[table]
+
+
+async def test_whatever_has_updated_moves_it(session: Session) -> None:
+    with_column = await session.fetch(
+        """SELECT DISTINCT table_name FROM information_schema.columns
+            WHERE table_schema = 'attune' AND column_name = 'updated' AND table_name <> 'healthy_workers'"""
+    )
+    with_trigger = await session.fetch(
+        """SELECT DISTINCT event_object_table AS table_name FROM information_schema.triggers
+            WHERE trigger_schema = 'attune' AND action_statement LIKE '%set_updated%'"""
+    )
+    assert {row["table_name"] for row in with_trigger} == {row["table_name"] for row in with_column}
+    assert {"execution", "worker", "execution_admission_entry"} <= {row["table_name"] for row in with_column}
+
+
 async def test_any_change_moves_updated(session: Session) -> None:
     execution_id = await an_execution(session)
     before = await session.fetchval("SELECT updated FROM execution WHERE id = $1", execution_id)
