@@ -17,6 +17,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.surface.cli import brake, config, executions, letters, topology, workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
+from dlq_handler.surface.cli.doctor import doctor
 from dlq_handler.surface.cli.game_day import game_day
 from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
@@ -44,6 +45,7 @@ app.add_typer(config.app, name="config")
 app.command()(migrate)
 app.command()(grants)
 app.command("game-day")(game_day)
+app.command()(doctor)
 
 
 @app.callback(invoke_without_command=True)

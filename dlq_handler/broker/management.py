@@ -8,6 +8,8 @@ import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -88,6 +90,15 @@ class ManagementApi:
         consumers = [_consumer(row) for row in rows]
         return tuple(consumer.tag for consumer in consumers if consumer.queue == queue)
 
+    async def clock(self) -> datetime:
+        """The time of the node that answers, to the second."""
+        async with self._client() as client:
+            answer = await self._ask(client, "whoami")
+        try:
+            return parsedate_to_datetime(answer.headers["date"])
+        except (KeyError, ValueError) as error:
+            raise Unavailable(self._where, "it answers, but does not tell its time") from error
+
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             auth=self._auth,
@@ -113,13 +124,20 @@ class ManagementApi:
         return rows
 
     async def _get(self, client: httpx.AsyncClient, path: str) -> Any:
+        answer = await self._ask(client, path)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
+
+    async def _ask(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await client.get(f"{self._base}/api/{path}")
             if answer.status_code in _REFUSED:
                 raise Unavailable(self._where, "it refuses this user; give it the tag 'monitoring'")
-            return answer.raise_for_status().json()
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+            return answer.raise_for_status()
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
 
 

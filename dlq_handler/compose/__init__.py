@@ -15,6 +15,7 @@ from dlq_handler.broker.publisher import Publisher
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.gate import GatePolicy
 from dlq_handler.domain.topology import Blueprint, ShadowLimits
+from dlq_handler.domain.topology_finding import Expectation
 from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
@@ -90,6 +91,16 @@ def blueprint(settings: Settings) -> Blueprint:
     )
 
 
+def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expectation:
+    """What a check of the broker compares it with; `worker_ids` is None while the database does not tell."""
+    return Expectation(
+        blueprint=blueprint(settings),
+        worker_ids=worker_ids,
+        ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
+        own_consumer_tag_prefix=CONSUMER_TAG_PREFIX,
+    )
+
+
 def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
     priority = settings.dlq_handler.intake.consumer_priority
     return _source(settings, address, queue=blueprint(settings).intake_queue, consumer_priority=priority)
@@ -119,9 +130,11 @@ def _source(
     )
 
 
-def management_api(settings: Settings) -> ManagementApi:
+def management_api(settings: Settings, *, timeout_seconds: float = 10.0) -> ManagementApi:
     vhost = unquote(vhost_of(settings.broker_urls[0]))
-    return ManagementApi(settings.management_url.get_secret_value(), vhost=vhost)
+    return ManagementApi(
+        settings.management_url.get_secret_value(), vhost=vhost, timeout_seconds=timeout_seconds
+    )
 
 
 def worker_sight(settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True) -> WorkerSight:

@@ -11,8 +11,10 @@ from dlq_handler.store.engine import Database
 KEPT_SECONDS = 86_400.0
 
 
-async def read_probes(database: Database, queue: str) -> list[Probe]:
-    """All that are to arrive in this queue."""
+async def read_probes(
+    database: Database, queue: str, *, among: Collection[UUID] | None = None
+) -> list[Probe]:
+    """All that are to arrive in this queue, or those of them that are `among` some."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -20,9 +22,11 @@ async def read_probes(database: Database, queue: str) -> list[Probe]:
                    CAST(extract(epoch FROM clock_timestamp() - created_at) AS double precision) AS created,
                    CAST(extract(epoch FROM clock_timestamp() - sent_at) AS double precision) AS sent,
                    CAST(extract(epoch FROM seen_at - sent_at) AS double precision) AS took
-              FROM own.canary WHERE queue = :queue
+              FROM own.canary
+             WHERE queue = :queue AND (CAST(:among AS uuid[]) IS NULL OR id = ANY (CAST(:among AS uuid[])))
             """,
             queue=queue,
+            among=None if among is None else list(among),
         )
     return [
         Probe(

@@ -99,12 +99,18 @@ def _right(need: _Need) -> str:
     return need.privilege + columns
 
 
-async def missing_grants(database: Database, *, marks_workers: bool = False) -> list[str]:
-    """What our role may not do and has to, in words; empty when all is well."""
+async def missing_grants(
+    database: Database, *, marks_workers: bool = False, has_own: bool = True
+) -> list[str]:
+    """What our role may not do and has to, in words; empty when all is well.
+
+    `has_own`: whether our own tables are there to be looked at.
+    """
     async with database.transaction() as tx:
         missing = []
         host_needs = _host_needs(marks_workers=marks_workers)
-        for schema, needs in ((database.host_schema, host_needs), (database.own_schema, _OWN_NEEDS)):
+        own_needs = _OWN_NEEDS if has_own else ()
+        for schema, needs in ((database.host_schema, host_needs), (database.own_schema, own_needs)):
             missing += await _missing_on_schema(tx, schema)
             missing += await _missing_on_tables(tx, schema, needs)
             missing += await _missing_on_sequences(tx, schema, needs)

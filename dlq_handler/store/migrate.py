@@ -52,15 +52,14 @@ async def upgrade(database: Database) -> None:
 
 
 async def is_current(database: Database) -> bool:
-    return await _version(database) == head()
+    return await version(database) == head()
 
 
 async def check_current(database: Database) -> None:
-    version = await _version(database)
-    if version != head():
+    found = await version(database)
+    if found != head():
         raise SchemaOutdated(
-            f"our schema {database.own_schema!r} is at version {version or 'none'},"
-            f" this program wants {head()}"
+            f"our schema {database.own_schema!r} is at version {found or 'none'}, this program wants {head()}"
         )
 
 
@@ -70,7 +69,8 @@ def head() -> str:
     return ScriptDirectory.from_config(_config()).get_current_head() or ""
 
 
-async def _version(database: Database) -> str | None:
+async def version(database: Database) -> str | None:
+    """Of our tables; None when there are none."""
     async with database.transaction() as tx:
         if not await _has_version_table(tx):
             return None

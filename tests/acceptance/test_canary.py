@@ -82,11 +82,14 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
         counted = {
             name: value
             for name, value in samples.items()
-            if value and name.startswith(("dlq_handler_dead_letters", "dlq_handler_batch", "dlq_handler_verdict"))
+            if value
+            and name.startswith(("dlq_handler_dead_letters", "dlq_handler_batch", "dlq_handler_verdict"))
         }
         assert counted == {}
         assert sidecar.events("dead_letter.judged") == []
-        seen = await world.sql("SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE seen_at IS NOT NULL")
+        seen = await world.sql(
+            "SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE seen_at IS NOT NULL"
+        )
         assert {(row["worker_id"], row["queue"]) for row in seen} == {
             (worker.id, topology.DLX_QUEUE) for worker in workers
         }

@@ -10,7 +10,6 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.topology import Applied, apply
 from dlq_handler.broker.worker_queue import WorkerQueueRefused, declare_worker_queue
 from dlq_handler.domain.topology_check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
-from dlq_handler.domain.topology_finding import Expectation
 from dlq_handler.domain.topology_walk import Answer
 from dlq_handler.errors import Unavailable
 from dlq_handler.services.topology_check import TopologyReport, check_topology
@@ -77,12 +76,7 @@ async def _check(settings: Settings) -> TopologyReport:
     except Unavailable as error:
         # The broker can be judged without it, only less precisely; the report says so.
         print_warning(str(error))
-    expected = Expectation(
-        blueprint=compose.blueprint(settings),
-        worker_ids=workers,
-        ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
-        own_consumer_tag_prefix=compose.CONSUMER_TAG_PREFIX,
-    )
+    expected = compose.expectation(settings, workers)
     async with AdminLink(compose.broker_address(settings)) as link:
         return await check_topology(link, compose.management_api(settings), expected)
 

@@ -1,0 +1,107 @@
+"""Turn settings into the doctor."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.rights_probe import NeededRights
+from dlq_handler.compose import (
+    CONSUMER_TAG_PREFIX,
+    blueprint,
+    broker_address,
+    expectation,
+    management_api,
+    names,
+    open_database,
+)
+from dlq_handler.compose import canary as compose_canary
+from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE
+from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.domain.doctor_broker import COMPLETIONS, REQUESTS
+from dlq_handler.domain.judge_canary import CanaryPolicy
+from dlq_handler.services.doctor import Doctor
+from dlq_handler.services.doctor_broker import BrokerExaminer, HostQueue
+from dlq_handler.services.doctor_canary import CanaryExaminer
+from dlq_handler.settings import Settings
+from dlq_handler.store.engine import Database
+
+# Somebody waits for the answer.
+CALL_TIMEOUT_SECONDS = 5.0
+LONGEST_LIMIT_SECONDS = 10.0
+
+_HOST_QUEUES = (
+    HostQueue(
+        looked=COMPLETIONS,
+        name=COMPLETED_QUEUE,
+        harm="slots are not freed and workflows do not go on, whoever ends an execution",
+    ),
+    HostQueue(looked=REQUESTS, name=REQUESTS_QUEUE, harm="nothing is scheduled"),
+)
+
+
+@asynccontextmanager
+async def open_doctor(
+    settings: Settings, *, warnings: Sequence[str], with_canary: bool, say: Callable[[str], None]
+) -> AsyncIterator[Doctor]:
+    """`say`: for people who wait."""
+    address, has_intake = broker_address(settings), blueprint(settings).has_intake
+    async with (
+        open_database(settings) as database,
+        AdminLink(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+    ):
+        yield Doctor(
+            database,
+            BrokerExaminer(
+                link,
+                management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
+                needed=needed_rights(settings),
+                host_queues=_HOST_QUEUES,
+            ),
+            _canary(settings, database, link, say) if with_canary and has_intake else None,
+            warnings=warnings,
+            marks_workers=settings.dlq_handler.worker.mark_inactive,
+            expectation=lambda worker_ids: expectation(settings, worker_ids),
+        )
+
+
+def needed_rights(settings: Settings) -> NeededRights:
+    """Name by name what `broker_permissions` prints as patterns."""
+    plan, has_canary = blueprint(settings), settings.dlq_handler.canary.enabled
+    a_worker_queue = names(settings).queue(1)
+    rescued = (a_worker_queue,) if settings.dlq_handler.worker.rescue else ()
+    dead_letter_exchange = plan.dead_letter_exchange
+    return NeededRights(
+        configured_exchanges=(
+            *(exchange.name for exchange in plan.exchanges),
+            *((CANARY_EXCHANGE,) if has_canary else ()),
+        ),
+        configured_queues=(*plan.queues, a_worker_queue, *((CANARY_QUEUE,) if has_canary else ())),
+        written_exchanges=(
+            plan.executions_exchange,
+            *((CANARY_EXCHANGE, dead_letter_exchange) if has_canary else ()),
+        ),
+        consumed_queues=(plan.intake_queue, *rescued, *((CANARY_QUEUE,) if has_canary else ())),
+        bound=(
+            *((queue, dead_letter_exchange) for queue in plan.queues),
+            *(((CANARY_QUEUE, CANARY_EXCHANGE),) if has_canary else ()),
+        ),
+    )
+
+
+def _canary(
+    settings: Settings, database: Database, link: AdminLink, say: Callable[[str], None]
+) -> CanaryExaminer:
+    queue, canary = blueprint(settings).intake_queue, settings.dlq_handler.canary
+    return CanaryExaminer(
+        database,
+        link,
+        compose_canary.sender(settings, database, link, broker_address(settings)),
+        CanaryPolicy(
+            interval_seconds=canary.interval_seconds,
+            limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),
+        ),
+        queue=queue,
+        own_prefix=CONSUMER_TAG_PREFIX,
+        is_enabled=canary.enabled,
+        say=say,
+    )

@@ -1,0 +1,65 @@
+"""What `dlq-handler doctor` says of what was seen: one pure decision for each line that it prints.
+
+The facts are gathered by services/doctor*.py; a server that did not answer is a fact too. What rests on it is then
+"cannot tell", and only the server itself is the problem. Here is what is ours; the database's and the broker's lines
+are beside it.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, in_words, worst_of
+from dlq_handler.domain.observation import Looked, Observation, Part
+
+SETTINGS = Looked(Part.US, "settings")
+CANARY = Looked(Part.US, "canary")
+
+MANAGEMENT_FIX = (
+    "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"
+)
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumers:
+    """Who takes messages from a queue, as far as it could be seen."""
+
+    count: int
+    ready: int
+    tags: tuple[str, ...] | None = None
+    """None: the management API does not tell."""
+
+
+def settings(warnings: Sequence[str]) -> Observation:
+    return SETTINGS.ok("can be used", notes=warnings)
+
+
+def without_database(looked: Looked) -> Observation:
+    return looked.cannot_tell("the database does not answer", "mend the database first, then ask again")
+
+
+def without_broker(looked: Looked) -> Observation:
+    return looked.cannot_tell("the broker does not answer", "mend the broker first, then ask again")
+
+
+def canary(canaries: Collection[WorkerCanary], trouble: str | None = None) -> Observation:
+    """`trouble`: why none could be sent, or none could be seen."""
+    if trouble is not None:
+        return CANARY.cannot_tell(trouble, "mend that first, then ask again")
+    words = in_words(canaries)
+    match worst_of(canaries):
+        case CanaryState.OK:
+            return CANARY.ok(words.removeprefix("ok: "))
+        case CanaryState.LOST:
+            return CANARY.problem(
+                words,
+                "`dlq-handler topology check` tells where it breaks off; `topology apply` binds what is missing",
+            )
+        case CanaryState.CANNOT_TELL:
+            return CANARY.cannot_tell(words.removeprefix("cannot tell: "), "mend that first, then ask again")
+
+
+def some_of(items: Sequence[str]) -> str:
+    rest = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,70 @@
+"""An observation: one thing that was looked at, whether it is well, and what to do if it is not. Pure."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """Whose it is."""
+
+    US = "us"
+    BROKER = "broker"
+    DATABASE = "database"
+    WORKERS = "workers"
+    EXECUTOR = "executor"
+
+
+class Health(StrEnum):
+    """The worst first."""
+
+    PROBLEM = "problem"
+    CANNOT_TELL = "cannot tell"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    part: Part
+    check: str
+    """What was looked at: stable words, for programs and for the page that explains them."""
+    health: Health
+    what: str
+    """What is, in one sentence."""
+    fix: str | None = None
+    """What to do; None only when it is ok."""
+    notes: tuple[str, ...] = ()
+    """Worth knowing, and no reason to worry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Makes the observations of one check."""
+
+    part: Part
+    check: str
+
+    def ok(self, what: str, *, notes: Iterable[str] = ()) -> Observation:
+        return Observation(part=self.part, check=self.check, health=Health.OK, what=what, notes=tuple(notes))
+
+    def problem(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
+        return self._ill(Health.PROBLEM, what, fix, notes)
+
+    def cannot_tell(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
+        return self._ill(Health.CANNOT_TELL, what, fix, notes)
+
+    def _ill(self, health: Health, what: str, fix: str, notes: Iterable[str]) -> Observation:
+        return Observation(
+            part=self.part, check=self.check, health=health, what=what, fix=fix, notes=tuple(notes)
+        )
+
+
+def conclude(observations: Collection[Observation]) -> Health:
+    """The worst of them. Who looked at nothing cannot tell."""
+    seen = {observation.health for observation in observations}
+    return next((health for health in Health if health in seen), Health.CANNOT_TELL)
+
+
+def worst_first(observations: Iterable[Observation]) -> list[Observation]:
+    order = list(Health)
+    return sorted(observations, key=lambda observation: order.index(observation.health))

@@ -1,0 +1,281 @@
+"""Every line of the doctor on real servers: all is well, and then one thing is not.
+
+A sidecar takes part only where a test is about who consumes: it costs seconds until the management API knows of it.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
+
+import aio_pika
+import pytest
+
+from dlq_handler import compose
+from dlq_handler.domain.broker_permissions import broker_permissions
+from dlq_handler.domain.observation import Health, Observation, conclude
+from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.store.grants import grant_statements
+from tests.integration.doctor.conftest import Patient
+
+INTAKE = topology.DLX_QUEUE
+
+
+def ill(observations: Mapping[str, Observation]) -> dict[str, Health]:
+    """What is not ok, by check."""
+    return {check: seen.health for check, seen in observations.items() if seen.health is not Health.OK}
+
+
+def without_sidecar(**ill: Health) -> dict[str, Health]:
+    return {"sidecar": Health.PROBLEM} | {check.replace("_", " "): health for check, health in ill.items()}
+
+
+@pytest.mark.usefixtures("sidecar")
+async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
+    seen = await patient.examined(with_canary=True)
+
+    assert ill(seen) == {}
+    assert conclude(seen.values()) is Health.OK
+    assert set(seen) == {
+        "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
+        "worker clocks", "broker", "broker clock", "broker rights", "topology", "sidecar",
+        "foreign consumers", "completions", "requests", "canary",
+    }  # fmt: skip
+    assert seen["canary"].what.startswith("arrives with the key of each of 2 worker(s)")
+    assert patient.said == ["2 canary(s) sent, waiting for them for up to 2.1 s"]
+    assert await patient.host.letters() == []
+
+
+async def test_a_stock_world_without_a_sidecar_is_told_what_is_missing_and_what_to_do(
+    patient: Patient,
+) -> None:
+    await patient.host.session.execute("DROP SCHEMA dlq_handler CASCADE")
+    for worker in (1, 2):
+        await unbind(patient, worker)
+
+    seen = await patient.examined(with_canary=True)
+
+    assert ill(seen) == {
+        "own tables": Health.PROBLEM,
+        "topology": Health.PROBLEM,
+        "sidecar": Health.PROBLEM,
+        "canary": Health.CANNOT_TELL,
+    }
+    assert all(seen[check].fix for check in ill(seen))
+    assert "`dlq-handler migrate`" in (seen["own tables"].fix or "")
+    assert "`dlq-handler run`" in (seen["sidecar"].fix or "")
+    assert "'worker.1.executions', 'worker.2.executions' is lost" in seen["topology"].what
+
+
+@pytest.mark.usefixtures("sidecar")
+async def test_a_binding_that_is_missing_loses_the_canary_of_that_worker_alone(patient: Patient) -> None:
+    await unbind(patient, 2)
+
+    seen = await patient.examined(with_canary=True)
+
+    assert ill(seen) == {"topology": Health.PROBLEM, "canary": Health.PROBLEM}
+    assert seen["canary"].what.startswith("lost: 1 of 2 worker(s) (2)")
+
+
+@pytest.mark.usefixtures("sidecar")
+async def test_a_foreign_consumer_is_a_problem_and_makes_the_canary_say_nothing(patient: Patient) -> None:
+    async with patient.consumed(INTAKE, "executor.dlq"):
+        await patient.tags_are_told(INTAKE, 2)
+        seen = await patient.examined(with_canary=True)
+
+    assert ill(seen) == {"foreign consumers": Health.PROBLEM, "canary": Health.CANNOT_TELL}
+    assert "'executor.dlq'" in seen["foreign consumers"].what
+    assert "'executor.dlq'" in seen["canary"].what
+
+
+async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
+    async with patient.consumed(INTAKE, "executor.dlq"):
+        await patient.tags_are_told(INTAKE, 1)
+        seen = await patient.examined()
+
+    assert ill(seen) == {"sidecar": Health.PROBLEM, "foreign consumers": Health.PROBLEM}
+
+
+@pytest.mark.parametrize(
+    ("check", "queue"), [("completions", topology.COMPLETED_QUEUE), ("requests", topology.REQUESTS_QUEUE)]
+)
+async def test_a_queue_of_the_executors_without_a_consumer_or_gone_is_a_problem(
+    patient: Patient, check: str, queue: str
+) -> None:
+    connection = await aio_pika.connect(patient.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        await channel.queue_delete(queue)
+        gone = await patient.examined()
+        await channel.declare_queue(queue, durable=True, arguments={"x-dead-letter-exchange": topology.DLX})
+        await channel.default_exchange.publish(aio_pika.Message(b"{}"), queue)
+        unattended = await patient.examined()
+
+    assert ill(gone).keys() >= {check}
+    assert gone[check].what.startswith(f"there is no queue '{queue}'")
+    assert ill(unattended) == without_sidecar(**{check: Health.PROBLEM})
+    assert unattended[check].what.startswith(f"nobody consumes '{queue}', where 1 wait(s)")
+
+
+async def test_rights_that_the_role_lacks_are_named(patient: Patient, database: str) -> None:
+    url = await a_role_with_all_rights_but_one(patient, database)
+    try:
+        seen = await patient.examined(ATTUNE__DATABASE__URL=url)
+    finally:
+        await patient.host.session.execute("DROP OWNED BY examined; DROP ROLE examined")
+
+    assert ill(seen) == without_sidecar(database_rights=Health.PROBLEM)
+    assert "UPDATE (result) on attune.execution" in seen["database rights"].what
+    assert "`dlq-handler grants --role examined`" in (seen["database rights"].fix or "")
+
+
+async def a_role_with_all_rights_but_one(patient: Patient, database: str) -> str:
+    statements = grant_statements("examined", host_schema="attune", own_schema="dlq_handler")
+    await patient.host.session.execute("CREATE ROLE examined LOGIN PASSWORD 'examined'")
+    for statement in statements:
+        await patient.host.session.execute(
+            statement.replace('UPDATE ("status", "result")', "UPDATE (status)")
+        )
+    parts = urlsplit(database)
+    return urlunsplit(parts._replace(netloc=f"examined:examined@{parts.netloc.rpartition('@')[2]}"))
+
+
+async def test_tables_that_are_not_attunes_are_a_problem(patient: Patient) -> None:
+    await patient.host.session.execute("ALTER TABLE execution RENAME COLUMN action_ref TO action_reference")
+
+    seen = await patient.examined()
+
+    assert seen["host tables"].health is Health.PROBLEM
+    assert "'column execution.action_ref'" in seen["host tables"].what
+
+
+async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> None:
+    seen = await patient.examined(ATTUNE__DATABASE__SCHEMA="elsewhere")
+
+    assert seen["host tables"].health is Health.PROBLEM
+    assert seen["workers"].health is Health.CANNOT_TELL
+    assert "database.schema" in (seen["host tables"].fix or "")
+
+
+async def test_our_tables_at_another_version_are_a_problem(patient: Patient) -> None:
+    await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '0001'")
+    older = await patient.examined()
+    await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
+    newer = await patient.examined()
+
+    assert ill(older) == ill(newer) == without_sidecar(own_tables=Health.PROBLEM)
+    assert "`dlq-handler migrate`" in (older["own tables"].fix or "")
+    assert newer["own tables"].fix == "run the newer dlq-handler"
+
+
+async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patient) -> None:
+    await patient.host.session.execute("UPDATE worker SET last_heartbeat = now() + interval '1 minute'")
+    fast = await patient.examined()
+    await patient.host.session.execute("UPDATE worker SET last_heartbeat = now() - interval '2 days'")
+    silent = await patient.examined(with_canary=True)
+
+    assert ill(fast) == without_sidecar(worker_clocks=Health.PROBLEM)
+    assert ill(silent) == without_sidecar(workers=Health.PROBLEM, canary=Health.CANNOT_TELL)
+
+
+async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
+    patient: Patient, rabbitmq: RabbitMQ
+) -> None:
+    printed = broker_permissions(compose.blueprint(patient.settings), sends_canaries=True)
+    vhost = urlsplit(patient.amqp_url).path.removeprefix("/")
+    user = f"examined-{vhost}"
+    url = patient.amqp_url.replace(f"{rabbitmq.user}:{rabbitmq.password}@", f"{user}:x@")
+    cases = {
+        "": (printed.configure, printed.write, printed.read),
+        "configure on queue 'worker.1.executions'": (
+            printed.configure.replace("worker", "nobody"), printed.write, printed.read
+        ),
+        "write on exchange 'attune.executions'": (
+            printed.configure, printed.write.replace("executions", "nothing"), printed.read
+        ),
+        "write on queue 'attune.dlx.queue'": (
+            printed.configure, printed.write.replace(r"dlx\.queue", "nothing"), printed.read
+        ),
+        "read on queue 'attune.dlx.queue'": (
+            printed.configure, printed.write, printed.read.replace(r"dlx\.queue", "nothing")
+        ),
+        "read on exchange 'attune.dlx'": (
+            printed.configure, printed.write, printed.read.replace(r"attune\.dlx|", "nothing|")
+        ),
+    }  # fmt: skip
+    await rabbitmq.ask("PUT", f"users/{user}", {"password": "x", "tags": "monitoring"})
+    try:
+        found = {}
+        for right, (configure, write, read) in cases.items():
+            permissions = {"configure": configure, "write": write, "read": read}
+            await rabbitmq.ask("PUT", f"permissions/{vhost}/{user}", permissions)
+            seen = await patient.examined(ATTUNE__MESSAGE_QUEUE__URL=url)
+            found[right] = (ill(seen), seen["broker rights"].what)
+    finally:
+        await rabbitmq.ask("DELETE", f"users/{user}")
+
+    assert found.pop("")[0] == without_sidecar(), "the printed rights are enough"
+    assert {right: told for right, (_, told) in found.items()} == {
+        right: f"our user lacks {right}" for right in found
+    }
+    assert all(lines == without_sidecar(broker_rights=Health.PROBLEM) for lines, _ in found.values())
+
+
+@pytest.mark.usefixtures("sidecar")
+async def test_without_the_management_api_what_rests_on_it_cannot_be_told(patient: Patient) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    seen = await patient.examined(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=nowhere)
+
+    assert ill(seen) == dict.fromkeys(
+        ("broker clock", "topology", "sidecar", "foreign consumers"), Health.CANNOT_TELL
+    )
+    assert conclude(seen.values()) is Health.CANNOT_TELL
+
+
+async def test_a_broker_that_is_away_is_one_problem_and_the_database_is_examined_all_the_same(
+    patient: Patient,
+) -> None:
+    nowhere = f"amqp://127.0.0.1:{free_port()}/"
+    seen = await patient.examined(with_canary=True, ATTUNE__MESSAGE_QUEUE__URL=nowhere)
+
+    problems = [check for check, health in ill(seen).items() if health is Health.PROBLEM]
+    assert problems == ["broker"]
+    assert {check for check, one in seen.items() if one.health is Health.OK} == {
+        "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
+        "worker clocks",
+    }  # fmt: skip
+    assert seen["canary"].what == "the broker does not answer"
+
+
+async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined_all_the_same(
+    patient: Patient,
+) -> None:
+    nowhere = f"postgresql://127.0.0.1:{free_port()}/attune"
+    seen = await patient.examined(with_canary=True, ATTUNE__DATABASE__URL=nowhere)
+
+    problems = [check for check, health in ill(seen).items() if health is Health.PROBLEM]
+    assert sorted(problems) == ["database", "sidecar"]
+    assert {check for check, one in seen.items() if one.health is Health.OK} == {
+        "settings", "broker", "broker rights", "topology", "foreign consumers", "completions", "requests",
+    }  # fmt: skip
+    assert seen["canary"].what == "the database does not answer"
+
+
+async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(patient: Patient) -> None:
+    no_canary = await patient.examined(with_canary=True, ATTUNE__DLQ_HANDLER__CANARY__ENABLED="false")
+    no_letters = await patient.examined(
+        with_canary=True, ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false"
+    )
+
+    assert ill(no_canary) == without_sidecar(canary=Health.CANNOT_TELL)
+    assert ill(no_letters) == {}
+    assert no_letters.keys().isdisjoint({"canary", "sidecar", "foreign consumers"})
+    assert "no dead letter is taken in" in no_letters["settings"].notes[0]
+
+
+async def unbind(patient: Patient, worker_id: int) -> None:
+    connection = await aio_pika.connect(patient.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(INTAKE)
+        await queue.unbind(topology.DLX, topology.dispatch_key(worker_id))
