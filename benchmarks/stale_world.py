@@ -33,11 +33,12 @@ SELECT action.id, action.ref, '{}', 1000 + 1 + n % 20,
   FROM action, generate_series(1, 300) AS n
 """
 
+# Beyond every limit there is: a younger one would be waited for, until its worker has been watched for long enough.
 _STALE = """
 INSERT INTO execution (action, action_ref, config, worker, status, created, updated)
 SELECT action.id, action.ref, '{}', $2, 'scheduled', moment, moment
   FROM action, generate_series(1, CAST($1 AS integer)) AS n,
-       LATERAL (SELECT now() - interval '1 hour' + n * interval '1 millisecond' AS moment) AS then_
+       LATERAL (SELECT now() - interval '2 hours' + n * interval '1 millisecond' AS moment) AS then_
 """
 
 
