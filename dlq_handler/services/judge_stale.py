@@ -1,5 +1,5 @@
-"""Judge a page of executions that may be stale, and write what follows: one transaction = the leader's lease + looks at
-workers + status changes + verdict records + outbox entries + the brake's count.
+"""Judge a page of executions that may be stale, and write what follows: one transaction = looks at workers + status
+changes + verdict records + outbox entries + the leader's lease + the brake's count.
 
 Promises: a row that the database refuses is isolated by halving the page, recorded as `update_failed` and left alone
 until it is due; it never takes others with it. A row that somebody has locked is left to the next sweep. In shadow mode
@@ -59,6 +59,10 @@ class Page:
     looks: dict[int, WorkerLook]
     """Grows as pages are committed: a sweep looks once at each worker, however many pages it is on."""
 
+    @property
+    def worker_ids(self) -> set[int]:
+        return {one.worker_id for one in self.candidates if one.worker_id is not None}
+
     def halves(self) -> "tuple[Page, Page]":
         middle = len(self.candidates) // 2
         return self._of(self.candidates[:middle]), self._of(self.candidates[middle:])
@@ -116,7 +120,6 @@ class StaleJudge:
     async def _commit_together(self, page: Page) -> PageDone:
         started = monotonic_seconds()
         async with self._database.transaction() as tx:
-            await self._leadership.fence(tx)
             room = None if self._policy.is_shadow else await self._brake.room(tx)
             view = await self._look(tx, [candidate.id for candidate in page.candidates])
             gathered = await gather_cases(
@@ -135,6 +138,8 @@ class StaleJudge:
             fitting = ends if room is None else ends[:room]
             left_out = len(ends) - len(fitting)
             records, notices = await self._write(tx, fitting, view.now)
+            # Not before, so that two pages can be written side by side: the lease is locked from here to the commit.
+            await self._leadership.fence(tx)
             await self._brake.note(tx, len(records), left_out)
         page.looks.update(gathered.new_looks)
         self._tell(records)

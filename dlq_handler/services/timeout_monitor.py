@@ -1,13 +1,14 @@
 """The timeout monitor: sweep for executions that no letter will ever tell of, on the one replica that leads.
 
 A sweep goes through scheduled, running and canceling executions, oldest first, page by page, each row once; what
-becomes of a page is `judge_stale`'s business. It ends early when another replica leads, the brake holds, a server is
-away or the process is told to stop: the next one begins from the oldest again, and nothing is lost by that.
+becomes of a page is `judge_stale`'s business. Two pages are in hand at once: while the database writes one, the other
+is read and judged here. A sweep ends early when another replica leads, the brake holds, a server is away or the process
+is told to stop: the next one begins from the oldest again, and nothing is lost by that.
 """
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -21,7 +22,7 @@ from dlq_handler.domain.worker_look import WorkerLook
 from dlq_handler.errors import Contended
 from dlq_handler.services.every import every
 from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_stale import Page, PageDone, StaleJudge
+from dlq_handler.services.judge_stale import Page, StaleJudge
 from dlq_handler.services.leadership import Leadership, LeaseLost
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
@@ -32,6 +33,8 @@ from dlq_handler.store.stale import Candidate
 
 log = structlog.get_logger()
 
+PAGES_AT_ONCE = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorPolicy:
@@ -40,13 +43,27 @@ class MonitorPolicy:
     stale: StalePolicy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Sweep:
     began_at: datetime
     """By the database's clock: rows that move later are left to the next sweep."""
     spared: Collection[int]
     """Workers that are not unavailable."""
-    looks: dict[int, WorkerLook]
+    looks: dict[int, WorkerLook] = field(default_factory=dict)
+    ended: int = 0
+    left_out: int = 0
+    """Those that the brake had no room for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """Through the executions in one status. Pages are found one after the other, each behind the last."""
+
+    sweep: _Sweep
+    status: ExecutionStatus
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    behind: Candidate | None = None
+    is_over: bool = False
 
 
 class TimeoutMonitor:
@@ -81,19 +98,18 @@ class TimeoutMonitor:
             return
         self._gate.check()
         started = monotonic_seconds()
-        done = PageDone()
+        sweep = await self._begin()
         try:
-            sweep = await self._begin()
             for status in SWEPT:
-                done += await self._sweep(sweep, status)
+                await self._sweep(sweep, status)
         except LeaseLost as error:
             log.info("sweep.cut_short", error=error.what)
         except Contended as error:
             log.info("sweep.cut_short", error=str(error))
         seconds = monotonic_seconds() - started
         self._observer.sweep_finished(seconds)
-        if done.ended or done.left_out:
-            log.info("sweep.finished", ended=done.ended, left_out=done.left_out, seconds=round(seconds, 3))
+        if sweep.ended or sweep.left_out:
+            log.info("sweep.finished", ended=sweep.ended, left_out=sweep.left_out, seconds=round(seconds, 3))
 
     async def _begin(self) -> _Sweep:
         async with self._database.transaction() as tx:
@@ -107,28 +123,59 @@ class TimeoutMonitor:
                 for worker in workers.values()
                 if not is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability)
             ],
-            looks={},
         )
 
-    async def _sweep(self, sweep: _Sweep, status: ExecutionStatus) -> PageDone:
-        done, behind = PageDone(), None
-        # Out of room, all the others would be left out too, page after page.
-        while not self._stop.is_set() and not done.left_out:
-            candidates = await self._find(sweep, status, behind)
-            if candidates:
-                page = Page(
-                    candidates=candidates,
-                    sights=await self._ask_broker(status, candidates),
-                    looks=sweep.looks,
-                )
-                committed = await self._judge.commit(page)
-                if self._relay is not None:
-                    self._relay.offer(committed.notices, leased_at=committed.leased_at)
-                done += committed
-                behind = candidates[-1]
-            if len(candidates) < self._policy.page_size:
-                break
-        return done
+    async def _sweep(self, sweep: _Sweep, status: ExecutionStatus) -> None:
+        walk = _Walk(sweep=sweep, status=status)
+        hands = [self._take_pages(walk) for _ in range(PAGES_AT_ONCE)]
+        # Not a group that ends all at the first error: a page that is being committed is told of and announced.
+        for failed in await asyncio.gather(*hands, return_exceptions=True):
+            if failed is not None:
+                raise failed
+
+    async def _take_pages(self, walk: _Walk) -> None:
+        try:
+            while await self._take_page(walk):
+                pass
+        finally:
+            walk.is_over = True
+
+    async def _take_page(self, walk: _Walk) -> bool:
+        """False when there is none left to take."""
+        async with walk.turn:
+            page = await self._next_page(walk)
+            if page is None:
+                return False
+            if not page.worker_ids <= walk.sweep.looks.keys():
+                # Alone with its looks: of two pages with a look at one worker, one would wait for the other's commit.
+                await self._commit(page, walk)
+                return True
+        await self._commit(page, walk)
+        return True
+
+    async def _next_page(self, walk: _Walk) -> Page | None:
+        if walk.is_over or self._stop.is_set():
+            return None
+        candidates = await self._find(walk.sweep, walk.status, walk.behind)
+        walk.is_over = len(candidates) < self._policy.page_size
+        if not candidates:
+            return None
+        walk.behind = candidates[-1]
+        return Page(
+            candidates=candidates,
+            sights=await self._ask_broker(walk.status, candidates),
+            looks=walk.sweep.looks,
+        )
+
+    async def _commit(self, page: Page, walk: _Walk) -> None:
+        committed = await self._judge.commit(page)
+        if self._relay is not None:
+            self._relay.offer(committed.notices, leased_at=committed.leased_at)
+        walk.sweep.ended += committed.ended
+        walk.sweep.left_out += committed.left_out
+        if committed.left_out:
+            # All the others would be left out too, page after page.
+            walk.is_over = True
 
     async def _find(
         self, sweep: _Sweep, status: ExecutionStatus, behind: Candidate | None

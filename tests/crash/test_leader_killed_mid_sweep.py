@@ -14,10 +14,11 @@ PAGE = 20
 QUICK: dict[str, Any] = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "4", "monitor__page_size": str(PAGE)}
 
 
-@pytest.mark.parametrize(("point", "ended"), [("in_a_page", 2 * PAGE), ("between_pages", 3 * PAGE)])
+@pytest.mark.parametrize(("point", "pages"), [("in_a_page", {1, 2}), ("between_pages", {3, 4})])
 async def test_the_other_replica_finishes_what_a_killed_leader_began(
-    world: World, point: str, ended: int
+    world: World, point: str, pages: set[int]
 ) -> None:
+    """`pages` it may have committed: of two that are in hand, nobody knows which one comes first."""
     # Their messages were never sent, so no letter will tell of them.
     ids = [dispatch.execution_id for dispatch in await world.schedule(STALE)]
     async with world.sidecar("killed", start=False, **QUICK) as victim:
@@ -27,7 +28,7 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
             assert not heir.events("leadership.taken")
             await make_stale(world, ids)
             assert await victim.wait() == -signal.SIGKILL
-            assert (await world.auditor.statuses())["failed"] >= ended
+            assert (await world.auditor.statuses())["failed"] >= min(pages) * PAGE
 
             await eventually(lambda: all_announced(world, ids), timeout=60, every=0.1)
             assert heir.events("leadership.taken")
@@ -40,7 +41,8 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
     judged_by = dict(
         await world.sql("SELECT instance, count(*) FROM dlq_handler.stale_verdict GROUP BY instance")
     )
-    assert judged_by == {"killed": ended, "heir": STALE - ended}
+    assert judged_by["killed"] in {count * PAGE for count in pages}
+    assert judged_by == {"killed": judged_by["killed"], "heir": STALE - judged_by["killed"]}
 
 
 async def make_stale(world: World, ids: list[int]) -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
+from dlq_handler.domain.worker_look import WorkerLook
 from dlq_handler.services.look_at_execution import look_at
-from dlq_handler.store import stale_verdicts
+from dlq_handler.store import stale_verdicts, worker_looks
 from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
 from tests.integration.services.stale_world import BUSY, EMPTY, HOUR, POLICY, UNATTENDED, StaleWorld
 from tests.integration.store.host import Host
 
@@ -199,6 +202,48 @@ async def test_sweep_takes_page_after_page_and_every_row_once(it: StaleWorld) ->
     await replica.sweep()
     assert len(await it.changes()) == 25
     assert replica.observer.sweeps == 2
+
+
+async def test_two_pages_are_written_side_by_side(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = await it.stale_ones(30, worker=await it.a_dead_worker())
+    replica = it.a_replica(page_size=10)
+    fence, both, written = replica.leadership.fence, asyncio.Barrier(2), list[int]()
+
+    async def fence_together(tx: Transaction) -> None:
+        written.append(len(await tx.rows("SELECT id FROM own.stale_verdict")))
+        if len(written) > 1:
+            await both.wait()
+        await fence(tx)
+
+    monkeypatch.setattr(replica.leadership, "fence", fence_together)
+    async with asyncio.timeout(30):
+        await replica.sweep()
+    assert await it.statuses(ids) == {"failed"}
+    assert written == [10, 20, 20], "each has written its own before either takes the lease"
+
+
+async def test_pages_with_a_first_look_at_a_worker_come_one_after_the_other(
+    it: StaleWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for age_seconds in (3 * HOUR, 2 * HOUR, HOUR):
+        await it.stale_ones(10, worker=await it.a_dead_worker(), age_seconds=age_seconds)
+    open_at_once, most = 0, 0
+    keep = worker_looks.keep_looks
+
+    async def keep_and_count(tx: Transaction, looks: Collection[WorkerLook], *, is_shadow: bool) -> None:
+        nonlocal open_at_once, most
+        open_at_once += 1
+        most = max(most, open_at_once)
+        await keep(tx, looks, is_shadow=is_shadow)
+        # In which the other one would come here too, if it were let in.
+        for _ in range(200):
+            await tx.run("SELECT 1")
+        open_at_once -= 1
+
+    monkeypatch.setattr(worker_looks, "keep_looks", keep_and_count)
+    await it.a_replica(page_size=10).sweep()
+    assert len(await it.changes()) == 30
+    assert most == 1
 
 
 async def test_those_that_wait_do_not_keep_the_sweep_from_those_behind_them(it: StaleWorld) -> None:

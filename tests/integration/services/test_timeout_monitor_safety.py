@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -103,7 +104,9 @@ async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld
     await it.stale_ones(50, worker=await it.a_dead_worker())
     replica = it.a_replica(page_size=10)
     await replica.sweep()
-    assert len(await it.changes()) == 20
+    # The second page was beside the third: in time, or not.
+    assert len(await it.changes()) in (10, 20)
+    assert len(await it.verdicts()) == len(await it.host.outbox()) == len(await it.changes())
     assert not replica.leadership.is_leader
 
 
@@ -174,17 +177,21 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
 async def test_brake_ends_the_sweep_and_what_did_not_fit_waits(it: StaleWorld) -> None:
     ids = await it.stale_ones(30, worker=await it.a_dead_worker())
     replica = it.a_replica(page_size=8, limit=10)
-    await replica.sweep()
-    assert len(await it.changes()) == 10
+    # The page beside the one that trips it may meet the tripped brake, or see the same room for two.
+    with suppress(Braked):
+        await replica.sweep()
+    ended = len(await it.changes())
+    assert ended in (10, 12)
     with pytest.raises(Braked):
         await replica.sweep()
-    assert len(await it.changes()) == 10
+    assert len(await it.changes()) == ended
     for _ in range(2):
         # As if a minute had passed, and the hold.
         await it.host.session.execute(
             "DELETE FROM dlq_handler.change_count; UPDATE dlq_handler.brake SET tripped_at = NULL, hold_until = NULL"
         )
-        await replica.sweep()
+        with suppress(Braked):
+            await replica.sweep()
     assert await it.statuses(ids) == {"failed"}
     assert len(await it.host.outbox()) == 30
 
@@ -209,13 +216,14 @@ async def test_gate_that_closes_ends_the_sweep(it: StaleWorld, monkeypatch: pyte
     replica = it.a_replica(page_size=10)
 
     def closes_before_the_third_page() -> None:
-        if len(it.sight.asked) == 3:
+        if len(it.sight.asked) >= 3:
             raise GateClosed("on purpose")
 
     monkeypatch.setattr(replica.gate, "check", closes_before_the_third_page)
     with pytest.raises(GateClosed):
         await replica.sweep()
-    assert len(await it.changes()) == 20
+    # The second page was beside the third: in time, or not.
+    assert len(await it.changes()) in (10, 20)
 
 
 async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: StaleWorld) -> None:
