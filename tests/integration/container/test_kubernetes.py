@@ -40,7 +40,10 @@ def test_every_manifest_fits_the_schema() -> None:
 
 
 def test_the_config_map_is_the_docker_config_word_for_word() -> None:
-    assert manifest("configmap.yaml")["data"] == {"config.yaml": DOCKER_CONFIG.read_text()}
+    copied = manifest("configmap.yaml")["data"]["config.yaml"]
+    assert copied == DOCKER_CONFIG.read_text(), (
+        f"copy {DOCKER_CONFIG} into deploy/configmap.yaml, four spaces in"
+    )
 
 
 def test_the_example_of_a_secret_holds_none() -> None:
