@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.attune.environment import Environment
+from dlq_handler.sandbox.attune.health import executor_health, worker_health
 from dlq_handler.sandbox.server_programs.errors import ProgramFailed
 from dlq_handler.sandbox.server_programs.program import Client, output_of
 from dlq_handler.sandbox.stage import health
@@ -62,20 +64,20 @@ def program_parts(
     attune_settings: Mapping[str, str],
     sidecar_command: Sequence[str] | None,
 ) -> dict[str, ProgramPart]:
-    amqp_url, database_url = addresses.amqp_url, addresses.database_url
     environment = attune_environment(addresses, times, cured) | dict(attune_settings)
+    seen = Environment.read(environment)
 
     def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
         command = [*ATTUNE, *arguments]
         return ProgramPart(command, environment=environment, log=folder.log(part), complain=complain)
 
     api = attune("api", "api", complain=health.answering(f"{addresses.api_url}/health"))
-    executor = attune("executor", "executor", complain=health.consuming(amqp_url, topology.REQUESTS_QUEUE))
+    executor = attune("executor", "executor", complain=health.well(partial(executor_health, seen)))
     workers = {
         name: attune(
             name,
             *("worker", name, "--runtime", runtime),
-            complain=health.working(amqp_url, database_url, name),
+            complain=health.well(partial(worker_health, seen, name)),
         )
         for name, runtime in WORKERS.items()
     }
