@@ -50,3 +50,14 @@ def test_worker_queues_may_be_read_only_for_rescue() -> None:
     assert re.search(rescuing.read, "worker.17.executions")
     assert not re.search(rescuing.read, "worker.17.cancel")
     assert (rescuing.configure, rescuing.write) == (STOCK.configure, STOCK.write)
+
+
+@pytest.mark.parametrize("name", ["dlq_handler.canary", "dlq_handler.canary.queue"])
+def test_the_canary_needs_every_right_on_what_is_its_own_and_may_write_where_it_dies_into(name: str) -> None:
+    probing = broker_permissions(Blueprint(), sends_canaries=True)
+
+    for pattern in (probing.configure, probing.write, probing.read):
+        assert re.search(pattern, name)
+    assert re.search(probing.write, "attune.dlx")
+    assert not any(re.search(pattern, name) for pattern in (STOCK.configure, STOCK.write, STOCK.read))
+    assert not re.search(STOCK.write, "attune.dlx")

@@ -1,11 +1,13 @@
 """The intake loop itself: what it does when opening works and the batch does not."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from dlq_handler.broker.delivery import Delivery
+from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed
 from dlq_handler.services import dead_letter_handler
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
@@ -24,6 +26,7 @@ class Source:
         self.is_open = False
         self.opened = 0
         self.settled = 0
+        self.batch = [Delivery(1, 1, a_dead_letter(), 10)]
 
     async def open(self) -> None:
         self.is_open = True
@@ -33,7 +36,7 @@ class Source:
         self.is_open = False
 
     async def next_batch(self, _: asyncio.Event, timeout_seconds: float | None = None) -> list[Delivery]:
-        return [Delivery(1, self.opened, a_dead_letter(), 10)]
+        return self.batch
 
     def hold_over(self, deliveries: list[Delivery], _: float) -> None:
         assert deliveries == []
@@ -49,13 +52,15 @@ class Judge:
     def __init__(self, failures: float, error: Exception | None = None) -> None:
         self.failures, self.error = failures, error or ValueError("a bug")
         self.commits = 0
+        self.judged: list[DeadLetter] = []
 
     async def check(self) -> None:
         if isinstance(self.error, Braked | GateClosed) and self.commits and self.failures > 0:
             raise self.error
 
-    async def commit(self, _: Any) -> Committed:
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         self.commits += 1
+        self.judged += letters
         self.failures -= 1
         if self.failures >= 0:
             raise self.error
@@ -82,7 +87,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def a_handler(
-    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1
+    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1, **more: Any
 ) -> DeadLetterHandler:
     return DeadLetterHandler(
         cast("Any", source),
@@ -92,6 +97,7 @@ def a_handler(
         IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
         readiness=readiness,
         observer=Observer(),
+        **more,
     )
 
 
@@ -152,3 +158,37 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
     await handler._take(stop)
     assert source.settled == 1
     assert waits == []
+
+
+async def test_canaries_are_told_of_and_settled_and_nobody_judges_them(waits: list[float]) -> None:
+    canary = Delivery(1, 1, a_dead_letter(key="canary", message_type="DlqHandlerCanary"), 10)
+    letter = Delivery(2, 1, a_dead_letter(key="letter"), 10)
+    source, judge, seen = Source(), Judge(failures=0), list[DeadLetter]()
+
+    async def see(canaries: Sequence[DeadLetter]) -> None:
+        seen.extend(canaries)
+
+    handler = a_handler(source, judge, Readiness(), see_canaries=see)
+    await handler._take(asyncio.Event())
+    for batch in ([canary], [canary, letter]):
+        source.batch = batch
+        await handler._take(asyncio.Event())
+
+    assert seen == [canary.letter] * 2
+    assert judge.judged == [letter.letter]
+    assert source.settled == 3
+
+
+async def test_a_canary_that_cannot_be_told_of_goes_back_like_a_letter(waits: list[float]) -> None:
+    source, readiness = Source(), Readiness()
+    source.batch = [Delivery(1, 1, a_dead_letter(message_type="DlqHandlerCanary"), 10)]
+
+    async def see(_: Sequence[DeadLetter]) -> None:
+        raise ValueError("a bug")
+
+    handler = a_handler(source, Judge(failures=0), readiness, see_canaries=see)
+    await handler._take(asyncio.Event())
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
+
+    assert (source.settled, source.is_open) == (0, False)

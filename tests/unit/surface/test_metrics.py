@@ -2,6 +2,7 @@
 
 import math
 
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.surface.metrics import NOTICE_OUTCOMES, REASONS, Metrics
 from dlq_handler.surface.metrics_reference import PAGE, metrics_page
@@ -34,6 +35,26 @@ def test_what_cannot_be_asked_is_not_a_number() -> None:
     metrics.intake_seen(7, 1)
     metrics.intake_seen(None, None)
     assert math.isnan(sample(metrics, "dlq_messages") or 0)
+
+
+def test_canaries_are_counted_by_state_and_the_oldest_and_the_slowest_is_told() -> None:
+    metrics = Metrics()
+    assert math.isnan(sample(metrics, "canary_workers", state="lost") or 0)
+    metrics.canaries_seen(
+        [
+            WorkerCanary(worker_id=7, state=CanaryState.OK, why="", took_seconds=5.5, seen_seconds_ago=2.0),
+            WorkerCanary(
+                worker_id=8, state=CanaryState.LOST, why="", took_seconds=5.1, seen_seconds_ago=90.0
+            ),
+            WorkerCanary(worker_id=9, state=CanaryState.LOST, why=""),
+        ]
+    )
+    counts = {state.value: sample(metrics, "canary_workers", state=state.value) for state in CanaryState}
+    assert counts == {"ok": 1, "lost": 2, "cannot_tell": 0}
+    assert (sample(metrics, "canary_age_seconds"), sample(metrics, "canary_seconds")) == (90, 5.5)
+    metrics.canaries_seen(None)
+    for name in ("canary_age_seconds", "canary_seconds"):
+        assert math.isnan(sample(metrics, name) or 0)
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -1,0 +1,51 @@
+"""The canary as a message: recognised by its type alone, in Attune's envelope, and no letter of anybody's."""
+
+import json
+from uuid import UUID
+
+import pytest
+
+from dlq_handler.domain.canary import CanaryPlan, canary_body, is_canary, probe_id_of
+from dlq_handler.sandbox.attune.messages import read_envelope
+from tests.support.builders import NOON, a_dead_letter, a_raw_letter, read
+
+PROBE = UUID("0e3f8f9a-8e2c-4d6f-9b0f-1f2a3b4c5d6e")
+BODY = canary_body(PROBE, worker_id=7, queue="attune.dlx.queue", sent_by="one", now=NOON)
+
+
+def test_a_canary_is_an_envelope_that_attune_can_read_and_no_dispatch() -> None:
+    envelope = read_envelope(BODY)
+
+    assert envelope.message_type == "DlqHandlerCanary"
+    assert envelope.message_id == str(PROBE)
+    assert "execution_id" not in envelope.payload
+    assert json.loads(BODY)["headers"]["source_service"] == "dlq-handler"
+
+
+@pytest.mark.parametrize("message_id", [str(PROBE), None], ids=["by its property", "by its envelope"])
+def test_a_canary_is_known_when_it_arrives(message_id: str | None) -> None:
+    letter = read(a_raw_letter(BODY, message_id=message_id))
+
+    assert is_canary(letter)
+    assert letter.flaw is None
+    assert probe_id_of(letter) == PROBE
+
+
+def test_a_letter_is_no_canary() -> None:
+    assert not is_canary(a_dead_letter())
+    assert not is_canary(a_dead_letter(message_type=None, flaw="body is not JSON"))
+
+
+def test_a_canary_that_somebody_made_up_has_no_number() -> None:
+    assert probe_id_of(a_dead_letter(message_type="DlqHandlerCanary", message_id="7")) is None
+    assert probe_id_of(a_dead_letter(message_type="DlqHandlerCanary", message_id=None)) is None
+
+
+def test_what_dies_in_its_queue_keeps_its_key() -> None:
+    arguments = CanaryPlan(dead_letter_exchange="attune.dlx", ttl_ms=5000).queue_arguments
+
+    assert arguments == {
+        "x-dead-letter-exchange": "attune.dlx",
+        "x-message-ttl": 5000,
+        "x-max-length": 1000,
+    }

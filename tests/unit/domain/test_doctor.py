@@ -1,0 +1,218 @@
+"""What the doctor says of each fact: one table for each line."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from dlq_handler.domain import doctor, doctor_broker, doctor_database
+from dlq_handler.domain.doctor import Consumers
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
+from dlq_handler.domain.observation import Health, Looked, Observation, Part, conclude, worst_first
+from dlq_handler.domain.topology_check import check
+from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+QUEUE = "attune.dlx.queue"
+
+
+def says(seen: Observation, health: Health, words: str) -> None:
+    assert seen.health is health
+    assert words in seen.what
+    assert (seen.fix is None) is (health is OK), "whoever reads that something is wrong reads what to do"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "is_in_recovery", "health", "words"),
+    [
+        (None, False, OK, "answers"),
+        (None, True, PROBLEM, "is a standby"),
+        ("nobody listens there", False, PROBLEM, "nobody listens there"),
+    ],
+)
+def test_database(trouble: str | None, is_in_recovery: bool, health: Health, words: str) -> None:
+    says(doctor_database.database(trouble, is_in_recovery=is_in_recovery), health, words)
+
+
+@pytest.mark.parametrize(
+    ("missing", "health", "words"),
+    [
+        ([], OK, "in schema 'attune'"),
+        (["table worker", "column execution.updated"], PROBLEM, "'table worker', 'column execution.updated'"),
+    ],
+)
+def test_host_tables(missing: list[str], health: Health, words: str) -> None:
+    says(doctor_database.host_tables(missing, schema="attune"), health, words)
+
+
+@pytest.mark.parametrize(
+    ("version", "health", "words", "fix"),
+    [
+        ("0003", OK, "at version 0003", None),
+        ("0002", PROBLEM, "at version 0002, this program wants 0003", "migrate"),
+        (None, PROBLEM, "at version none", "migrate"),
+        ("0004", PROBLEM, "at version 0004", "newer"),
+    ],
+)
+def test_own_tables(version: str | None, health: Health, words: str, fix: str | None) -> None:
+    seen = doctor_database.own_tables(version, wanted="0003", schema="dlq_handler")
+    says(seen, health, words)
+    assert fix is None or fix in (seen.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "health", "words"),
+    [
+        ([], OK, "'sidecar' may do all"),
+        (["a", "b"], PROBLEM, "lacks a; b"),
+        (list("abcdefg"), PROBLEM, "lacks a; b; c; d; e and 2 more"),
+    ],
+)
+def test_database_rights(missing: list[str], health: Health, words: str) -> None:
+    says(doctor_database.database_rights(missing, role="sidecar"), health, words)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "error", "health", "words"),
+    [
+        (0.2, 0.0, OK, "less than 1 s from"),
+        (5.0, 0.0, OK, "5 s ahead of"),
+        (-5.4, 0.5, OK, "5 s behind"),
+        (-6.0, 0.5, PROBLEM, "6 s behind the database"),
+        (3600.0, 1.0, PROBLEM, "3600 s ahead of the database"),
+    ],
+)
+def test_clocks(ahead: float, error: float, health: Health, words: str) -> None:
+    says(doctor_database.machine_clock(ahead, error_seconds=error), health, words)
+    says(doctor_database.broker_clock(ahead, error_seconds=error), health, words)
+
+
+def test_clock_of_a_broker_that_does_not_tell() -> None:
+    says(doctor_database.broker_clock(None, trouble="it refuses this user"), CANNOT_TELL, "refuses")
+
+
+@pytest.mark.parametrize(
+    ("count", "reporting", "health", "words"),
+    [
+        (3, 1, OK, "1 of 3"),
+        (3, 0, PROBLEM, "none of 3 registered reported"),
+        (0, 0, PROBLEM, "none is registered"),
+    ],
+)
+def test_workers(count: int, reporting: int, health: Health, words: str) -> None:
+    says(doctor_database.workers(count, reporting), health, words)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "health", "words"),
+    [
+        ({}, OK, "no heartbeat"),
+        ({7: 5.0, 8: -30.0}, OK, "no heartbeat"),
+        ({7: 6.0, 8: 90.0}, PROBLEM, "2 worker(s) report from the future, worker 8 by 90 s"),
+    ],
+)
+def test_worker_clocks(ahead: Mapping[int, float], health: Health, words: str) -> None:
+    says(doctor_database.worker_clocks(ahead), health, words)
+
+
+def test_broker() -> None:
+    says(doctor_broker.broker(None), OK, "answers")
+    says(doctor_broker.broker("nobody listens there"), PROBLEM, "nobody listens there")
+    says(doctor_broker.broker_rights([]), OK, "may do all")
+    says(doctor_broker.broker_rights(["read on queue 'q'"]), PROBLEM, "lacks read on queue 'q'")
+
+
+def taken(count: int, *tags: str, ready: int = 3) -> Consumers:
+    return Consumers(count=count, ready=ready, tags=tags)
+
+
+UNTOLD = Consumers(count=2, ready=0)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "sidecar", "foreign"),
+    [
+        (None, (PROBLEM, "there is no queue"), (OK, "nobody else")),
+        (taken(0), (PROBLEM, "nobody consumes 'attune.dlx.queue', where 3"), (OK, "nobody else")),
+        (taken(1, "dlq-handler.a"), (OK, "1 consume(s)"), (OK, "nobody else")),
+        (taken(2, "dlq-handler.a", "dlq-handler.b"), (OK, "2 consume(s)"), (OK, "nobody else")),
+        (taken(2, "dlq-handler.a", "executor.dlq"), (OK, "1 consume(s)"), (PROBLEM, "'executor.dlq' also")),
+        (taken(1, "executor.dlq"), (PROBLEM, "none of the 1"), (PROBLEM, "'executor.dlq' also")),
+        (UNTOLD, (CANNOT_TELL, "of us or of others"), (CANNOT_TELL, "is not told")),
+    ],
+)
+def test_who_consumes_the_intake_queue(
+    consumers: Consumers | None, sidecar: tuple[Health, str], foreign: tuple[Health, str]
+) -> None:
+    names = {"queue": QUEUE, "own_prefix": "dlq-handler."}
+    says(doctor_broker.sidecar(consumers, **names), *sidecar)
+    says(doctor_broker.foreign_consumers(consumers, **names), *foreign)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "health", "words"),
+    [
+        (None, PROBLEM, "there is no queue 'q': slots are not freed"),
+        (Consumers(count=0, ready=4), PROBLEM, "nobody consumes 'q', where 4 wait(s): slots are not freed"),
+        (Consumers(count=1, ready=0), OK, "1 consume(s) 'q'"),
+    ],
+)
+def test_queues_of_the_executor(consumers: Consumers | None, health: Health, words: str) -> None:
+    looked = doctor_broker.COMPLETIONS
+    says(
+        doctor_broker.host_queue(looked, consumers, queue="q", harm="slots are not freed"),
+        health,
+        words,
+    )
+
+
+def test_topology_is_what_its_check_concludes() -> None:
+    whole = a_stock_world(bindings=[bound("attune.dlx", QUEUE, dispatch_key())])
+    fine = doctor_broker.topology(check(whole, expectation()), ())
+    hole = doctor_broker.topology(check(a_stock_world(), expectation()), ())
+    unread = doctor_broker.topology(
+        check(a_stock_world(is_complete=False), expectation()), ("the API is away",)
+    )
+
+    says(fine, OK, "arrives")
+    says(hole, PROBLEM, "what dies in 'worker.7.executions' is lost")
+    says(unread, CANNOT_TELL, "the API is away")
+    assert any("attune.events.queue" in note for note in fine.notes), "what does no harm is told beside it"
+
+
+def a_canary(state: CanaryState) -> WorkerCanary:
+    return WorkerCanary(worker_id=7, state=state, why="so it is")
+
+
+@pytest.mark.parametrize(
+    ("state", "health"),
+    [(CanaryState.OK, OK), (CanaryState.LOST, PROBLEM), (CanaryState.CANNOT_TELL, CANNOT_TELL)],
+)
+def test_canary(state: CanaryState, health: Health) -> None:
+    says(doctor.canary([a_canary(state)]), health, "1")
+
+
+def test_a_canary_that_could_not_be_sent_tells_nothing() -> None:
+    says(doctor.canary((), "no sidecar consumes 'q'"), CANNOT_TELL, "no sidecar consumes 'q'")
+    says(doctor.canary(()), CANNOT_TELL, "no worker")
+
+
+def test_settings_that_surprise_are_no_problem() -> None:
+    seen = doctor.settings(["raised to 330 s"])
+    says(seen, OK, "can be used")
+    assert seen.notes == ("raised to 330 s",)
+
+
+def test_what_rests_on_a_server_that_is_away_cannot_be_told() -> None:
+    says(doctor.without_database(doctor_database.WORKERS), CANNOT_TELL, "the database does not answer")
+    says(doctor.without_broker(doctor_broker.TOPOLOGY), CANNOT_TELL, "the broker does not answer")
+
+
+def test_the_worst_line_is_the_conclusion_and_comes_first() -> None:
+    looked = Looked(Part.US, "x")
+    fine, wrong, unknown = looked.ok("a"), looked.problem("b", "c"), looked.cannot_tell("d", "e")
+
+    assert conclude([fine]) is OK
+    assert conclude([fine, unknown]) is CANNOT_TELL
+    assert conclude([fine, unknown, wrong]) is PROBLEM
+    assert conclude([]) is CANNOT_TELL, "who looked at nothing cannot tell"
+    assert worst_first([fine, unknown, wrong]) == [wrong, unknown, fine]
