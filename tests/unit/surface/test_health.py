@@ -19,14 +19,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @contextmanager
 def listener(answer: bytes) -> Iterator[int]:
-    """Gives `answer` to one request, on a port of its own."""
+    """Gives `answer` to the one who asks for /healthz, on a port of its own."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             link, _ = server.accept()
             with link:
-                link.recv(1000)
-                link.sendall(answer)
+                asked = link.recv(1000)
+                link.sendall(
+                    answer if asked.startswith(b"GET /healthz HTTP/1.") else b"HTTP/1.1 404 Not Found\r\n"
+                )
 
         thread = threading.Thread(target=serve)
         thread.start()
