@@ -2,27 +2,28 @@
 
 import asyncio
 import os
+import re
+import shlex
 import signal
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
-from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ
+from tests.support import sabotage
 
 ROOT = Path(__file__).parents[2]
 
-# A sidecar that fails executions and announces nothing, as a stock handler does.
-SILENT = """
-import dlq_handler.services.outbox_relay as relay
-async def run(self, stop): await stop.wait()
-relay.OutboxRelay.run = run
-"""
+# Whoever runs the real one has its settings in the shell: the demo must neither use nor touch that broker.
+ELSEWHERE = {
+    "ATTUNE__DLQ_HANDLER__BROKER__URLS": "amqp://127.0.0.1:1/%2f",
+    "attune__database__url": "postgresql://x",
+}
 
 
-async def demo(
-    rabbitmq: RabbitMQ, postgres: PostgreSQL, folder: Path, *arguments: str, **environment: str
-) -> asyncio.subprocess.Process:
+async def demo(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
+    """As a process; `folder` marks all that it starts, and is where it may leave something."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -31,67 +32,82 @@ async def demo(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         cwd=ROOT,
-        env={
-            **os.environ,
-            "DLQ_TEST_AMQP_URL": rabbitmq.amqp_url,
-            "DLQ_TEST_DATABASE_URL": postgres.url,
-            "DLQ_TEST_MANAGEMENT_URL": rabbitmq.management_url,
-            "TMPDIR": str(folder),
-            **environment,
-        },
+        env={**os.environ, **ELSEWHERE, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
     )
 
 
-def left_running(process: asyncio.subprocess.Process, folder: Path) -> list[str]:
+def left_running(folder: Path) -> list[str]:
     """Whoever still works with the demo's own folder."""
-    found = []
-    for other in psutil.process_iter(["pid", "cmdline", "environ"]):
-        environ = other.info["environ"] or {}
-        if environ.get("TMPDIR") == str(folder) and other.pid != process.pid:
-            found.append(" ".join(other.info["cmdline"] or []))
-    return found
+    return [
+        " ".join(other.info["cmdline"] or [])
+        for other in psutil.process_iter(["cmdline", "environ"])
+        if (other.info["environ"] or {}).get("TMPDIR") == str(folder)
+    ]
 
 
-async def test_demo_shows_the_rescue_and_leaves_nothing_behind(
-    rabbitmq: RabbitMQ, postgres: PostgreSQL, tmp_path: Path
-) -> None:
-    # Whoever runs the real one has its settings in the shell: the demo must neither use nor touch that broker.
-    elsewhere = {
-        "ATTUNE__DLQ_HANDLER__BROKER__URLS": "amqp://127.0.0.1:1/%2f",
-        "attune__database__url": "postgresql://x",
-    }
-    process = await demo(rabbitmq, postgres, tmp_path, **elsewhere)
+def left_behind(folder: Path) -> list[str]:
+    return [str(path) for path in folder.rglob("*")]
+
+
+@pytest.mark.timeout(400)
+async def test_demo_keeps_every_promise_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = await demo(tmp_path)
     out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    assert b"Worker queue TTL expired" in out
-    assert b"BROKEN" not in out
-    assert left_running(process, tmp_path) == []
-    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - nothing else runs in this loop now
+    told = out.decode()
+    assert process.returncode == 0, told
+    assert [f"Act {number}." in told for number in range(1, 6)] == [True] * 5
+    assert "\x1b" not in told
+    for promise in ("dispatched", "announced", "was over", "in the line", "in any queue", "stock Attune"):
+        assert re.search(rf"^✓ .*{promise}", told, re.MULTILINE), told
+    assert "first rescued execution" in told
+    assert "letters in its hands: killed at work" in told
+    assert left_running(tmp_path) == []
+    assert left_behind(tmp_path) == []
 
 
-async def test_demo_fails_when_nobody_announces(
-    rabbitmq: RabbitMQ, postgres: PostgreSQL, tmp_path: Path
-) -> None:
-    sabotage = tmp_path / "sabotage"
-    sabotage.mkdir()
-    (sabotage / "sitecustomize.py").write_text(SILENT)
-    process = await demo(rabbitmq, postgres, tmp_path, "--patience", "8", PYTHONPATH=f"{sabotage}:{ROOT}")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("point", "seen"),
+    [(sabotage.says_nothing, "not announced: "), (sabotage.says_it_twice, "announced more than once: ")],
+    ids=["no-publish", "double-publish"],
+)
+async def test_demo_fails_when_the_sidecar_breaks_a_promise(tmp_path: Path, point: object, seen: str) -> None:
+    name = getattr(point, "__name__", "")
+    command = shlex.join([sys.executable, str(ROOT / "tests/support/sabotage.py"), name, "1", "run"])
+    process = await demo(tmp_path, "--patience", "25", "--sidecar", command)
     out, _ = await process.communicate()
-    assert process.returncode == 1, out.decode()
-    assert b"BROKEN" in out
-    assert b"log is kept" in out
+    told = out.decode()
+    assert process.returncode == 1, told
+    assert seen in told
+    log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", told)
+    assert log, told
+    assert "intake.opened" in Path(log[1]).read_text()  # noqa: ASYNC240 - nothing else runs in this loop now
+    assert left_running(tmp_path) == []
 
 
-async def test_interrupted_demo_leaves_nothing_behind(
-    rabbitmq: RabbitMQ, postgres: PostgreSQL, tmp_path: Path
-) -> None:
-    process = await demo(rabbitmq, postgres, tmp_path)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("way", "moment"),
+    [
+        ("SIGINT", b"kill -9: worker-shell"),
+        ("SIGTERM", b"starting RabbitMQ"),
+        ("SIGHUP", b"starting RabbitMQ"),
+        ("closed pipe", b"starting RabbitMQ"),
+    ],
+)
+async def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, way: str, moment: bytes) -> None:
+    process = await demo(tmp_path)
     assert process.stdout
     async for line in process.stdout:
-        if b"dispatched to worker 1" in line:
-            process.send_signal(signal.SIGINT)
+        if moment in line:
             break
-    out = await process.stdout.read()
-    assert await process.wait() == 130, out.decode()
-    assert left_running(process, tmp_path) == []
-    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - nothing else runs in this loop now
+    if way == "closed pipe":
+        process.stdout._transport.close()  # type: ignore[attr-defined]  # there is no other way to stop reading
+        number = signal.SIGPIPE
+    else:
+        number = signal.Signals[way]
+        process.send_signal(number)
+        await process.stdout.read()
+    assert await process.wait() == 128 + number
+    assert left_running(tmp_path) == []
+    assert left_behind(tmp_path) == []

@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
+from uuid import uuid4
 
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.publisher import Publisher
+from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome
 from dlq_handler.main import main
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.judge_stale import StaleJudge
@@ -104,6 +106,32 @@ def between_pages(nth: int) -> None:
     _wrap(StaleJudge, "commit", nth, after=True)
 
 
+def says_nothing(_nth: int) -> None:
+    """Every notice counts as published, and none is. Kills nobody."""
+
+    async def pretend(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
+        return [Confirmed() for _ in messages]
+
+    Publisher.publish = pretend  # type: ignore[method-assign]  # the sabotage
+
+
+def says_it_twice(_nth: int) -> None:
+    """Every notice is published a second time, under another id. Kills nobody."""
+    publish = Publisher.publish
+
+    async def publish_twice(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
+        await publish(self, [_under_another_id(message) for message in messages])
+        return await publish(self, messages)
+
+    Publisher.publish = publish_twice  # type: ignore[method-assign]  # the sabotage
+
+
+def _under_another_id(message: OutgoingMessage) -> OutgoingMessage:
+    other = str(uuid4())
+    body = message.body.replace(message.message_id.encode(), other.encode())
+    return replace(message, message_id=other, body=body)
+
+
 POINTS = {
     point.__name__: point
     for point in (
@@ -116,6 +144,8 @@ POINTS = {
         a_late_relay,
         in_a_page,
         between_pages,
+        says_nothing,
+        says_it_twice,
     )
 }
 

@@ -4,6 +4,7 @@ Where the servers are it reads from Attune's own variables. Standard input is al
 """
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -33,6 +34,8 @@ async def watch_until_let_go(amqp_url: str, database_url: str, schema: str) -> N
 
 
 def main() -> None:
+    # Its client complains of every attempt to connect; that the broker is away is reported once, and that is enough.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     asyncio.run(
         watch_until_let_go(
             os.environ["ATTUNE__MESSAGE_QUEUE__URL"],

@@ -110,7 +110,10 @@ class Watch:
         return True
 
     def _take_notice(self, notice: Notice, redelivered: bool) -> None:
-        self._arrived.append((notice, self._ledger.take_notice(notice, redelivered=redelivered)))
+        is_repeat = self._ledger.take_notice(notice, redelivered=redelivered)
+        # What the broker hands to us again, after it was away, is no news.
+        if not (is_repeat and redelivered):
+            self._arrived.append((notice, is_repeat))
 
     def _is_away(self, server: str, error: BaseException) -> None:
         if server not in self._away:

@@ -1,1 +1,1 @@
-"""`./run demo`: a stock Attune whose workers vanish, first without the sidecar, then with it, told as it happens."""
+"""`./run demo`: a stock Attune whose workers vanish, in five acts, audited by somebody who knows nothing of us."""

@@ -1,60 +1,96 @@
-"""Run the demo: exit 0 only if every promise it shows was kept; nothing is left running, also after Ctrl-C."""
+"""Run the demo: exit 0 only if every promise was kept. Nothing is left running, however it ends."""
 
 import argparse
 import asyncio
-import contextlib
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from dlq_handler.sandbox.demo.story import StoryBroken, tell_story
-from dlq_handler.sandbox.demo.telling import Teller
-from dlq_handler.sandbox.servers import NoServer
+from dlq_handler.sandbox.demo.view import View, open_view
 
 EXIT_BROKEN = 1
 EXIT_NO_SERVER = 69
-EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./run demo", description="Watch executions being rescued.")
-    parser.add_argument(
-        "--patience", type=float, default=60, metavar="SECONDS", help="how long to wait for the rescue (60)"
+    parser = argparse.ArgumentParser(
+        prog="./run demo", description="Watch executions being rescued, in five acts."
     )
-    patience_seconds = parser.parse_args().patience
-    teller = Teller()
+    parser.add_argument(
+        "--patience", type=float, default=45, metavar="SECONDS", help="how long to wait for each fact (45)"
+    )
+    # For the tests that break it on purpose.
+    parser.add_argument("--sidecar", type=shlex.split, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    view = open_view(began=time.monotonic())
+    view.line("dlq-handler: what happens to work when workers vanish, in five acts")
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
-    log = folder / "sidecar.log"
-    kept, keep_log = False, True
+    code = EXIT_BROKEN
     try:
-        kept = asyncio.run(_until_told(teller, log, patience_seconds))
-    except NoServer as error:
-        print(error, file=sys.stderr)
-        return EXIT_NO_SERVER
-    except StoryBroken as error:
-        print(error, file=sys.stderr)
-        return EXIT_BROKEN
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        keep_log = False
-        teller.line("interrupted; everything that was started is gone")
-        return EXIT_INTERRUPTED
+        code = asyncio.run(_until_told(view, folder, arguments.patience, arguments.sidecar))
     finally:
-        if kept or not keep_log or not log.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        if code == EXIT_BROKEN:
+            view.line(f"all logs are kept in {folder / 'logs'}")
         else:
-            teller.line(f"the sidecar's log is kept in {log}")
-    return 0 if kept else EXIT_BROKEN
+            shutil.rmtree(folder, ignore_errors=True)
+    return code
 
 
-async def _until_told(teller: Teller, log: Path, patience_seconds: float) -> bool:
-    """SIGTERM and a closed terminal end the story as Ctrl-C does: with everything cleaned up."""
-    story = asyncio.create_task(tell_story(teller, log, patience_seconds=patience_seconds), name="story")
-    with contextlib.suppress(NotImplementedError):
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, story.cancel)
-    return await story
+@dataclass(slots=True)
+class Interruption:
+    """A signal, or an audience that left: the story ends as Ctrl-C ends it, with everything cleaned up."""
+
+    story: asyncio.Task[int]
+    code: int | None = None
+
+    def by(self, number: signal.Signals) -> None:
+        # Once: a second one must not stop the cleaning up.
+        if self.code is None:
+            self.code = 128 + number
+            self.story.cancel()
+
+
+async def _until_told(
+    view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
+) -> int:
+    story = asyncio.create_task(_told(view, folder, patience_seconds, sidecar_command), name="story")
+    interruption = Interruption(story)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, interruption.by, number)
+    view.on_gone = lambda: interruption.by(signal.SIGPIPE)
+    await asyncio.wait([story])
+    if interruption.code is not None:
+        view.line("interrupted; everything that was started is gone")
+        return interruption.code
+    return story.result()
+
+
+async def _told(
+    view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
+) -> int:
+    # Only now: they take longer to import than the audience should have to wait for the first line.
+    from dlq_handler.sandbox.demo.auditor_link import AuditorEnded  # noqa: PLC0415
+    from dlq_handler.sandbox.demo.story import tell_story  # noqa: PLC0415
+    from dlq_handler.sandbox.servers import NoServer  # noqa: PLC0415
+    from dlq_handler.sandbox.stage.part import PartFailed  # noqa: PLC0415
+
+    try:
+        is_kept = await tell_story(
+            view, folder, patience_seconds=patience_seconds, sidecar_command=sidecar_command
+        )
+    except NoServer as error:
+        view.line(str(error))
+        return EXIT_NO_SERVER
+    except (PartFailed, AuditorEnded) as error:
+        view.line(f"the story cannot go on: {error}")
+        return EXIT_BROKEN
+    return 0 if is_kept else EXIT_BROKEN
 
 
 if __name__ == "__main__":

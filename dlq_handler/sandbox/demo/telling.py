@@ -1,52 +1,54 @@
-"""Tell what happens while it happens: one line an event, with the seconds since the start."""
+"""Sentences for what the auditor reports: one for many executions to which the same happened within a moment. Pure."""
 
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from dlq_handler.sandbox.demo.sight import Sight, numbers
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """One promise, as the demo saw it."""
+# Told of a row only when it comes here: the steps between are seen in the picture.
+_TOLD = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
 
-    promise: str
-    expected: object
-    seen: object
-    look: str
-    """Where it was counted."""
-
-    @property
-    def held(self) -> bool:
-        return self.expected == self.seen
+_BY = {
+    "letter": "by dlq-handler, as its letter came",
+    "monitor": "by dlq-handler's monitor",
+    "worker": "by its worker",
+}
 
 
-class Teller:
+class Gathering:
+    """Reports of a moment, until they are told."""
+
     def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._colours = sys.stdout.isatty()
+        self._groups: dict[str, set[int]] = defaultdict(set)
 
-    def act(self, title: str) -> None:
-        print(f"\n{self._bold(title)}", flush=True)
+    def take(self, report: Mapping[str, Any], sight: Sight) -> None:
+        """`sight`: as it is with this report."""
+        names = {number: name for name, number in sight.workers.items()}
+        for change in report.get("changes", ()):
+            if change["status"] in _TOLD:
+                self._groups[_happened(change, names)].add(change["execution_id"])
+        for notice in report.get("notices", ()):
+            # A worker announces what it completed: told of with the end itself.
+            if notice["source"] != "worker" or notice["is_repeat"]:
+                self._groups[_announced(notice)].add(notice["execution_id"])
 
-    def line(self, text: str) -> None:
-        print(f"{time.monotonic() - self._start:7.1f} s  {text}", flush=True)
+    def tell(self) -> Iterable[str]:
+        groups, self._groups = self._groups, defaultdict(set)
+        return [f"{sentence}: {numbers(ids)}" for sentence, ids in groups.items()]
 
-    def table(self, rows: Sequence[Kept]) -> bool:
-        """The closing table; true when every promise held."""
-        cells = [
-            ("", "promise", "expected", "seen", "counted from"),
-            *(
-                ("ok" if row.held else "BROKEN", row.promise, str(row.expected), str(row.seen), row.look)
-                for row in rows
-            ),
-        ]
-        widths = [max(len(row[column]) for row in cells) for column in range(5)]
-        print()
-        for number, row in enumerate(cells):
-            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            print(self._bold(text) if number == 0 else text, flush=True)
-        return all(row.held for row in rows)
 
-    def _bold(self, text: str) -> str:
-        return f"\x1b[1m{text}\x1b[0m" if self._colours else text
+def _happened(change: Mapping[str, Any], worker_names: Mapping[int, str]) -> str:
+    status = change["status"]
+    if status == "scheduled":
+        return f"dispatched to {worker_names.get(change['worker_id'], 'a worker')}"
+    by = change["ended_by"]
+    if status == "completed" and by == "worker":
+        return "completed"
+    return f"{status} {_BY.get(by, f'by {by}')}"
+
+
+def _announced(notice: Mapping[str, Any]) -> str:
+    if notice["is_repeat"]:
+        return f"announced again by {notice['source']}, with the same id"
+    return f"announced by {notice['source']}"

@@ -1,0 +1,159 @@
+"""The pure parts of the demo: what it takes from reports, how it tells and draws them, when it says that all held."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dlq_handler.sandbox.auditor.ledger import Audit, Change, Notice, Violation
+from dlq_handler.sandbox.auditor.reports import Reporter
+from dlq_handler.sandbox.auditor.rows import WorkerRow
+from dlq_handler.sandbox.demo.closing import promises, table
+from dlq_handler.sandbox.demo.live_view import draw
+from dlq_handler.sandbox.demo.picture import Condition, Picture
+from dlq_handler.sandbox.demo.sight import Sight, numbers
+from dlq_handler.sandbox.demo.telling import Gathering
+from dlq_handler.sandbox.demo.view import View
+from dlq_handler.sandbox.stage.parts import PARTS
+
+KEPT: dict[str, Any] = {
+    "dispatched": 4,
+    "open": [],
+    "ends": 4,
+    "silent": [],
+    "doubled": [],
+    "repeats": 0,
+    "terminal": 4,
+    "changed": [],
+    "stock_letters": 0,
+    "messages_waiting": 0,
+    "in_line": 0,
+}
+
+
+def reports() -> list[dict[str, Any]]:
+    """As the auditor writes them."""
+    out = io.StringIO()
+    reporter = Reporter(out)
+    worker = WorkerRow(id=7, name="worker-shell", status="active", heartbeat_age_seconds=1.4)
+    reporter.picture(
+        statuses={"failed": 1}, line=[(2, "queued")], workers=[worker], queues={"worker.7.executions": 3}
+    )
+    life = [("scheduled", 7, None), ("failed", None, "letter")]
+    reporter.changes(
+        Change(
+            number=number,
+            execution_id=execution,
+            action_ref="core.echo",
+            status=status,
+            worker_id=w,
+            ended_by=by,
+        )
+        for execution in (1, 2, 3)
+        for number, (status, w, by) in enumerate(life)
+    )
+    notice = Notice(execution_id=1, message_id="a", status="failed", source="dlq-handler")
+    reporter.notices([(notice, False), (notice, True)])
+    reporter.violation(Violation(promise="announced once", execution_ids=(1,)))
+    reporter.away("broker", OSError("gone"))
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def a_sight() -> Sight:
+    sight = Sight()
+    for report in reports():
+        sight.take(report)
+    return sight
+
+
+def test_sight_is_made_of_reports() -> None:
+    sight = a_sight()
+    assert sight.over([1, 2, 3]) == [1, 2, 3] == sight.ended_by([1, 2, 3], "letter")
+    assert sight.on_worker([1, 9], "worker-shell") == [1]
+    assert sight.are_settled([1])
+    assert not sight.are_settled([1, 2])
+    assert sight.rescued() == 3
+    assert sight.violations == ["announced once: executions 1"]
+    assert sight.away == {"broker"}
+
+
+def test_what_happened_to_many_is_told_once() -> None:
+    gathering, sight = Gathering(), Sight()
+    for report in reports():
+        sight.take(report)
+        gathering.take(report, sight)
+    assert gathering.tell() == [
+        "dispatched to worker-shell: 1-3",
+        "failed by dlq-handler, as its letter came: 1-3",
+        "announced by dlq-handler: 1",
+        "announced again by dlq-handler, with the same id: 1",
+    ]
+    assert gathering.tell() == []
+
+
+def test_runs_of_numbers_are_folded() -> None:
+    assert numbers([5, 1, 2, 3]) == "1-3, 5"
+
+
+def test_an_audit_without_a_fault_keeps_every_promise() -> None:
+    assert all(promise.held for promise in promises(KEPT))
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        ({"open": [3]}, "every execution that was dispatched came to an end"),
+        ({"silent": [3]}, "each end was announced, exactly once"),
+        ({"doubled": [3]}, "each end was announced, exactly once"),
+        ({"changed": [3]}, "no execution that was over was changed"),
+        ({"stock_letters": 1}, "stock Attune: letters that reach its dead-letter queue"),
+        ({"in_line": 1}, "nobody is left in the line of core.slow"),
+        ({"messages_waiting": 1}, "no message is left in any queue"),
+    ],
+)
+def test_each_fault_breaks_its_promise(fault: dict[str, Any], promise: str) -> None:
+    assert [kept.promise for kept in promises(KEPT | fault) if not kept.held] == [promise]
+
+
+def test_the_audit_has_what_the_table_asks_for() -> None:
+    out = io.StringIO()
+    empty = Audit(dispatched=0, open=(), ends=0, silent=(), doubled=(), repeats=0, terminal=0, changed=())
+    Reporter(out).audit(empty, stock_letters=0, messages_waiting=0, in_line=0)
+    assert all(promise.held for promise in promises(json.loads(out.getvalue())))
+
+
+def test_the_table_fits_eighty_columns() -> None:
+    lines = list(table(promises(KEPT | {"doubled": [3]}), 80))
+    assert max(map(len, lines)) <= 80
+    assert "    announced more than once: 3" in lines
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_picture_leaves_room_for_events(width: int) -> None:
+    picture = Picture(
+        sight=a_sight(),
+        act="Act 4 of 5",
+        look_at="Look at: " + "x" * 200,
+        conditions=dict.fromkeys(PARTS, Condition.STARTING),
+    )
+    out = io.StringIO()
+    Console(file=out, width=width, height=24).print(draw(picture, 61))
+    lines = out.getvalue().splitlines()
+    assert len(lines) <= 16
+    assert max(map(len, lines)) <= width
+    assert "1:01" in lines[-1]
+
+
+def test_an_audience_that_left_is_noticed_once() -> None:
+    class Left(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    noticed: list[bool] = []
+    view = View(Left(), began=0)
+    view.on_gone = lambda: noticed.append(True)
+    view.line("a")
+    view.line("b")
+    assert noticed == [True]
