@@ -1,0 +1,210 @@
+"""What stock Attune puts on the broker, written down from its contract and asked of the reference's own processes.
+
+The tables here are the contract's, not the reference's: where the two differ, one of them is wrong. They stand for
+stock Attune, whose services cannot be started here.
+"""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractIncomingMessage
+
+from dlq_handler.sandbox.attune import messages
+from dlq_handler.sandbox.attune.amqp import open_connection
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.servers import RabbitMQ
+from tests.support.eventually import eventually
+from tests.support.reference_attune import ReferenceAttune, reference_attune
+
+DLX = {"x-dead-letter-exchange": "attune.dlx"}
+EXCHANGES = {
+    "attune.events": "topic",
+    "attune.executions": "topic",
+    "attune.notifications": "fanout",
+    "attune.dlx": "direct",
+}
+# Each queue with its arguments and its (exchange, key) bindings.
+COMMON: dict[str, tuple[dict[str, Any], set[tuple[str, str]]]] = {
+    "attune.dlx.queue": ({}, {("attune.dlx", "#")}),
+}
+EXECUTOR = COMMON | {
+    "attune.executor.events.queue": (DLX, {("attune.events", "event.created")}),
+    "attune.enforcements.queue": (DLX, {("attune.executions", "enforcement.#")}),
+    "attune.execution.requests.queue": (DLX, {("attune.executions", "execution.requested")}),
+    "attune.execution.status.queue": (DLX, {("attune.executions", "execution.status.changed")}),
+    "attune.execution.completed.queue": (DLX, {("attune.executions", "execution.completed")}),
+    "attune.inquiry.responses.queue": (DLX, {("attune.executions", "inquiry.responded")}),
+}
+WORKER = COMMON | {
+    "worker.1.executions": (
+        DLX | {"x-message-ttl": 300000},
+        {("attune.executions", "execution.dispatch.worker.1")},
+    ),
+    "worker.1.packs": (DLX, {("attune.events", "pack.registered"), ("attune.events", "pack.deleted")}),
+    "worker.1.cancel": (DLX, {("attune.executions", "execution.cancel.worker.1")}),
+}
+
+ENVELOPE = ["message_id", "correlation_id", "message_type", "version", "timestamp", "headers", "payload"]
+PAYLOADS = {
+    "execution.requested": [
+        "execution_id",
+        "action_id",
+        "action_ref",
+        "parent_id",
+        "enforcement_id",
+        "config",
+    ],
+    "execution.dispatch.worker.1": [
+        *("execution_id", "worker_id", "action_ref", "config"),
+        "scheduled_attempt_updated_at",
+    ],
+    "execution.status.changed": [
+        *("execution_id", "action_ref", "previous_status", "new_status"),
+        "changed_at",
+    ],
+    "execution.completed": ["execution_id", "action_id", "action_ref", "status", "result", "completed_at"],
+}
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.(\d{3}|\d{6}|\d{9}))?Z")
+
+
+@pytest.mark.parametrize(
+    ("part", "queues"),
+    [("api", COMMON), ("executor", EXECUTOR), ("worker worker-shell", WORKER)],
+    ids=["api", "executor", "worker"],
+)
+async def test_a_service_declares_what_the_contract_says_and_nothing_else(
+    part: str, queues: dict[str, Any], idle: ReferenceAttune, rabbitmq: RabbitMQ
+) -> None:
+    """Argument for argument, with stock times: another value keeps a stock service from starting."""
+    await idle.start(part)
+    vhost = idle.environment.amqp_url
+    assert await declared_exchanges(rabbitmq, vhost) == EXCHANGES
+    assert await declared_queues(rabbitmq, vhost) == queues
+
+
+async def test_each_message_has_the_contract_s_fields_in_their_order(
+    attune: ReferenceAttune, tap: list[AbstractIncomingMessage]
+) -> None:
+    execution_id = await attune.execute("core.echo", message="hi")
+    await attune.until_status(execution_id, "completed")
+    await eventually(lambda: len(tap) == 5)
+    bodies = [json.loads(message.body) for message in tap]
+    for message, body in zip(tap, bodies, strict=True):
+        assert list(body) == ENVELOPE
+        assert list(body["payload"]) == PAYLOADS[message.routing_key or ""]
+        assert message.body == json.dumps(body, separators=(",", ":")).encode()
+        assert body["version"] == "1.0"
+        assert RFC3339.fullmatch(body["timestamp"])
+        assert list(body["headers"]) == ["retry_count", "source_service"]
+        assert body["headers"]["retry_count"] == 0
+        assert (message.message_id, message.correlation_id) == (body["message_id"], body["correlation_id"])
+        assert body["message_id"] == body["correlation_id"]
+        assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+        assert message.content_type == "application/json"
+        assert message.timestamp is not None
+        assert (message.type, message.app_id, message.expiration, message.headers) == (None, None, None, {})
+    assert [(body["message_type"], body["headers"]["source_service"]) for body in bodies] == [
+        ("ExecutionRequested", "api-service"),
+        ("ExecutionRequested", "executor"),
+        ("ExecutionStatusChanged", "worker"),
+        ("ExecutionStatusChanged", "worker"),
+        ("ExecutionCompleted", "worker"),
+    ]
+    requested, dispatched, running, done, completed = (body["payload"] for body in bodies)
+    assert requested["config"] == dispatched["config"] == {"message": "hi"}
+    assert dispatched["worker_id"] == 1
+    assert (running["previous_status"], running["new_status"]) == ("scheduled", "running")
+    assert (done["previous_status"], done["new_status"]) == ("running", "completed")
+    assert completed["status"] == "Completed"
+    assert completed["action_id"] == requested["action_id"]
+
+
+async def test_a_request_that_comes_five_times_is_dispatched_once(
+    attune: ReferenceAttune, tap: list[AbstractIncomingMessage], vhost: str, database: str
+) -> None:
+    """Claim and scheduling are compare-and-set; and a late copy changes no terminal row."""
+    async with StockExecutor(vhost, database) as hands:
+        execution_id = await hands.create_execution()
+        for _ in range(5):
+            await hands.request(execution_id)
+        ended = await attune.until_status(execution_id, "completed")
+        await hands.request(execution_id)
+        await hands.publisher.publish(
+            messages.status_changed(
+                execution_id=execution_id,
+                action_ref="core.echo",
+                previous_status="running",
+                new_status="completed",
+            )
+        )
+        await eventually(lambda: len(tap) == 5 + 1 + 3 + 2)
+    keys = [message.routing_key for message in tap]
+    assert keys.count("execution.dispatch.worker.1") == 1
+    assert keys.count("execution.completed") == 1
+    assert await attune.execution(execution_id) == ended
+
+
+@pytest.fixture
+async def idle(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[ReferenceAttune]:
+    """With stock times, and nothing started."""
+    async with reference_attune(tmp_path, vhost, database, SANDBOX_TIMES="stock") as attune:
+        yield attune
+
+
+@pytest.fixture
+async def attune(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[ReferenceAttune]:
+    async with reference_attune(tmp_path, vhost, database) as attune:
+        await attune.start("api", "executor", "worker worker-shell")
+        yield attune
+
+
+@pytest.fixture
+async def tap(attune: ReferenceAttune, vhost: str) -> AsyncIterator[list[AbstractIncomingMessage]]:
+    """Whatever passes through attune.executions from now on."""
+    seen: list[AbstractIncomingMessage] = []
+
+    async def look(message: AbstractIncomingMessage) -> None:
+        seen.append(message)
+
+    async with await open_connection(vhost) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        await queue.bind("attune.executions", "#")
+        await queue.consume(look, no_ack=True)
+        yield seen
+
+
+async def declared_exchanges(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
+    found = (await rabbitmq.ask("GET", f"exchanges/{_name_of(vhost)}")).json()
+    own = [exchange for exchange in found if exchange["name"] and not exchange["name"].startswith("amq.")]
+    assert all(one["durable"] and not one["auto_delete"] and not one["arguments"] for one in own)
+    return {one["name"]: one["type"] for one in own}
+
+
+async def declared_queues(
+    rabbitmq: RabbitMQ, vhost: str
+) -> dict[str, tuple[dict[str, Any], set[tuple[str, str]]]]:
+    found = (await rabbitmq.ask("GET", f"queues/{_name_of(vhost)}")).json()
+    bindings = (await rabbitmq.ask("GET", f"bindings/{_name_of(vhost)}")).json()
+    assert all(one["durable"] and not one["auto_delete"] and not one["exclusive"] for one in found)
+    return {
+        one["name"]: (
+            one["arguments"],
+            {
+                (bound["source"], bound["routing_key"])
+                for bound in bindings
+                if bound["destination"] == one["name"] and bound["source"]
+            },
+        )
+        for one in found
+    }
+
+
+def _name_of(vhost: str) -> str:
+    return quote(unquote(urlsplit(vhost).path.removeprefix("/")), safe="")

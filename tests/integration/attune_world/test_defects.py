@@ -1,0 +1,233 @@
+"""Each defect of stock Attune that the reference has: there by default, and gone when it is cured."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.attune.amqp import Publisher, open_connection
+from dlq_handler.sandbox.attune.auditor import Auditor
+from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from dlq_handler.sandbox.attune.defects import Cured, Defect
+from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
+from dlq_handler.sandbox.attune.scheduler import Scheduler
+from dlq_handler.sandbox.attune.timeout_monitor import StockTimeoutMonitor
+from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.sandbox.times import STOCK
+from tests.integration.attune_world.until_ready import until_ready
+from tests.support.eventually import eventually
+
+TTL_MS = 300
+
+here_and_cured = pytest.mark.parametrize("is_cured", [False, True], ids=["as stock", "cured"])
+
+
+def cured(defect: Defect, is_cured: bool) -> Cured:
+    return frozenset({defect} if is_cured else set())
+
+
+@here_and_cured
+async def test_d1_a_message_that_expires_becomes_a_letter(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor
+) -> None:
+    worker = StockWorker(vhost, database, ttl_ms=TTL_MS, cured=cured(Defect.D1, is_cured))
+    await worker.start()
+    await worker.vanish()
+    await executor.schedule(await executor.create_execution(), worker.id)
+    await until_ready(vhost, topology.worker_queue(worker.id), 0)
+    await until_ready(vhost, topology.DLX_QUEUE, 1 if is_cured else 0)
+
+
+@here_and_cured
+async def test_d2_whoever_fails_an_execution_announces_it(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    dispatch = await a_dispatch(executor)
+    async with StockDeadLetterHandler(vhost, database, cured=cured(Defect.D2, is_cured)) as handler:
+        await bury(vhost, dispatch)
+        await eventually(lambda: handler.failed == [dispatch.execution_id])
+        await until_ready(vhost, auditor.queue, 1 if is_cured else 0)
+    statuses = [notice.payload["status"] for notice in await auditor.notices()]
+    assert statuses == (["Failed"] if is_cured else [])
+
+
+@here_and_cured
+async def test_d5_a_database_error_keeps_the_message(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor
+) -> None:
+    dispatch = await a_dispatch(executor)
+    async with StockDeadLetterHandler(vhost, database, cured=cured(Defect.D5, is_cured)) as handler:
+        await executor.database.session.execute("ALTER TABLE execution RENAME TO hidden")
+        await bury(vhost, dispatch)
+        assert handler.consumer is not None
+        failures = handler.consumer.failures
+        await eventually(lambda: failures)
+    # Its connection is closed: what was not settled is back in the queue.
+    await until_ready(vhost, topology.DLX_QUEUE, 1 if is_cured else 0)
+
+
+@here_and_cured
+async def test_d6_a_request_waits_for_a_worker(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    async with (
+        StockWorker(vhost, database) as worker,
+        Scheduler(vhost, database, cured=cured(Defect.D6, is_cured)) as scheduler,
+    ):
+        await set_worker(executor, worker, "inactive")
+        execution_id = await executor.create_execution()
+        await executor.request(execution_id)
+        assert scheduler.consumer is not None
+        failures = scheduler.consumer.failures
+        await eventually(lambda: failures)
+        assert await auditor.status(execution_id) == "requested"
+        await set_worker(executor, worker, "active")
+        if is_cured:
+            await eventually(lambda: scheduler.dispatched == [execution_id])
+    # Nothing is left that could bring it to a worker, unless it was brought there.
+    await until_ready(vhost, topology.REQUESTS_QUEUE, 0)
+    assert await auditor.status(execution_id) == ("scheduled" if is_cured else "requested")
+
+
+@here_and_cured
+async def test_d8_an_execution_that_ended_is_not_brought_back(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    async with StockWorker(vhost, database, cured=cured(Defect.D8, is_cured)) as worker:
+        late = await executor.schedule(await executor.create_execution(), worker.id)
+        in_time = await executor.schedule(await executor.create_execution(), worker.id)
+        await set_status(executor, late.execution_id, "failed")
+        before = await auditor.terminal_rows()
+        await worker.consume()
+        await eventually(lambda: in_time.execution_id in worker.ran)
+        await until_ready(vhost, topology.worker_queue(worker.id), 0)
+        assert (late.execution_id in worker.ran) is not is_cured
+    assert await auditor.changed_terminal_rows(before) == ([] if is_cured else [late.execution_id])
+
+
+async def test_d8_cured_a_worker_that_lost_its_execution_writes_no_end(
+    vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_: dict[str, Any]) -> object:
+        await go_on.wait()
+        return {}
+
+    async with StockWorker(vhost, database, run_action=wait, cured=frozenset({Defect.D8})) as worker:
+        await worker.consume()
+        dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+
+        async def is_running() -> bool:
+            return await auditor.status(dispatch.execution_id) == "running"
+
+        await eventually(is_running)
+        await set_status(executor, dispatch.execution_id, "abandoned")
+        before = await auditor.terminal_rows()
+        go_on.set()
+        other = await executor.schedule(await executor.create_execution(), worker.id)
+        await eventually(lambda: worker.ran == [other.execution_id])
+    assert await auditor.changed_terminal_rows(before) == []
+    assert set(await auditor.notice_counts()) == {other.execution_id}
+
+
+@here_and_cured
+async def test_d9_a_crash_while_it_works_gives_the_dispatch_back(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor
+) -> None:
+    begun = asyncio.Event()
+
+    async def work_for_ever(_: dict[str, Any]) -> object:
+        begun.set()
+        return await asyncio.Event().wait()
+
+    worker = StockWorker(vhost, database, run_action=work_for_ever, cured=cured(Defect.D9, is_cured))
+    await worker.start()
+    await worker.consume()
+    await executor.schedule(await executor.create_execution(), worker.id)
+    await begun.wait()
+    await worker.vanish()
+    await until_ready(vhost, topology.worker_queue(worker.id), 1 if is_cured else 0)
+
+
+async def test_d9_cured_what_is_done_is_acknowledged(
+    vhost: str, database: str, executor: StockExecutor
+) -> None:
+    worker = StockWorker(vhost, database, cured=frozenset({Defect.D9}))
+    async with worker:
+        await worker.consume()
+        dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+        await eventually(lambda: worker.ran == [dispatch.execution_id])
+        await eventually(lambda: not worker._unacked)
+    await until_ready(vhost, topology.worker_queue(worker.id), 0)
+
+
+@here_and_cured
+async def test_d10_a_worker_that_reports_again_is_active_again(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor
+) -> None:
+    async with StockWorker(
+        vhost, database, heartbeat_seconds=0.05, cured=cured(Defect.D10, is_cured)
+    ) as worker:
+        await set_worker(executor, worker, "inactive")
+        session = executor.database.session
+        for _ in range(2):  # when the second one is there, all that belongs to the first is done
+            since = await session.fetchval("SELECT now()")
+
+            async def has_reported(since: Any = since) -> Any:
+                return await session.fetchval("SELECT id FROM worker WHERE last_heartbeat > $1", since)
+
+            await eventually(has_reported)
+        await worker.stop_beating()
+        status = await session.fetchval("SELECT status FROM worker WHERE id = $1", worker.id)
+    assert status == ("active" if is_cured else "inactive")
+
+
+@here_and_cured
+async def test_d12_an_execution_whose_message_can_still_be_run_is_not_failed(
+    is_cured: bool, vhost: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
+    monitor = StockTimeoutMonitor(
+        executor.database,
+        executor.publisher.publish,
+        times=STOCK,
+        scheduled_timeout_seconds=0,
+        check_seconds=60,
+        cured=cured(Defect.D12, is_cured),
+    )
+    await monitor.tick()
+    assert await topology.ready_count(vhost, topology.worker_queue(worker.id)) == 1
+    assert monitor.ended == ([] if is_cured else [dispatch.execution_id])
+    assert await auditor.status(dispatch.execution_id) == ("scheduled" if is_cured else "failed")
+
+
+def test_every_defect_is_tested() -> None:
+    tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_d")}
+    assert tested == set(Defect.__members__)
+
+
+async def a_dispatch(executor: StockExecutor) -> Dispatch:
+    """To a worker that has no queue: only its letter matters."""
+    worker_id = await executor.database.session.fetchval(
+        "INSERT INTO worker (name, worker_type, worker_role) VALUES ('gone', 'local', 'action') RETURNING id"
+    )
+    return await executor.schedule(await executor.create_execution(), worker_id)
+
+
+async def bury(vhost: str, dispatch: Dispatch) -> None:
+    """As a letter that found its way, which in stock Attune none does (D1)."""
+    async with await open_connection(vhost) as connection:
+        await Publisher(connection).publish(replace(dispatch.message, exchange=topology.DLX, routing_key="#"))
+
+
+async def set_status(executor: StockExecutor, execution_id: int, status: str) -> None:
+    await executor.database.session.execute(
+        "UPDATE execution SET status = $2 WHERE id = $1", execution_id, status
+    )
+
+
+async def set_worker(executor: StockExecutor, worker: StockWorker, status: str) -> None:
+    await executor.database.session.execute("UPDATE worker SET status = $2 WHERE id = $1", worker.id, status)

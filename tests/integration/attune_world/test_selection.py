@@ -1,0 +1,93 @@
+"""Which worker the scheduler chooses: by runtime, status, cordon and heartbeat, one after the other."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dlq_handler.sandbox.attune.actions import install_actions
+from dlq_handler.sandbox.attune.auditor import Auditor
+from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.attune.scheduler import Scheduler
+from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.sandbox.attune.worker_selection import Choice, WorkerSelection
+from tests.support.eventually import eventually
+
+
+@pytest.fixture
+async def hands(executor: StockExecutor) -> StockExecutor:
+    async with executor.database.transaction() as session:
+        await install_actions(session)
+    return executor
+
+
+@pytest.fixture
+async def python(vhost: str, database: str) -> AsyncIterator[StockWorker]:
+    async with StockWorker(vhost, database, name="worker-python", runtimes=["python"]) as worker:
+        yield worker
+
+
+async def chosen(hands: StockExecutor, action_ref: str, selection: WorkerSelection | None = None) -> Choice:
+    selection = selection or WorkerSelection(90)
+    return await selection.choose(hands.database.session, await hands.create_execution(action_ref))
+
+
+async def test_a_runtime_must_be_among_the_worker_s(
+    hands: StockExecutor, worker: StockWorker, python: StockWorker
+) -> None:
+    assert (await chosen(hands, "shell.echo")).worker_id == worker.id
+    assert (await chosen(hands, "python.echo")).worker_id == python.id
+    node = await chosen(hands, "node.echo")
+    assert (node.is_anybody_fit, node.wanted) == (False, ["node"])
+
+
+async def test_required_runtimes_must_all_be_there(hands: StockExecutor, python: StockWorker) -> None:
+    require = "UPDATE action SET required_worker_runtimes = $1 WHERE ref = 'core.echo'"
+    await hands.database.session.execute(require, {"python": ">=3"})
+    assert (await chosen(hands, "core.echo")).worker_id == python.id
+    await hands.database.session.execute(require, {"python": ">=3", "shell": "*"})
+    both = await chosen(hands, "core.echo")
+    assert (both.is_anybody_fit, both.wanted) == (False, ["python", "shell"])
+
+
+async def test_an_action_without_a_runtime_goes_round_everybody(
+    hands: StockExecutor, worker: StockWorker, python: StockWorker
+) -> None:
+    selection = WorkerSelection(90)
+    ids = [(await chosen(hands, "core.echo", selection)).worker_id for _ in range(4)]
+    assert ids == [worker.id, python.id, worker.id, python.id]
+
+
+async def test_whoever_is_not_available_is_not_chosen(hands: StockExecutor, worker: StockWorker) -> None:
+    for change in (
+        "status = 'inactive'",
+        "status = 'error'",
+        "cordoned = true",
+        "last_heartbeat = NULL",
+        "last_heartbeat = now() - interval '91 seconds'",
+        "last_heartbeat = now() + interval '1 minute'",
+    ):
+        await hands.database.session.execute(
+            "UPDATE worker SET status = 'active', cordoned = false, last_heartbeat = now()"
+        )
+        assert (await chosen(hands, "shell.echo")).worker_id == worker.id
+        await hands.database.session.execute(f"UPDATE worker SET {change}")
+        nobody = Choice(wanted=["shell"], is_anybody_fit=True, worker_id=None)
+        assert await chosen(hands, "shell.echo") == nobody, change
+
+
+async def test_what_nobody_registered_can_run_fails_and_is_announced_by_the_scheduler(
+    vhost: str, database: str, hands: StockExecutor, worker: StockWorker, auditor: Auditor
+) -> None:
+    async with Scheduler(vhost, database) as scheduler:
+        unfit = await hands.create_execution("node.echo")
+        await hands.request(unfit)
+
+        async def has_failed() -> bool:
+            return await auditor.status(unfit) == "failed"
+
+        await eventually(has_failed)
+        await eventually(auditor.waiting)
+        assert scheduler.dispatched == []
+    [notice] = await auditor.notices()
+    assert (notice.execution_id, notice.payload["status"]) == (unfit, "failed")
+    assert "node" in (await auditor.result(unfit))["message"]
