@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from dlq_handler.sandbox.attune.defects import read_cured
 from dlq_handler.sandbox.stage import asking, up_and_down
 from dlq_handler.sandbox.stage.exits import EXIT_FAILED, EXIT_USAGE
 from dlq_handler.sandbox.stage.folder import log_of
@@ -28,7 +29,9 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start everything, and leave it running")
     up.add_argument("--times", choices=("scaled", "stock"), default="scaled", help="waiting times (scaled)")
-    up.add_argument("--cured", default="", metavar="D1,D2", help="defects of stock Attune to leave out")
+    up.add_argument(
+        "--cured", type=defects, default="", metavar="D1,D2", help="defects of Attune to leave out"
+    )
     commands.add_parser("down", help="end it all")
     commands.add_parser("status", help="what runs")
     breaking = commands.add_parser("break", help="break a part")
@@ -42,6 +45,15 @@ def parser() -> Parser:
     logs.add_argument("part", choices=(*PARTS, up_and_down.KEEPER))
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written")
     return made
+
+
+def defects(text: str) -> str:
+    """Checked here, before anything is started for nothing."""
+    try:
+        read_cured(text)
+    except ValueError as unknown:
+        raise argparse.ArgumentTypeError(str(unknown)) from unknown
+    return text
 
 
 def sandbox_folder() -> Path:

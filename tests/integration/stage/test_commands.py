@@ -1,0 +1,175 @@
+"""`./run up` and its companions, as somebody at a terminal uses them. Each test finds the sandbox running."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dlq_handler.sandbox.servers.owned_process import is_frozen
+from dlq_handler.sandbox.stage.folder import log_of
+from dlq_handler.sandbox.stage.parts import PARTS
+from dlq_handler.sandbox.stage.state import State
+from tests.support.eventually import eventually
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    folder: Path
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        # A shell in which somebody works with other servers: none of these may be reached, let alone touched.
+        elsewhere = {
+            "PGPORT": "1",
+            "RABBITMQ_NODENAME": "real@prod",
+            "ATTUNE__DATABASE__URL": "postgresql://real",
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "dlq_handler.sandbox.stage", *arguments],
+            env={**os.environ, **elsewhere, "SANDBOX_FOLDER": str(self.folder)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+
+    def done(self, *arguments: str) -> str:
+        ran = self.run(*arguments)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    @property
+    def state(self) -> State:
+        state = State.read(self.folder)
+        assert state
+        return state
+
+    def line_of(self, part: str) -> str:
+        return next(line for line in self.done("status").splitlines() if line.startswith(f"{part} "))
+
+
+def existing(*paths: str) -> list[str]:
+    return [path for path in paths if Path(path).exists()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("sandbox")
+    yield path
+    Sandbox(folder=path).done("down")
+
+
+@pytest.fixture
+def sandbox(folder: Path) -> Sandbox:
+    found = Sandbox(folder=folder)
+    found.done("up")
+    return found
+
+
+def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sandbox: Sandbox) -> None:
+    again = sandbox.done("up")
+    assert again.startswith("the sandbox is already running")
+    state = sandbox.state
+    for name in ("api", "api_token", "amqp", "management", "database", "ops"):
+        assert state.urls[name] in again
+    assert "./run break worker-python" in again
+    assert "5 s  until a message dies in a worker's queue" in again
+    assert httpx.get(f"{state.urls['ops']}/readyz", trust_env=False).status_code == 200
+    assert set(state.processes) == set(PARTS)
+
+
+def test_a_killed_worker_is_down_until_it_is_mended(sandbox: Sandbox) -> None:
+    before = sandbox.state.processes["worker-python"]
+    assert "killed (SIGKILL)" in sandbox.done("break", "worker-python")
+    assert not before.is_alive
+    assert " down " in sandbox.line_of("worker-python")
+    assert "is down already" in sandbox.done("break", "worker-python", "--how", "hang")
+    assert "worker-python is healthy after" in sandbox.done("mend", "worker-python")
+    assert sandbox.state.processes["worker-python"].is_alive
+
+
+def test_a_stopped_worker_signs_off_in_good_order(sandbox: Sandbox) -> None:
+    assert "stopped (SIGTERM)" in sandbox.done("break", "worker-node", "--how", "stop")
+    assert "inactive" in sandbox.done("psql", "-Atc", "SELECT status FROM worker WHERE name = 'worker-node'")
+    sandbox.done("mend", "worker-node")
+    assert "inactive" not in sandbox.done("psql", "-Atc", "SELECT status FROM worker")
+
+
+def test_a_sidecar_that_hangs_goes_on_where_it_was(sandbox: Sandbox) -> None:
+    before = sandbox.state.processes["sidecar"]
+    assert "frozen (SIGSTOP)" in sandbox.done("break", "sidecar", "--how", "hang")
+    assert is_frozen(before.pid)
+    assert " hangs, " in sandbox.line_of("sidecar")
+    sandbox.done("mend", "sidecar")
+    assert sandbox.state.processes["sidecar"] == before
+    assert " runs, " in sandbox.line_of("sidecar")
+
+
+def test_clients_reach_the_servers_of_the_sandbox_and_no_others(sandbox: Sandbox) -> None:
+    assert "worker.1.executions" in sandbox.done("rabbitmq", "list_queues", "name", "messages")
+    workers = json.loads(sandbox.done("dlq-handler", "workers", "list", "--output", "json"))
+    assert {"worker-shell", "worker-python", "worker-node"} <= set(json.dumps(workers).split('"'))
+    refused = sandbox.run("psql", "-c", "SELECT nonsense")
+    assert refused.returncode == 1
+    assert "nonsense" in refused.stderr
+
+
+def test_logs_are_those_of_the_part(sandbox: Sandbox) -> None:
+    assert "starts with scaled times" in sandbox.done("logs", "executor")
+    assert "all parts are healthy" in sandbox.done("logs", "keeper")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("break worker-cobol", ["worker-cobol", "broker", "database", "worker-python"]),
+        ("break broker --how gently", ["gently", "kill", "stop", "hang"]),
+        ("mend", ["required: part"]),
+        ("up --cured D99", ["D99: no such defect; known are D1"]),
+    ],
+)
+def test_a_typing_mistake_is_told_and_changes_nothing(tmp_path: Path, mistake: str, told: list[str]) -> None:
+    mistaken = Sandbox(folder=tmp_path).run(*mistake.split())
+    assert mistaken.returncode == 64
+    assert all(word in mistaken.stderr for word in told)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["status", "break broker", "mend broker", "psql", "logs api"])
+def test_without_a_sandbox_a_command_says_how_to_start_one(tmp_path: Path, command: str) -> None:
+    asked = Sandbox(folder=tmp_path).run(*command.split())
+    assert asked.returncode == 1
+    assert "./run up" in asked.stderr
+
+
+async def test_a_killed_keeper_leaves_nothing_running_and_the_next_up_clears_the_rest(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.done("break", "database")  # so that nobody is left to remove its folder
+    left = sandbox.state
+    os.kill(left.keeper.pid, signal.SIGKILL)
+    await eventually(lambda: not any(mark.is_alive for mark in left.processes.values()))
+    remains = existing(*left.folders)
+    assert any("postgresql" in folder for folder in remains)
+    assert f"clearing what a killed run (process {left.keeper.pid}) left" in sandbox.done("up")
+    assert not existing(*remains)
+    assert set(sandbox.state.processes) == set(PARTS)
+
+
+def test_down_ends_everything_and_once_more_is_no_mistake(sandbox: Sandbox) -> None:
+    state = sandbox.state
+    assert "everything is gone" in sandbox.done("down")
+    assert not any(mark.is_alive for mark in (state.keeper, *state.processes.values()))
+    assert not existing(*state.folders, state.socket)
+    assert State.read(sandbox.folder) is None
+    assert log_of(sandbox.folder, "sidecar").exists()
+    assert "nothing is running" in sandbox.done("down")

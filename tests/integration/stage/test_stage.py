@@ -1,0 +1,124 @@
+"""A stage's parts die, hang and come back by name, and its errors say where to look."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+import aio_pika
+import pytest
+import pytest_asyncio
+
+from dlq_handler.sandbox.attune.database import bare_connection
+from dlq_handler.sandbox.stage.folder import FolderTaken
+from dlq_handler.sandbox.stage.part import PartFailed
+from dlq_handler.sandbox.stage.stage import Stage
+from dlq_handler.sandbox.times import SCALED
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STILLBORN = [sys.executable, "-c", "raise SystemExit('I was never meant to live')"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    folder = tmp_path_factory.mktemp("stage")
+    async with Stage.open(folder, say=lambda _: None, times=SCALED, sidecar_command=STILLBORN) as opened:
+        await opened.start("worker-shell")
+        yield opened
+
+
+async def worker_status(stage: Stage, name: str) -> str:
+    async with bare_connection(stage.database_url) as session:
+        return str(await session.fetchval("SELECT status FROM attune.worker WHERE name = $1", name))
+
+
+async def test_a_killed_worker_is_gone_and_its_row_knows_nothing_of_it(stage: Stage) -> None:
+    before = stage.process("worker-shell")
+    await stage.kill("worker-shell")
+    assert not stage.is_running("worker-shell")
+    assert await worker_status(stage, "worker-shell") == "active"
+    await stage.start("worker-shell")
+    after = stage.process("worker-shell")
+    assert before
+    assert after
+    assert before.pid != after.pid
+
+
+async def test_a_stopped_worker_signs_off(stage: Stage) -> None:
+    await stage.stop("worker-shell")
+    assert not stage.is_running("worker-shell")
+    assert await worker_status(stage, "worker-shell") == "inactive"
+    await stage.mend("worker-shell")
+    assert await worker_status(stage, "worker-shell") == "active"
+
+
+async def test_a_worker_that_hangs_keeps_its_process_and_its_consumer(stage: Stage) -> None:
+    await stage.hang("worker-shell")
+    assert stage.is_running("worker-shell")
+    assert stage.is_hung("worker-shell")
+    await stage.mend("worker-shell")
+    assert not stage.is_hung("worker-shell")
+
+
+async def test_a_worker_that_hangs_can_be_stopped(stage: Stage) -> None:
+    await stage.hang("worker-shell")
+    await stage.stop("worker-shell")
+    assert await worker_status(stage, "worker-shell") == "inactive"
+    await stage.start("worker-shell")
+
+
+async def test_a_database_that_hangs_answers_no_session_that_was_open_before(stage: Stage) -> None:
+    async with bare_connection(stage.database_url) as session:
+        await stage.hang("database")
+        asked = asyncio.ensure_future(session.fetchval("SELECT 1"))
+        answered, _ = await asyncio.wait([asked], timeout=0.5)
+        assert not answered
+        await stage.resume("database")
+        assert await asked == 1
+
+
+async def test_rows_and_messages_outlive_the_kill_of_their_server(stage: Stage) -> None:
+    async with bare_connection(stage.database_url) as session:
+        await session.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    async with await aio_pika.connect(stage.amqp_url, timeout=10) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue("kept", durable=True)
+        message = aio_pika.Message(b"still here", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        await channel.default_exchange.publish(message, "kept", timeout=10)
+    # RabbitMQ keeps the declaration of a queue in its own memory for up to two seconds before it is written.
+    await stage.broker.control("eval", "mnesia:sync_log().")
+    await stage.kill("broker", "database")
+    await stage.start("broker", "database")
+    async with bare_connection(stage.database_url) as session:
+        assert await session.fetchval("SELECT answer FROM kept") == 42
+    async with await aio_pika.connect(stage.amqp_url, timeout=10) as connection:
+        channel = await connection.channel()
+        received = await (await channel.declare_queue("kept", passive=True)).get(timeout=10, no_ack=True)
+        assert received is not None
+        assert received.body == b"still here"
+    # Whoever lost both came back by itself, in place.
+    await stage.start("worker-shell")
+
+
+async def test_a_part_that_fails_says_which_and_why_and_where_to_read_on(stage: Stage) -> None:
+    with pytest.raises(PartFailed, match="I was never meant to live") as failed:
+        await stage.start("sidecar")
+    assert str(failed.value).startswith("sidecar: it ended while starting")
+    assert str(stage.log("sidecar")) in str(failed.value)
+
+
+async def test_a_part_that_is_down_cannot_hang(stage: Stage) -> None:
+    with pytest.raises(PartFailed, match="does not run"):
+        await stage.hang("worker-node")
+
+
+async def test_an_unknown_part_is_an_error_that_names_the_known_ones(stage: Stage) -> None:
+    with pytest.raises(ValueError, match="no part 'worker-cobol'; there are broker, database, api"):
+        stage.is_running("worker-cobol")
+
+
+async def test_a_second_stage_in_the_same_folder_is_refused(stage: Stage) -> None:
+    with pytest.raises(FolderTaken, match=str(stage.folder.path)):
+        async with Stage.open(stage.folder.path, say=lambda _: None, times=SCALED):
+            pass
+    assert stage.is_running("broker")
