@@ -74,7 +74,7 @@ class CanaryExaminer:
                 return probes
             if not told:
                 limit = max(probe.ttl_seconds for probe in waiting) + self._policy.limit_seconds
-                self._say(f"{len(sent)} canary(s) sent, waiting for them for up to {limit:g} s")
+                self._say(f"sent {len(sent)} canary message(s), waiting for them for up to {limit:g} s")
                 told = True
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -1,15 +1,15 @@
 """The canary: messages of our own that die with the key of a real worker, and must arrive."""
 
-import asyncio
+import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import aio_pika
-import pytest
+from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from dlq_handler.sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
@@ -34,6 +34,7 @@ async def a_sidecar(
         world.amqp_url,
         world.database_url,
         name=name,
+        start=True,
         **(QUICK | {"broker__management_url": management_url(rabbitmq)} | environment),
     ) as sidecar:
         yield sidecar
@@ -103,7 +104,7 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
 async def test_a_binding_that_is_removed_is_told_for_that_worker_alone_and_made_again(
     world: World, rabbitmq: RabbitMQ
 ) -> None:
-    whole, broken = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
+    _, broken = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
     async with a_sidecar(world, rabbitmq) as sidecar:
         await until(sidecar, ok=2)
         await unbind(world, broken.id)
@@ -114,6 +115,96 @@ async def test_a_binding_that_is_removed_is_told_for_that_worker_alone_and_made_
         assert returned["worker_ids"] == [broken.id]
         await until(sidecar, ok=2)
         assert (await sidecar.readyz())[0] == 200
+
+
+async def test_with_two_replicas_either_may_take_it_and_a_foreign_consumer_makes_both_say_nothing(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    await world.vanished_worker(ttl_ms=60_000)
+    async with a_sidecar(world, rabbitmq, "one") as one, a_sidecar(world, rabbitmq, "two") as two:
+        for sidecar in (one, two):
+            await until(sidecar, ok=1)
+        async with StockDeadLetterHandler(world.amqp_url, world.database_url) as stock:
+            for sidecar in (one, two):
+                await until(sidecar, cannot_tell=1)
+                assert "'executor.dlq' also consume(s)" in await note(sidecar)
+        for sidecar in (one, two):
+            await until(sidecar, ok=1)
+            assert sidecar.events("canary.lost") == []
+    assert await world.outcomes() == {}
+    # What it took, if anything, it skipped: a canary names no execution.
+    assert (set(stock.seen) <= {None}, stock.failed) == (True, [])
+
+
+async def test_with_the_printed_rights_there_is_a_canary_and_the_doctor_finds_nothing_missing(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    await world.vanished_worker(ttl_ms=60_000)
+    async with (
+        sidecar_process(
+            world.folder, as_user(world.amqp_url), as_user(world.database_url), start=False, **QUICK
+        ) as sidecar,
+        least_rights(world, rabbitmq, sidecar),
+    ):
+        await sidecar.start()
+        await until(sidecar, ok=1)
+        code, out, _ = await sidecar.cli("doctor", "--output", "json")
+        states = {seen["check"]: seen["health"] for seen in json.loads(out)["observations"]}
+        assert (states["broker rights"], states["database rights"]) == ("ok", "ok")
+        assert states["canary"] == "ok"
+        # This user may not ask the management API.
+        assert (code, states["topology"]) == (1, "cannot tell"), "nobody plays the executor here"
+        assert sidecar.events("canary.refused") == []
+
+
+async def test_in_shadow_mode_canaries_are_to_arrive_among_the_copies_and_are_no_copies(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    await world.vanished_worker(ttl_ms=60_000)
+    async with a_sidecar(world, rabbitmq, shadow__enabled="true") as sidecar:
+        await until(sidecar, ok=1)
+        assert (await world.sql("SELECT DISTINCT queue FROM dlq_handler.canary"))[0][
+            0
+        ] == "attune.dlx.shadow.queue"
+    assert await world.outcomes() == {}
+    assert await topology.ready_count(world.amqp_url, topology.DLX_QUEUE) == 0
+
+
+async def test_the_doctor_tells_an_operator_what_is_wrong_and_ends_with_the_right_code(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    await world.vanished_worker(ttl_ms=60_000)
+    async with a_sidecar(world, rabbitmq) as sidecar:
+        # The executor of this world consumes nothing.
+        code, out, err = await sidecar.cli("doctor")
+        assert code == 1, out
+        lines = out.splitlines()
+        assert lines[0].split() == ["STATE", "PART", "CHECK", "WHAT"]
+        assert lines[1].startswith("problem")
+        assert "  fix: start Attune's executor" in lines
+        assert lines[-1] == "conclusion: problem"
+        assert "sent 1 canary message(s), waiting" in err
+        async with consuming(world, topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE):
+            code, out, _ = await sidecar.cli("doctor", "--output", "json")
+        assert (code, json.loads(out)["conclusion"]) == (0, "ok"), out
+        assert await sidecar.terminate() == 0
+        code, out, _ = await sidecar.cli("doctor", "--no-canary", "--output", "json")
+        told = {seen["check"]: seen for seen in json.loads(out)["observations"]}
+        assert (code, told["sidecar"]["health"], "canary" in told) == (1, "problem", False)
+
+
+@asynccontextmanager
+async def consuming(world: World, *queues: str) -> AsyncIterator[None]:
+    connection = await aio_pika.connect(world.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        for name in queues:
+            await (await channel.get_queue(name)).consume(ignore)
+        yield
+
+
+async def ignore(_: AbstractIncomingMessage) -> None:
+    """Nothing comes in these tests."""
 
 
 async def unbind(world: World, worker_id: int) -> None:

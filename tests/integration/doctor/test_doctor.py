@@ -42,7 +42,7 @@ async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
         "foreign consumers", "completions", "requests", "canary",
     }  # fmt: skip
     assert seen["canary"].what.startswith("arrives with the key of each of 2 worker(s)")
-    assert patient.said == ["2 canary(s) sent, waiting for them for up to 2.1 s"]
+    assert patient.said == ["sent 2 canary message(s), waiting for them for up to 2.1 s"]
     assert await patient.host.letters() == []
 
 

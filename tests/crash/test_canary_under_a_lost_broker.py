@@ -1,0 +1,38 @@
+"""A broker that dies takes canaries with it, or keeps them from us: that tells nothing of any binding."""
+
+from typing import Any
+
+from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from tests.crash.world import World, is_unready
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+QUICK: dict[str, Any] = {
+    "canary__interval_seconds": "1",
+    "canary__ttl_ms": "1000",
+    "canary__limit_seconds": "3",
+    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+}
+
+
+async def test_a_broker_killed_with_canaries_in_it_makes_none_of_them_lost(
+    world: World, rabbitmq: PrivateRabbitMQ
+) -> None:
+    async with world.sidecar(**QUICK) as sidecar:
+        await eventually(lambda: says(sidecar, "ok"), timeout=60)
+        try:
+            await rabbitmq.kill()
+            await eventually(lambda: is_unready(sidecar))
+            await eventually(lambda: says(sidecar, "cannot tell"), timeout=60)
+        finally:
+            await rabbitmq.start()
+        await sidecar.wait_ready()
+        await eventually(lambda: says(sidecar, "ok"), timeout=60)
+        assert sidecar.events("canary.lost") == []
+        assert not sidecar.events("loop.crashed")
+    assert await world.sql("SELECT * FROM dlq_handler.letter") == []
+
+
+async def says(sidecar: SidecarProcess, words: str) -> bool:
+    _, answer = await sidecar.readyz()
+    return str(answer.get("notes", {}).get("canary", "")).startswith(words)
