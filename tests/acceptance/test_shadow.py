@@ -16,8 +16,13 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
     worker = await world.vanished_worker()
     # As somebody else has bound it: the letters themselves go there, and stay.
     await bind_worker(world.amqp_url, worker.id)
+    # Without a canary: it would come to that queue as well, where its messages are counted.
     async with sidecar_process(
-        world.folder, world.amqp_url, world.database_url, shadow__enabled="true"
+        world.folder,
+        world.amqp_url,
+        world.database_url,
+        shadow__enabled="true",
+        canary__enabled="false",
     ) as sidecar:
         dispatched = await world.executor.schedule_many(LETTERS, worker.id)
 

@@ -8,6 +8,7 @@ from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
 QUICK: dict[str, Any] = {
+    "canary__enabled": "true",
     "canary__interval_seconds": "1",
     "canary__ttl_ms": "1000",
     "canary__limit_seconds": "3",
