@@ -77,6 +77,7 @@ async def _told(
     # Only now: they take longer to import than the audience should have to wait for the first line.
     from dlq_handler.sandbox.demo.auditor_link import AuditorEnded  # noqa: PLC0415
     from dlq_handler.sandbox.demo.story import tell_story  # noqa: PLC0415
+    from dlq_handler.sandbox.demo.world import StoryBroken  # noqa: PLC0415
     from dlq_handler.sandbox.servers import NoServer  # noqa: PLC0415
     from dlq_handler.sandbox.stage.part import PartFailed  # noqa: PLC0415
 
@@ -87,7 +88,7 @@ async def _told(
     except NoServer as error:
         view.line(str(error))
         return EXIT_NO_SERVER
-    except (PartFailed, AuditorEnded) as error:
+    except (PartFailed, AuditorEnded, StoryBroken) as error:
         view.line(f"the story cannot go on: {error}")
         return EXIT_BROKEN
     return 0 if is_kept else EXIT_BROKEN

@@ -38,7 +38,7 @@ def show_ending(view: View, ending: Ending) -> bool:
             f"read {ending.logs / promise.log}.log"
         )
     if ending.broken is not None:
-        view.line(f"BROKEN OFF: {ending.broken.what}; read {ending.broken.log}")
+        view.line(f"BROKEN OFF: {ending.broken}; read {ending.broken.log}")
     return not broken and ending.broken is None
 
 

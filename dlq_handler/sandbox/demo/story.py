@@ -41,7 +41,8 @@ async def tell_story(
                     await _play(world)
                 except StoryBroken as error:
                     broken = error
-                    world.say(str(error))
+                    world.say(f"the story breaks off: {error}")
+                    await world.settle()
                 audit = await world.audit()
         # Before the stage is cleared, which takes a few seconds.
         return show_ending(

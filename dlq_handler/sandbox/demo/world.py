@@ -25,6 +25,7 @@ from dlq_handler.sandbox.stage.stage import Stage
 ACTS = 5
 _FRAME_SECONDS = 0.25
 _TELL_SECONDS = 2.0
+_SETTLE_SECONDS = 10.0
 
 
 class StoryBroken(Exception):
@@ -32,7 +33,7 @@ class StoryBroken(Exception):
 
     def __init__(self, what: str, log: Path) -> None:
         super().__init__(what)
-        self.what, self.log = what, log
+        self.log = log
 
 
 class World:
@@ -107,27 +108,36 @@ class World:
 
     async def until(self, what: str, is_so: Callable[[], bool], *, part: str = "sidecar") -> None:
         """StoryBroken when it is not so in time, naming the log of `part`, or as soon as a promise is broken."""
-        try:
-            async with asyncio.timeout(self._patience_seconds):
-                while True:
-                    if self.sight.violations:
-                        raise StoryBroken(f"broken: {self.sight.violations[0]}", self.stage.log("sidecar"))
-                    if is_so():
-                        return
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise StoryBroken(
-                f"not so after {self._patience_seconds:g} s: {what}", self.stage.log(part)
-            ) from None
+        violations = self.sight.violations
+        if not await self._wait(lambda: bool(violations) or is_so(), self._patience_seconds):
+            raise StoryBroken(f"not so after {self._patience_seconds:g} s: {what}", self.stage.log(part))
+        if violations:
+            raise StoryBroken(f"a promise was broken, {violations[0]}", self.stage.log("sidecar"))
+
+    async def settle(self) -> None:
+        """After a story that broke off: what is only unfinished shall not look like a broken promise."""
+        sight = self.sight
+        await self._wait(
+            lambda: sight.are_settled(sight.executions) and not sight.line and not any(sight.queues.values()),
+            _SETTLE_SECONDS,
+        )
 
     async def audit(self) -> Mapping[str, Any]:
         await self._auditor.ask_for_audit()
-        async with asyncio.timeout(self._patience_seconds):
-            while self.sight.audit is None:
-                self._news.clear()
-                await self._news.wait()
-        return self.sight.audit
+        if not await self._wait(lambda: self.sight.audit is not None, self._patience_seconds):
+            raise StoryBroken("the auditor does not answer", self._auditor.log)
+        return self.sight.audit or {}
+
+    async def _wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Asked anew at every report."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not is_so():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _are(self, parts: Iterable[str], condition: Condition) -> None:
         for part in parts:
