@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
 import aio_pika
 import pytest
@@ -19,6 +18,7 @@ from dlq_handler.sandbox.attune import messages
 from dlq_handler.sandbox.attune.amqp import open_connection
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.sandbox.servers import RabbitMQ
+from tests.integration.attune_world.declared import declared_exchanges, declared_queues
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
 
@@ -178,33 +178,3 @@ async def tap(attune: ReferenceAttune, vhost: str) -> AsyncIterator[list[Abstrac
         await queue.bind("attune.executions", "#")
         await queue.consume(look, no_ack=True)
         yield seen
-
-
-async def declared_exchanges(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
-    found = (await rabbitmq.ask("GET", f"exchanges/{_name_of(vhost)}")).json()
-    own = [exchange for exchange in found if exchange["name"] and not exchange["name"].startswith("amq.")]
-    assert all(one["durable"] and not one["auto_delete"] and not one["arguments"] for one in own)
-    return {one["name"]: one["type"] for one in own}
-
-
-async def declared_queues(
-    rabbitmq: RabbitMQ, vhost: str
-) -> dict[str, tuple[dict[str, Any], set[tuple[str, str]]]]:
-    found = (await rabbitmq.ask("GET", f"queues/{_name_of(vhost)}")).json()
-    bindings = (await rabbitmq.ask("GET", f"bindings/{_name_of(vhost)}")).json()
-    assert all(one["durable"] and not one["auto_delete"] and not one["exclusive"] for one in found)
-    return {
-        one["name"]: (
-            one["arguments"],
-            {
-                (bound["source"], bound["routing_key"])
-                for bound in bindings
-                if bound["destination"] == one["name"] and bound["source"]
-            },
-        )
-        for one in found
-    }
-
-
-def _name_of(vhost: str) -> str:
-    return quote(unquote(urlsplit(vhost).path.removeprefix("/")), safe="")

@@ -1,0 +1,83 @@
+"""A stranger uses the reference Attune: over HTTP and AMQP alone, without the sidecar and with it."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aio_pika.abc import AbstractIncomingMessage
+
+from dlq_handler.sandbox.attune.amqp import open_connection
+from dlq_handler.sandbox.times import SCALED, sidecar_environment
+from tests.support.eventually import eventually
+from tests.support.reference_attune import ReferenceAttune, reference_attune
+from tests.support.sidecar import sidecar_process
+
+WORKERS = ("worker worker-shell", "worker worker-python")
+
+
+@asynccontextmanager
+async def announced(amqp_url: str) -> AsyncIterator[Counter[int]]:
+    """How often each execution's end was announced, to a queue of our own, from now on."""
+    ends: Counter[int] = Counter()
+
+    async def hear(message: AbstractIncomingMessage) -> None:
+        ends[json.loads(message.body)["payload"]["execution_id"]] += 1
+
+    async with await open_connection(amqp_url) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        await queue.bind("attune.executions", "execution.completed")
+        await queue.consume(hear, no_ack=True)
+        yield ends
+
+
+async def everything_works(attune: ReferenceAttune, ends: Counter[int]) -> None:
+    """Good and bad actions end, the line of core.slow moves, and each end is announced once."""
+    expected = {
+        await attune.execute("core.echo", message="hi"): "completed",
+        await attune.execute("core.fail"): "failed",
+        await attune.execute("python.echo"): "completed",
+        **{await attune.execute("core.slow", seconds=0.1): "completed" for _ in range(4)},
+    }
+    for execution_id, status in expected.items():
+        await attune.until_status(execution_id, status)
+    await eventually(lambda: expected.keys() <= ends.keys())
+    assert {ends[execution_id] for execution_id in expected} == {1}
+
+
+async def test_alone_it_runs_what_it_is_asked_to(vhost: str, database: str, tmp_path: Path) -> None:
+    async with reference_attune(tmp_path, vhost, database) as attune:
+        await attune.start("api", "executor", *WORKERS)
+        async with announced(vhost) as ends:
+            await everything_works(attune, ends)
+
+
+async def test_beside_the_sidecar_lost_work_ends_and_all_else_is_as_before(
+    vhost: str, database: str, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = sidecar_environment(SCALED)
+    # Attune's own monitor would end what was lost as well, and nobody could tell who did.
+    variables = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
+    async with (
+        reference_attune(tmp_path, vhost, database, **variables) as attune,
+        sidecar_process(tmp_path, vhost, database, intake__queue="attune.dlx.sidecar.queue", **settings),
+    ):
+        await attune.start("api", "executor", *WORKERS)
+        async with announced(vhost) as ends:
+            await everything_works(attune, ends)
+            for worker in WORKERS:
+                await attune.kill(worker)
+            lost = [await attune.execute("core.slow") for _ in range(2)]
+            # Gets a slot when the others have failed; by then no worker is left, and its request is dropped (D6).
+            third = await attune.execute("core.slow")
+            for execution_id in lost:
+                execution = await attune.until_status(execution_id, "failed")
+                assert execution["result"]["error"] == "Worker queue TTL expired"
+            await eventually(lambda: [ends[one] for one in lost] == [1, 1])
+            assert (await attune.execution(third))["status"] in {"requested", "scheduling"}
+            await attune.start(*WORKERS)
+            await everything_works(attune, ends)
+            await attune.until_status(third, "completed")
