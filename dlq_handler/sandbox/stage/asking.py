@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -37,6 +38,8 @@ def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn
         if not variable.upper().startswith(LEADING_ELSEWHERE)
     }
     command = [*client.command, *arguments]
+    if not Path(command[0]).exists():
+        sys.exit(f"{command[0]} is not there: it comes with a package beside the server's; install that")
     os.execve(command[0], command, inherited | dict(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
 
 

@@ -15,16 +15,17 @@ where everything is
                {amqp}
   PostgreSQL   {database}    schema attune
   sidecar      {ops}/readyz  {ops}/metrics
+
 give it work
   curl {api}/api/v1/executions -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\
        -d '{{"action_ref": "core.sleep", "parameters": {{"seconds": 3}}}}'
 break something
-  ./run break worker-python               # SIGKILL. Parts: {parts}
-  ./run break worker-shell --how hang     # or stop: SIGTERM, in good order
-  ./run break broker && ./run mend broker
+  ./run break worker-python               # SIGKILL
+  ./run break worker-shell --how hang     # SIGSTOP; or stop: SIGTERM, in good order
+  ./run break broker && ./run mend broker # parts: {parts}
 see what became of it
   ./run status
-  ./run psql -c 'SELECT id, status, worker, result FROM execution ORDER BY id DESC LIMIT 10'
+  ./run psql -c "SELECT id, status, worker, result->>'error' AS error FROM execution ORDER BY id DESC LIMIT 10"
   ./run rabbitmq list_queues name messages consumers
   ./run dlq-handler letters list
   ./run logs sidecar -f
