@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -52,8 +52,10 @@ async def check() -> None:
         async with step("nothing of the build is left in it"):
             root = await buildah.mounted(image.name)
             image.refuse_traces(root, pip)
-        async with step("private servers"), PrivateServers.launch(durable=False) as servers:
-            await schema.install(servers.postgresql.url)
+        async with AsyncExitStack() as closing:
+            async with step("private servers"):
+                servers = await closing.enter_async_context(PrivateServers.launch(durable=False))
+                await schema.install(servers.postgresql.url)
             await run(Container(image, root, config=CONFIG), servers)
 
 

@@ -93,10 +93,13 @@ class Container:
         return self._log.read_text(errors="replace")[-4000:]
 
     async def _output_of(self, command: list[str], timeout: float) -> tuple[int, str]:
+        """Exit code and what it printed; one that takes too long has failed, as an engine counts it."""
         process = await self._enter(command, output=asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(timeout):
                 said, _ = await process.communicate()
+        except TimeoutError:
+            return 124, f"{' '.join(command)} took longer than {timeout:g} s"
         finally:
             if process.returncode is None:
                 process.kill()
