@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from dlq_handler.sandbox.demo.live_view import draw
 from dlq_handler.sandbox.demo.picture import Condition, Picture
 from dlq_handler.sandbox.demo.sight import Sight, numbers
 from dlq_handler.sandbox.demo.telling import Gathering
-from dlq_handler.sandbox.demo.view import View
+from dlq_handler.sandbox.demo.view import View, open_view
 from dlq_handler.sandbox.stage.parts import PARTS
+
+COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|9[0-7])m")
 
 KEPT: dict[str, Any] = {
     "dispatched": 4,
@@ -144,6 +147,44 @@ def test_the_picture_leaves_room_for_events(width: int) -> None:
     assert len(lines) <= 16
     assert max(map(len, lines)) <= width
     assert "1:01" in lines[-1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """What a short show writes to one of 80 x 24."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **variables}.items():
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    view = open_view(out, began=0)
+    view.open(Picture(sight=a_sight(), act="Act 4", conditions=dict.fromkeys(PARTS, Condition.KILLED)))
+    view.line("something happened")
+    view.close()
+    return out.getvalue()
+
+
+def test_a_terminal_gets_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = shown_on_a_terminal(monkeypatch)
+    assert "line of core.slow" in shown
+    assert "something happened" in shown
+    assert COLOUR.search(shown)
+
+
+def test_a_terminal_may_ask_for_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = shown_on_a_terminal(monkeypatch, NO_COLOR="1")
+    assert "line of core.slow" in shown
+    assert not COLOUR.search(shown)
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = shown_on_a_terminal(monkeypatch, TERM="dumb")
+    assert "something happened" in shown
+    assert "\x1b" not in shown
 
 
 def test_an_audience_that_left_is_noticed_once() -> None:

@@ -1,0 +1,35 @@
+"""`./run demo` fails when the sidecar breaks a promise, names it, and keeps the log to read."""
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import sabotage
+from tests.support.demo import ROOT, demo, left_running
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("point", "seen"),
+    [(sabotage.says_nothing, "not announced: "), (sabotage.says_it_twice, "announced more than once: ")],
+    ids=["no-publish", "double-publish"],
+)
+async def test_demo_fails_when_the_sidecar_breaks_a_promise(
+    tmp_path: Path, point: Callable[[int], None], seen: str
+) -> None:
+    command = shlex.join(
+        [sys.executable, str(ROOT / "tests/support/sabotage.py"), point.__name__, "1", "run"]
+    )
+    process = await demo(tmp_path, "--patience", "25", "--sidecar", command)
+    out, _ = await process.communicate()
+    told = out.decode()
+    assert process.returncode == 1, told
+    assert seen in told
+    log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", told)
+    assert log, told
+    assert "intake.opened" in Path(log[1]).read_text()  # noqa: ASYNC240 - nothing else runs in this loop now
+    assert left_running(tmp_path) == []
