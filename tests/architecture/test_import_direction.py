@@ -126,6 +126,20 @@ def test_only_the_command_line_imports_the_sandbox() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_those_who_witness_against_the_sidecar_import_nothing_of_it() -> None:
+    """The reference Attune, its times and the auditor: what they share with us they could not see wrong."""
+    sandbox = PACKAGE / "sandbox"
+    witnesses = [sandbox / "times.py", *sandbox.glob("attune/**/*.py"), *sandbox.glob("auditor/**/*.py")]
+    assert len(witnesses) > 30
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
+        for path in witnesses
+        for line, imported in own_parts(path)
+        if imported not in OUTSIDE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_a_library_has_one_home(library: str) -> None:
     wrong = [

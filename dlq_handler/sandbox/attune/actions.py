@@ -87,7 +87,7 @@ async def ensure_action(
         )
     await session.execute(
         """INSERT INTO action (ref, pack, pack_ref, label, entrypoint, runtime)
-           SELECT $1, pack.id, pack.ref, $2, $2, (SELECT id FROM runtime WHERE name = $4)
+           SELECT $1, pack.id, pack.ref, $2, $2, (SELECT id FROM runtime WHERE ref = 'core.' || $4)
              FROM pack WHERE pack.ref = $3
            ON CONFLICT DO NOTHING""",
         ref,

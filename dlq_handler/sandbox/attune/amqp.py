@@ -5,7 +5,7 @@ Plain connections only: a reference must not re-declare a queue behind a test's 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import cast
 
 import aio_pika
@@ -46,6 +46,18 @@ async def open_connection(
     )
 
 
+@contextlib.contextmanager
+def loss_as_error() -> Iterator[None]:
+    """aiormq cancels who waits on a connection that is lost. Nobody asked for that, so it becomes a ConnectionError."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ConnectionError("the connection was lost") from error
+
+
 class Publisher:
     """Publishes with exactly the properties a message carries, on a channel of its own."""
 
@@ -56,17 +68,12 @@ class Publisher:
     async def publish(self, message: StockMessage) -> None:
         """Confirmed, not mandatory: to a key without a queue it is confirmed and lost, as in Attune (D21)."""
         try:
-            if self._channel is None or self._channel.is_closed:
-                self._channel = await self._connection.channel()
-            await _send(await self._channel.get_underlay_channel(), message, timeout=RPC_SECONDS)
+            with loss_as_error():
+                if self._channel is None or self._channel.is_closed:
+                    self._channel = await self._connection.channel()
+                await _send(await self._channel.get_underlay_channel(), message, timeout=RPC_SECONDS)
         except BROKER_AWAY as error:
             raise PublishFailed(f"{message.routing_key}: {error}") from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Nobody cancelled us: so aiormq ends what waits on a connection that was lost.
-            raise PublishFailed(f"{message.routing_key}: the connection was lost") from error
 
     async def publish_many(self, messages: Iterable[StockMessage]) -> None:
         """Pipelined without confirms, for loads; returns once the broker has routed every one."""
@@ -127,7 +134,7 @@ class QueueConsumer:
         with contextlib.suppress(*BROKER_AWAY):
             if failure is None:
                 await message.ack()
-            elif isinstance(failure, self._kept):
+            elif self._is_kept(failure):
                 # Unsettled meanwhile, and outside of the lock: it keeps nobody waiting, and is not taken in a hot loop.
                 await asyncio.sleep(self._later_seconds)
                 await message.nack(requeue=True)
@@ -139,11 +146,15 @@ class QueueConsumer:
             await self._handle(read_envelope(message.body))
         except Exception as error:
             self.failures.append(error)
-            is_again = isinstance(error, (PublishFailed, *self._kept))
+            is_again = isinstance(error, PublishFailed) or self._is_kept(error)
             fate = "it will be tried again" if is_again else "the message is dropped"
             self._say(f"{self._queue_name}: {type(error).__name__}: {error}; {fate}")
             return error
         return None
+
+    def _is_kept(self, error: Exception) -> bool:
+        # A ValueError, also one of the database's driver, is the message's own fault, and would come back for ever.
+        return isinstance(error, self._kept) and not isinstance(error, ValueError)
 
 
 async def _send(channel: aiormq.abc.AbstractChannel, message: StockMessage, *, timeout: float | None) -> None:

@@ -12,14 +12,15 @@ _KNOWS = "SELECT $2::execution_status IS NOT NULL FROM execution WHERE id = $1"
 
 class ExecutionManager(AttuneService):
     role = "manager"
+    consumer: QueueConsumer | None = None
 
     async def _begin(self, channel: AbstractChannel) -> None:
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
-        consumer = QueueConsumer(
+        self.consumer = QueueConsumer(
             channel, topology.STATUS_QUEUE, "executor.manager", self._handle, kept=self._kept, say=self._say
         )
-        await consumer.start()
+        await self.consumer.start()
 
     async def _handle(self, envelope: Envelope) -> None:
         execution_id, status = envelope.payload["execution_id"], envelope.payload["new_status"]

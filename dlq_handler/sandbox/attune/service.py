@@ -11,7 +11,13 @@ from typing import ClassVar, Self, TypedDict
 
 from aio_pika.abc import AbstractChannel, AbstractConnection
 
-from dlq_handler.sandbox.attune.amqp import BROKER_AWAY, Publisher, PublishFailed, open_connection
+from dlq_handler.sandbox.attune.amqp import (
+    BROKER_AWAY,
+    Publisher,
+    PublishFailed,
+    loss_as_error,
+    open_connection,
+)
 from dlq_handler.sandbox.attune.database import DATABASE_TROUBLE, Database
 from dlq_handler.sandbox.attune.defects import NONE_CURED, Cured, Defect
 from dlq_handler.sandbox.attune.messages import StockMessage
@@ -82,7 +88,8 @@ class AttuneService:
         try:
             while not stop.is_set():
                 try:
-                    await self._connect()
+                    with loss_as_error():
+                        await self._connect()
                 except (*BROKER_AWAY, *DATABASE_TROUBLE) as error:
                     await self._hang_up()
                     if pause == FIRST_PAUSE_SECONDS:

@@ -98,5 +98,7 @@ async def _until_answered(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     while True:
         try:
             return await ask()
-        except DATABASE_AWAY:
+        except DATABASE_AWAY as error:
+            if isinstance(error, ValueError):
+                raise  # an argument that no database takes, however long it is asked
             await asyncio.sleep(RETRY_SECONDS)

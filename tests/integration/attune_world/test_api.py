@@ -130,6 +130,7 @@ WRONG: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/api/v1/executions/execute", "{", 400, "BAD_REQUEST"),
     ("GET", "/api/v1/executions/999", None, 404, "NOT_FOUND"),
     ("GET", "/api/v1/executions/first", None, 422, "VALIDATION_ERROR"),
+    ("GET", f"/api/v1/executions/{2**63}", None, 422, "VALIDATION_ERROR"),
     ("GET", "/api/v1/executions?status=lost", None, 422, "VALIDATION_ERROR"),
     ("GET", "/api/v1/workers?page_size=101", None, 422, "VALIDATION_ERROR"),
     ("GET", "/api/v1/workers/999", None, 404, "NOT_FOUND"),

@@ -43,10 +43,12 @@ def answer_errors(app: FastAPI) -> None:
                 return _answer(422 if is_json else 400, "the request is not valid", problems)
             case HTTPException():
                 return _answer(error.status_code, str(error.detail))
-            case _:
+            case _ if isinstance(error, DATABASE_AWAY):
                 return _answer(503, f"the database is away ({type(error).__name__})")
+            case _:
+                return _answer(500, f"an error of ours ({type(error).__name__})")
 
-    for kind in (ApiError, RequestValidationError, HTTPException, *DATABASE_AWAY):
+    for kind in (ApiError, RequestValidationError, HTTPException, *DATABASE_AWAY, Exception):
         app.add_exception_handler(kind, told)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from dlq_handler.sandbox.attune import messages
 from dlq_handler.sandbox.attune.amqp import PublishFailed
 from dlq_handler.sandbox.attune.api.errors import ApiError
-from dlq_handler.sandbox.attune.api.pages import Page, asked_page
+from dlq_handler.sandbox.attune.api.pages import Page, RowId, asked_page
 from dlq_handler.sandbox.attune.database import Row
 from dlq_handler.sandbox.attune.service import AttuneService
 from dlq_handler.sandbox.attune.telling import Say
@@ -104,7 +104,7 @@ def execution_routes(link: AttuneService, say: Say) -> APIRouter:
         return {"data": _shown(row)}
 
     @routes.get("/{execution_id}")
-    async def read(execution_id: int) -> dict[str, Any]:
+    async def read(execution_id: RowId) -> dict[str, Any]:
         row = await link.database.session.fetchrow(
             f"SELECT {_COLUMNS} FROM execution WHERE id = $1",  # noqa: S608 (the columns above)
             execution_id,

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Path, Query
+
+RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

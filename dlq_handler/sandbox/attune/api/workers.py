@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends
 
 from dlq_handler.sandbox.attune.api.errors import ApiError
-from dlq_handler.sandbox.attune.api.pages import Page, asked_page
+from dlq_handler.sandbox.attune.api.pages import Page, RowId, asked_page
 from dlq_handler.sandbox.attune.database import Row
 from dlq_handler.sandbox.attune.service import AttuneService
 
@@ -65,7 +65,7 @@ def worker_routes(link: AttuneService, *, stale_after_seconds: float) -> APIRout
         return page.of([shown(row) for row in rows], rows[0]["total"] if rows else 0)
 
     @routes.get("/workers/{worker_id}")
-    async def read(worker_id: int) -> dict[str, Any]:
+    async def read(worker_id: RowId) -> dict[str, Any]:
         """Bare, without a data wrapper, as Attune answers."""
         row = await link.database.session.fetchrow(_WORKERS, worker_id, None, None, None, 1, 0)
         if row is None:
