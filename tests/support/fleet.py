@@ -15,7 +15,8 @@ from typing import Any
 from dlq_handler.sandbox.attune import messages
 from dlq_handler.sandbox.attune.database import Database
 from dlq_handler.sandbox.attune.executor import StockExecutor, admit_by_policy, claim, mark_scheduled
-from dlq_handler.sandbox.attune.worker import RunAction, StockWorker
+from dlq_handler.sandbox.attune.work import RunAction
+from dlq_handler.sandbox.attune.worker import StockWorker
 from tests.support.tcp_proxy import TcpProxy
 
 ACTION = "core.fleet"

@@ -16,6 +16,7 @@ from dlq_handler.sandbox.attune.amqp import BROKER_AWAY, RPC_SECONDS
 from dlq_handler.sandbox.attune.database import DATABASE_TROUBLE, Session
 from dlq_handler.sandbox.attune.defects import Defect
 from dlq_handler.sandbox.attune.service import AttuneService, Wiring
+from dlq_handler.sandbox.attune.work import RunAction
 
 _REGISTER = """
 INSERT INTO worker (name, worker_type, worker_role, host, status, capabilities, last_heartbeat)
@@ -44,7 +45,7 @@ class StockWorker(AttuneService):
         ttl_ms: int = topology.DEFAULT_TTL_MS,
         max_concurrent_tasks: int = 10,
         heartbeat_seconds: float | None = None,
-        run_action: work.RunAction = echo,
+        run_action: RunAction = echo,
         runtimes: Sequence[str] = ("shell",),
         **wiring: Unpack[Wiring],
     ) -> None:
