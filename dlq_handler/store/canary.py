@@ -94,13 +94,14 @@ async def mark_seen(database: Database, ids: Collection[UUID], *, queue: str, by
 
 
 async def sweep(database: Database, queue: str, *, fresh_seconds: float) -> None:
-    """Forget what tells nothing any more; of each worker the last one seen is kept, for a day."""
+    """Forget what is so old that it tells nothing any more; of each worker the last one seen is kept, for a day."""
     async with database.transaction() as tx:
         await tx.run(
             """
             DELETE FROM own.canary old
              WHERE old.created_at < clock_timestamp() - make_interval(secs => :kept)
-                OR (old.queue = :queue AND old.created_at < clock_timestamp() - make_interval(secs => :fresh)
+                OR (old.queue = :queue
+                    AND old.created_at < clock_timestamp() - make_interval(secs => :fresh + old.ttl_seconds)
                     AND (old.seen_at IS NULL OR EXISTS (
                         SELECT FROM own.canary newer
                          WHERE newer.queue = old.queue AND newer.worker_id = old.worker_id

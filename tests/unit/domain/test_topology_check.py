@@ -1,5 +1,6 @@
 """The conclusion: a hole only when an execution can hang because of it."""
 
+from dlq_handler.domain.canary import CANARY_QUEUE
 from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.domain.topology_check import CheckedTopology, Conclusion, QueueRole, check
 from dlq_handler.domain.topology_finding import Expectation, Severity
@@ -36,6 +37,14 @@ def test_bound_worker_keys_are_fine_though_rejected_requests_leave_no_record() -
     assert [finding.severity for finding in checked.findings] == [Severity.NOTE]
     assert "attune.events.queue" in {queue.queue for queue in checked.queues}
     assert STOCK_QUEUE not in answers(checked)
+
+
+def test_the_canarys_queue_is_ours_and_no_hole_of_the_hosts() -> None:
+    canary = QueueFacts(name=CANARY_QUEUE, arguments={"x-dead-letter-exchange": DLX})
+    checked = check(a_stock_world(bindings=CURED, queues=[canary]), expectation())
+
+    assert CANARY_QUEUE not in answers(checked)
+    assert not any(CANARY_QUEUE in finding.subject for finding in checked.findings)
 
 
 def test_the_queue_of_a_worker_without_a_row_is_worth_a_note() -> None:
