@@ -4,14 +4,15 @@ Durable, and acknowledged only when a notice is in the ledger: what is published
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from aiormq.exceptions import AMQPError, ChannelNotFoundEntity
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import RPC_SECONDS, open_connection
+from dlq_handler.sandbox.attune.amqp import BROKER_AWAY, RPC_SECONDS, loss_as_error, open_connection
 from dlq_handler.sandbox.auditor.ledger import Notice
 
 QUEUE = "sandbox.auditor.queue"
@@ -20,7 +21,7 @@ QUEUE = "sandbox.auditor.queue"
 # there stays here to be counted. (An executor empties the real one at once, so its depth proves nothing.)
 STOCK_LETTERS = "sandbox.auditor.letters.queue"
 
-BROKER_TROUBLE = (AMQPError, OSError, RuntimeError, TimeoutError)
+CLOSE_SECONDS = 2
 
 TakeNotice = Callable[[Notice, bool], None]
 
@@ -38,32 +39,39 @@ class NoticeQueue:
         return self._connection is not None and not self._connection.is_closed
 
     async def open(self) -> None:
-        """Any of BROKER_TROUBLE when the broker is away."""
+        """Any of BROKER_AWAY when nobody answers."""
         await self.close()
-        self._connection = await open_connection(self._amqp_url)
-        async with asyncio.timeout(RPC_SECONDS):
-            channel = await self._connection.channel()
-            await topology.declare_common(channel)
-            queue = await channel.declare_queue(QUEUE, durable=True)
-            await queue.bind(topology.EXECUTIONS, "execution.completed")
-            letters = await channel.declare_queue(STOCK_LETTERS, durable=True)
-            for exchange, key in topology.DEAD_LETTER_QUEUE.bindings:
-                await letters.bind(exchange, key)
-            await queue.consume(self._receive, exclusive=True)
+        with loss_as_error():
+            self._connection = await open_connection(self._amqp_url)
+            async with asyncio.timeout(RPC_SECONDS):
+                await self._begin(await self._connection.channel())
+
+    async def _begin(self, channel: AbstractChannel) -> None:
+        await topology.declare_common(channel)
+        queue = await channel.declare_queue(QUEUE, durable=True)
+        await queue.bind(topology.EXECUTIONS, "execution.completed")
+        letters = await channel.declare_queue(STOCK_LETTERS, durable=True)
+        for exchange, key in topology.DEAD_LETTER_QUEUE.bindings:
+            await letters.bind(exchange, key)
+        await queue.consume(self._receive, exclusive=True)
 
     async def close(self) -> None:
         connection, self._connection, self._questions = self._connection, None, None
         if connection is not None and not connection.is_closed:
-            await connection.close()
+            # One that is half dead must not keep us from opening another.
+            with contextlib.suppress(*BROKER_AWAY), loss_as_error():
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await connection.close()
 
     async def depths(self, queues: Iterable[str]) -> dict[str, int]:
-        """Messages ready in each queue that exists, exact at this moment."""
+        """Messages ready in each queue that exists, exact at this moment. Any of BROKER_AWAY when nobody answers."""
         found: dict[str, int] = {}
         for queue in queues:
             try:
-                async with asyncio.timeout(RPC_SECONDS):
-                    channel = await self._question_channel()
-                    declared = await channel.declare_queue(queue, passive=True)
+                with loss_as_error():
+                    async with asyncio.timeout(RPC_SECONDS):
+                        channel = await self._question_channel()
+                        declared = await channel.declare_queue(queue, passive=True)
             except ChannelNotFoundEntity:
                 continue  # the broker closed the channel over it; the next question opens another
             found[queue] = declared.declaration_result.message_count or 0

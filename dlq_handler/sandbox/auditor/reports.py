@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import IO
 
 from dlq_handler.sandbox.auditor.ledger import Audit, Change, Notice, Violation
-from dlq_handler.sandbox.auditor.rows import WorkerRow
 
 
 class Reporter:
@@ -23,26 +22,11 @@ class Reporter:
         self._say("notices", notices=[asdict(notice) | {"is_repeat": again} for notice, again in notices])
 
     def picture(
-        self,
-        *,
-        statuses: Mapping[str, int],
-        line: Iterable[tuple[int, str]],
-        workers: Iterable[WorkerRow],
-        queues: Mapping[str, int],
+        self, *, line: Iterable[tuple[int, str]], workers: Mapping[int, str], queues: Mapping[str, int]
     ) -> None:
         picture: dict[str, object] = {
-            "statuses": dict(statuses),
             "line": [list(entry) for entry in line],
-            "workers": [
-                {
-                    "id": worker.id,
-                    "name": worker.name,
-                    "status": worker.status,
-                    # In whole seconds, or every look would be news.
-                    "heartbeat_age_seconds": int(worker.heartbeat_age_seconds or 0),
-                }
-                for worker in workers
-            ],
+            "workers": [{"id": number, "name": name} for number, name in workers.items()],
             "queues": dict(queues),
         }
         if picture != self._last_picture:

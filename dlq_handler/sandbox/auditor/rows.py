@@ -1,8 +1,6 @@
 """The auditor's own SQL: what changed, what is over, who reports. Reads only."""
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dlq_handler.sandbox.attune.auditor import TERMINAL, TerminalRow
@@ -17,28 +15,10 @@ SELECT history.id, history.entity_id, history.entity_ref, history.new_values
   FROM execution_history AS history WHERE history.id > $1 ORDER BY history.id
 """
 
-_ROWS = "SELECT id, status, worker, updated, md5(result::text) AS result_md5 FROM execution"
-
-_WORKERS = """
-SELECT id, name, status, extract(epoch FROM now() - last_heartbeat)::float AS heartbeat_age_seconds
-  FROM worker WHERE worker_role = 'action' ORDER BY name
+_TERMINAL_ROWS = """
+SELECT id, status, updated, md5(result::text) AS result_md5
+  FROM execution WHERE status::text = ANY($1::text[])
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
-    id: int
-    name: str
-    status: str
-    heartbeat_age_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """All executions at one moment."""
-
-    statuses: Mapping[str, int]
-    terminal: Mapping[int, TerminalRow]
 
 
 async def read_changes(session: Session, last_number: int) -> list[Change]:
@@ -47,22 +27,15 @@ async def read_changes(session: Session, last_number: int) -> list[Change]:
     return [_change(row) for row in rows]
 
 
-async def read_rows(session: Session) -> Rows:
-    rows = await session.fetch(_ROWS)
-    return Rows(
-        statuses=Counter(row["status"] for row in rows),
-        terminal={
-            row["id"]: TerminalRow(
-                id=row["id"], status=row["status"], updated=row["updated"], result_md5=row["result_md5"]
-            )
-            for row in rows
-            if row["status"] in TERMINAL
-        },
-    )
+async def read_terminal_rows(session: Session) -> dict[int, TerminalRow]:
+    rows = await session.fetch(_TERMINAL_ROWS, list(TERMINAL))
+    return {row["id"]: TerminalRow(**row) for row in rows}
 
 
-async def read_workers(session: Session) -> list[WorkerRow]:
-    return [WorkerRow(**row) for row in await session.fetch(_WORKERS)]
+async def read_workers(session: Session) -> dict[int, str]:
+    """Names by id."""
+    rows = await session.fetch("SELECT id, name FROM worker WHERE worker_role = 'action' ORDER BY name")
+    return {row["id"]: row["name"] for row in rows}
 
 
 def _change(row: Mapping[str, Any]) -> Change:

@@ -7,20 +7,19 @@ that began after it was asked for. Never: writes to the database, publishes, or 
 import asyncio
 
 from dlq_handler.sandbox.attune import topology
+from dlq_handler.sandbox.attune.amqp import BROKER_AWAY
 from dlq_handler.sandbox.attune.auditor import read_line
-from dlq_handler.sandbox.attune.database import Database, DatabaseError
+from dlq_handler.sandbox.attune.database import DATABASE_AWAY, Database
 from dlq_handler.sandbox.auditor.ledger import Ledger, Notice, Violation
-from dlq_handler.sandbox.auditor.notices import BROKER_TROUBLE, STOCK_LETTERS, NoticeQueue
+from dlq_handler.sandbox.auditor.notices import STOCK_LETTERS, NoticeQueue
 from dlq_handler.sandbox.auditor.reports import Reporter
-from dlq_handler.sandbox.auditor.rows import read_changes, read_rows, read_workers
+from dlq_handler.sandbox.auditor.rows import read_changes, read_terminal_rows, read_workers
 
 LINE_OF = "core.slow"
 LOOK_SECONDS = 0.2
 
 # Attune's own dead-letter queue, and the one that a sidecar makes for itself beside a stock executor.
 LETTER_QUEUES = (topology.DLX_QUEUE, "attune.dlx.sidecar.queue")
-
-DATABASE_TROUBLE = (DatabaseError, OSError, TimeoutError)
 
 
 class Watch:
@@ -71,7 +70,7 @@ class Watch:
                 await self._notices.open()
             workers = [topology.worker_queue(number) for number in self._worker_ids]
             depths = await self._notices.depths([STOCK_LETTERS, *LETTER_QUEUES, *workers])
-        except BROKER_TROUBLE as error:
+        except BROKER_AWAY as error:
             await self._notices.close()
             self._is_away("broker", error)
             return False
@@ -86,10 +85,10 @@ class Watch:
         session = self._database.session
         try:
             changes = await read_changes(session, self._last_number)
-            rows = await read_rows(session)
+            terminal = await read_terminal_rows(session)
             workers = await read_workers(session)
             self._line = await read_line(session, LINE_OF)
-        except DATABASE_TROUBLE as error:
+        except DATABASE_AWAY as error:
             self._is_away("database", error)
             if arrived:
                 self._reporter.notices(arrived)
@@ -98,11 +97,11 @@ class Watch:
         if fresh := self._ledger.take_changes(changes):
             self._last_number = changes[-1].number
             self._reporter.changes(fresh)
-        self._ledger.take_rows(rows.terminal)
+        self._ledger.take_rows(terminal)
         if arrived:
             self._reporter.notices(arrived)
-        self._worker_ids = [worker.id for worker in workers]
-        self._reporter.picture(statuses=rows.statuses, line=self._line, workers=workers, queues=self._queues)
+        self._worker_ids = list(workers)
+        self._reporter.picture(line=self._line, workers=workers, queues=self._queues)
         for violation in self._ledger.violations(notice_counts):
             if violation not in self._told:
                 self._told.add(violation)

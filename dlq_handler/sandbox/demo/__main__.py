@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlq_handler.sandbox.demo.view import View, open_view
+from dlq_handler.sandbox.surroundings import forget_other_servers
 
 EXIT_BROKEN = 1
 EXIT_NO_SERVER = 69
@@ -28,6 +29,7 @@ def main() -> int:
     # For the tests that break it on purpose.
     parser.add_argument("--sidecar", type=shlex.split, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    forget_other_servers()
     view = open_view(began=time.monotonic())
     view.line("dlq-handler: what happens to work when workers vanish, in five acts")
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from dlq_handler.sandbox.attune.auditor import TERMINAL
 from dlq_handler.sandbox.attune.database import Database
 from dlq_handler.sandbox.demo.acts_lost import ECHO, SLOW
-from dlq_handler.sandbox.demo.sight import TERMINAL, numbers
-from dlq_handler.sandbox.demo.world import World
-
-LETTERS = "attune.dlx.sidecar.queue"
-WORKERS = ("worker-shell", "worker-python", "worker-node")
+from dlq_handler.sandbox.demo.sight import numbers
+from dlq_handler.sandbox.demo.world import StoryBroken, World
+from dlq_handler.sandbox.stage.parts import WORKERS
+from dlq_handler.sandbox.stage.programs import INTAKE_QUEUE
 
 
 async def everything_breaks(world: World) -> None:
@@ -22,7 +22,7 @@ async def everything_breaks(world: World) -> None:
 
 async def _lose_workers_and_sidecar(world: World) -> None:
     sight = world.sight
-    await world.start(*WORKERS)
+    await world.start("worker-shell", "worker-python")
     running = await world.ask_for("core.sleep", 3, seconds=8)
     await world.until(
         "each worker runs something", lambda: len(sight.in_status(running, "running")) == 3, part="executor"
@@ -38,6 +38,8 @@ async def _lose_workers_and_sidecar(world: World) -> None:
     lost = sight.in_status(sight.on_worker(batch, "worker-shell"), "scheduled")
     # Those that expire last, so that none of them is over before we are there.
     async with _locked(world, lost[-max(1, len(lost) // 3) :]) as locked:
+        if not locked:
+            raise StoryBroken("all rows were over before one could be locked", world.stage.log("executor"))
         world.say(f"somebody's open transaction locks {numbers(locked)}: their letters cannot be judged yet")
         others = [number for number in batch + running if number not in locked]
         await world.until("all others come to an end", lambda: sight.are_settled(others))
@@ -65,15 +67,15 @@ async def _lose_workers_and_sidecar(world: World) -> None:
 async def _kill_sidecar_at_work(world: World, batch: list[int], locked: list[int]) -> None:
     """While it holds letters that it cannot judge, as their rows are locked."""
     await world.until(
-        "it holds the letters of the locked ones", lambda: not _ready(world, "worker-shell", LETTERS)
+        "it holds the letters of the locked ones", lambda: not _ready(world, "worker-shell", INTAKE_QUEUE)
     )
     judged = len(world.sight.ended_by(batch, "letter"))
     world.say(f"{judged} letters judged, {len(locked)} letters in its hands: killed at work")
     await world.kill("sidecar")
     await world.until(
-        "its letters go back to the queue", lambda: _ready(world, LETTERS) >= len(locked), part="broker"
+        "its letters go back to the queue", lambda: _ready(world, INTAKE_QUEUE) >= len(locked), part="broker"
     )
-    world.say(f"the {len(locked)} letters are back in {LETTERS}: nothing was lost")
+    world.say(f"the {len(locked)} letters are back in {INTAKE_QUEUE}: nothing was lost")
 
 
 async def _lose_the_servers(world: World) -> None:
@@ -101,9 +103,13 @@ async def work_flows(world: World) -> None:
     sight = world.sight
     await world.start(*WORKERS)
     work = await world.ask_for(SLOW, 6, seconds=0.5) + await world.ask_for(ECHO, 15)
-    await world.until("all of it is done", lambda: sight.are_settled(work))
+    await world.until(
+        "all of it is done",
+        lambda: sight.are_settled(work) and len(sight.in_status(work, "completed")) == len(work),
+        part="executor",
+    )
     await world.until("nothing is left anywhere", lambda: not any(sight.queues.values()) and not sight.line)
-    world.say(f"{len(sight.in_status(work, 'completed'))} of {len(work)} completed")
+    world.say(f"all {len(work)} are completed, and nobody waits for anything")
 
 
 def _ready(world: World, *names: str) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TERMINAL = frozenset({"completed", "failed", "cancelled", "timeout", "abandoned"})
+from dlq_handler.sandbox.attune.auditor import TERMINAL
+
 BY_US = frozenset({"letter", "monitor"})
 
 
@@ -13,14 +14,9 @@ BY_US = frozenset({"letter", "monitor"})
 class Seen:
     """One execution."""
 
-    action_ref: str
-    status: str
+    status: str = "requested"
     worker_id: int | None = None
     ended_by: str | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.status in TERMINAL
 
 
 @dataclass(slots=True)
@@ -31,7 +27,6 @@ class Sight:
     """(execution id, 'active' or 'queued') of core.slow."""
     workers: dict[str, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
-    away: set[str] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
     audit: Mapping[str, Any] | None = None
 
@@ -46,10 +41,8 @@ class Sight:
                     self.notice_ids[notice["execution_id"]].add(notice["message_id"])
             case "picture":
                 self._take_picture(report)
-            case "away":
-                self.away.add(report["server"])
-            case "back":
-                self.away.discard(report["server"])
+            case "away" | "back":
+                pass
             case "violation":
                 self.violations.append(f"{report['promise']}: executions {numbers(report['execution_ids'])}")
             case "audit":
@@ -58,9 +51,7 @@ class Sight:
                 raise ValueError(f"the auditor reports {unknown!r}, which nobody here knows")
 
     def _take_change(self, change: Mapping[str, Any]) -> None:
-        seen = self.executions.setdefault(
-            change["execution_id"], Seen(action_ref=change["action_ref"], status="requested")
-        )
+        seen = self.executions.setdefault(change["execution_id"], Seen())
         seen.status = change["status"] or seen.status
         seen.worker_id = change["worker_id"] or seen.worker_id
         seen.ended_by = change["ended_by"] or seen.ended_by

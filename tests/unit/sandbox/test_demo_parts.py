@@ -10,7 +10,6 @@ from rich.console import Console
 
 from dlq_handler.sandbox.auditor.ledger import Audit, Change, Notice, Violation
 from dlq_handler.sandbox.auditor.reports import Reporter
-from dlq_handler.sandbox.auditor.rows import WorkerRow
 from dlq_handler.sandbox.demo.closing import promises, table
 from dlq_handler.sandbox.demo.live_view import draw
 from dlq_handler.sandbox.demo.picture import Condition, Picture
@@ -40,10 +39,7 @@ def reports() -> list[dict[str, Any]]:
     """As the auditor writes them."""
     out = io.StringIO()
     reporter = Reporter(out)
-    worker = WorkerRow(id=7, name="worker-shell", status="active", heartbeat_age_seconds=1.4)
-    reporter.picture(
-        statuses={"failed": 1}, line=[(2, "queued")], workers=[worker], queues={"worker.7.executions": 3}
-    )
+    reporter.picture(line=[(2, "queued")], workers={7: "worker-shell"}, queues={"worker.7.executions": 3})
     life = [("scheduled", 7, None), ("failed", None, "letter")]
     reporter.changes(
         Change(
@@ -79,7 +75,6 @@ def test_sight_is_made_of_reports() -> None:
     assert not sight.are_settled([1, 2])
     assert sight.rescued() == 3
     assert sight.violations == ["announced once: executions 1"]
-    assert sight.away == {"broker"}
 
 
 def test_what_happened_to_many_is_told_once() -> None:

@@ -108,6 +108,18 @@ def test_clearing_removes_the_servers_folders_and_nobody_elses_and_says_so(tmp_p
     assert not (folder / FILE).exists()
 
 
+def test_folders_of_killed_demos_are_cleared_by_the_next(tmp_path: Path) -> None:
+    killed, living, kept = (tmp_path / f"dlq-handler-demo-{name}" for name in ("killed", "living", "kept"))
+    for folder in (killed, living, kept):
+        folder.mkdir()
+    left_behind(killed)
+    State(keeper=US).write(living)
+    with Folder.take(tmp_path / "dlq-handler-demo-next", say=lambda _: None):
+        assert not killed.exists()
+        assert living.exists()
+        assert kept.exists()  # it ended by itself and keeps its logs
+
+
 def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
     with (
         Folder.take(tmp_path, say=lambda _: None),
