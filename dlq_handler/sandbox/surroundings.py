@@ -1,14 +1,28 @@
-"""The environment for a sidecar that the sandbox starts."""
+"""The environment of what the sandbox starts: nothing in it leads to anybody else's servers."""
 
 import os
 from collections.abc import Mapping
 
+# Read by Attune and the sidecar; by every client of PostgreSQL, ours included; by RabbitMQ's; by Erlang.
+LEADING_ELSEWHERE = ("ATTUNE", "PG", "RABBITMQ_", "ERL")
+
 
 def surroundings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment without any setting of the sidecar, and these.
+    """The caller's environment without what leads elsewhere, and these.
 
     A shell in which somebody runs the real one may export its broker: a demo that inherits that variable would take
     the real dead letters and judge them by a database that is thrown away.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("ATTUNE")}
+    inherited = {name: value for name, value in os.environ.items() if not leads_elsewhere(name)}
     return inherited | dict(settings)
+
+
+def forget_other_servers() -> None:
+    """Drop it from our own environment: for a process that talks to the sandbox's servers itself."""
+    for name in list(os.environ):
+        if leads_elsewhere(name):
+            del os.environ[name]
+
+
+def leads_elsewhere(name: str) -> bool:
+    return name.upper().startswith(LEADING_ELSEWHERE)

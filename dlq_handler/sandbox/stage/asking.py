@@ -10,9 +10,7 @@ from typing import NoReturn
 
 from dlq_handler.sandbox.stage.exits import EXIT_FAILED
 from dlq_handler.sandbox.stage.state import State
-
-# What would lead a client to another server than the sandbox's.
-LEADING_ELSEWHERE = ("ATTUNE", "PG", "RABBITMQ_", "ERL")
+from dlq_handler.sandbox.surroundings import surroundings
 
 
 def ask(state: State, **request: str) -> int:
@@ -32,15 +30,10 @@ def ask(state: State, **request: str) -> int:
 
 def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn:
     client = state.clients[name]
-    inherited = {
-        variable: value
-        for variable, value in os.environ.items()
-        if not variable.upper().startswith(LEADING_ELSEWHERE)
-    }
     command = [*client.command, *arguments]
     if not Path(command[0]).exists():
         sys.exit(f"{command[0]} is not there: it comes with a package beside the server's; install that")
-    os.execve(command[0], command, inherited | dict(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
+    os.execve(command[0], command, surroundings(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
 
 
 def show_log(log: Path, *, follow: bool) -> NoReturn:

@@ -51,6 +51,7 @@ class Folder:
             except BlockingIOError:
                 raise FolderTaken(path) from None
             clear(path, say=say)
+            clear_beside(path, say=say)
             folder = cls(path, State(keeper=ProcessMark.of_this_process()))
             folder.servers.mkdir()
             folder.record()
@@ -93,6 +94,15 @@ def clear(path: Path, *, say: Callable[[str], None]) -> None:
         )
     shutil.rmtree(path / "servers", ignore_errors=True)
     (path / FILE).unlink(missing_ok=True)
+
+
+def clear_beside(path: Path, *, say: Callable[[str], None]) -> None:
+    """Also folders of their own that killed demos left, recognised by a state without a living keeper."""
+    for other in path.parent.glob(f"{OWN_PREFIX}*/{FILE}"):
+        state = State.read(other.parent)
+        if other.parent != path and state and not state.keeper.is_alive:
+            clear(other.parent, say=say)
+            shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def socket_in(path: Path) -> Path:

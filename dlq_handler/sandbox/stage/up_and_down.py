@@ -14,10 +14,12 @@ from dlq_handler.sandbox.stage.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_
 from dlq_handler.sandbox.stage.folder import Folder, log_of
 from dlq_handler.sandbox.stage.guide import guide
 from dlq_handler.sandbox.stage.state import State
+from dlq_handler.sandbox.surroundings import surroundings
 
 KEEPER = "keeper"
 LOOK_SECONDS = 0.1
 END_SECONDS = 30
+UNSEEN_SECONDS = 10
 
 
 def running(folder: Path) -> State | None:
@@ -35,27 +37,40 @@ def up(folder: Path, options: Sequence[str]) -> int:
     print(f"the sandbox is {'being started by another `./run up`' if state else 'starting'}", flush=True)
     log = log_of(folder, KEEPER)
     log.parent.mkdir(parents=True, exist_ok=True)
-    shown = log.stat().st_size if log.exists() else 0
+    said_before = log.stat().st_size if log.exists() else 0
     keeper = None if state else start_keeper(folder, options, log)
     try:
-        while not ((state := running(folder)) and state.is_up):
-            shown = show(log, shown)
-            code = keeper.poll() if keeper else None if state else EXIT_FAILED
-            if code == EXIT_TAKEN:
-                keeper = None  # another `./run up` was quicker: wait for that one
-            elif code is not None:
-                show(log, shown)
-                print(f"the sandbox did not start; the whole log: {log}", file=sys.stderr)
-                return code or EXIT_FAILED
-            time.sleep(LOOK_SECONDS)
+        state = await_up(folder, keeper, log, said_before)
     except KeyboardInterrupt:
         if keeper:
             print("interrupted: taking it down")
             down(folder)
         return EXIT_INTERRUPTED
-    show(log, shown)
+    if state is None:
+        print(f"the sandbox did not start; the whole log: {log}", file=sys.stderr)
+        return (keeper and keeper.poll()) or EXIT_FAILED
     print(guide(state))
     return 0
+
+
+def await_up(folder: Path, keeper: "subprocess.Popen[bytes] | None", log: Path, shown: int) -> State | None:
+    """Show what the keeper says until all is healthy; None when it has given up. Without one, another's is awaited."""
+    seen = time.monotonic()
+    while True:
+        ended = keeper.poll() if keeper else None
+        state = running(folder)
+        shown = show(log, shown)
+        if state and state.is_up:
+            return state
+        if ended == EXIT_TAKEN:
+            keeper = None  # another `./run up` was quicker
+        elif ended is not None:
+            return None
+        if keeper or state:
+            seen = time.monotonic()
+        elif time.monotonic() > seen + UNSEEN_SECONDS:
+            return None  # another's keeper writes its state down at once, and removes it when it gives up
+        time.sleep(LOOK_SECONDS)
 
 
 def start_keeper(folder: Path, options: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
@@ -63,6 +78,7 @@ def start_keeper(folder: Path, options: Sequence[str], log: Path) -> "subprocess
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "dlq_handler.sandbox.stage.keeper", str(folder), *options],
+            env=surroundings({}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
