@@ -44,7 +44,8 @@ def up(folder: Path, options: Sequence[str]) -> int:
     except KeyboardInterrupt:
         if keeper:
             print("interrupted: taking it down")
-            down(folder)
+            keeper.terminate()
+            keeper.wait()
         return EXIT_INTERRUPTED
     if state is None:
         print(f"the sandbox did not start; the whole log: {log}", file=sys.stderr)
