@@ -129,6 +129,8 @@ class StockWorker(AttuneService):
     async def vanish(self) -> None:
         """As after kill -9: the row stays active with its last heartbeat, unacked messages return."""
         await self.stop_beating()
+        # First of all: what runs leaves hands free when it is dropped, and they would take up what waits for them.
+        await self._hang_up()
         await self._drop_what_runs()
         await self._disconnect()
 

@@ -207,6 +207,22 @@ async def test_what_a_hanging_worker_holds_does_not_expire_until_it_dies(
         await until_ready(vhost, witness, 2)
 
 
+async def test_what_waits_for_a_free_hand_returns_when_the_worker_vanishes(
+    vhost: str, database: str, executor: StockExecutor
+) -> None:
+    async def work_for_ever(_: dict[str, Any]) -> object:
+        return await asyncio.Event().wait()
+
+    worker = StockWorker(vhost, database, max_concurrent_tasks=1, run_action=work_for_ever)
+    await worker.start()
+    await worker.consume()
+    for _ in range(3):
+        await executor.schedule(await executor.create_execution(), worker.id)
+    await eventually(lambda: len(worker.held) == 2)
+    await worker.vanish()
+    await until_ready(vhost, topology.worker_queue(worker.id), 2)
+
+
 async def test_a_late_worker_resurrects_a_failed_execution(
     executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
