@@ -3,11 +3,12 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
+from dlq_handler.broker.management import ManagementApi
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from dlq_handler.sandbox.servers import RabbitMQ
@@ -175,6 +176,7 @@ async def test_the_doctor_tells_an_operator_what_is_wrong_and_ends_with_the_righ
 ) -> None:
     await world.vanished_worker(ttl_ms=60_000)
     async with a_sidecar(world, rabbitmq) as sidecar:
+        await consumers_are_told(world, rabbitmq)
         # The executor of this world consumes nothing.
         code, out, err = await sidecar.cli("doctor")
         assert code == 1, out
@@ -191,6 +193,17 @@ async def test_the_doctor_tells_an_operator_what_is_wrong_and_ends_with_the_righ
         code, out, _ = await sidecar.cli("doctor", "--no-canary", "--output", "json")
         told = {seen["check"]: seen for seen in json.loads(out)["observations"]}
         assert (code, told["sidecar"]["health"], "canary" in told) == (1, "problem", False)
+
+
+async def consumers_are_told(world: World, rabbitmq: RabbitMQ) -> None:
+    """The management API hears of a consumer some seconds after it is there."""
+    vhost = unquote(urlsplit(world.amqp_url).path.removeprefix("/"))
+    api = ManagementApi(management_url(rabbitmq), vhost=vhost)
+
+    async def told() -> bool:
+        return bool(await api.consumer_tags(topology.DLX_QUEUE))
+
+    await eventually(told)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from dlq_handler.domain.observation import Health, Observation, conclude, worst_
 from dlq_handler.settings import Loaded
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_json, print_table
+from dlq_handler.surface.cli.printing import print_json, print_table, printable
 
 # As those of `topology check`.
 EXIT_CODES = {Health.OK: 0, Health.PROBLEM: 1, Health.CANNOT_TELL: 2}
@@ -55,10 +55,14 @@ def _print(observations: list[Observation], conclusion: Health) -> None:
         ("STATE", "PART", "CHECK", "WHAT"),
         [(seen.health, seen.part, seen.check, seen.what) for seen in observations],
     )
+    # A server that is away is met by ten lines: what to do about it is said once.
+    alike: dict[tuple[str, str], list[str]] = {}
     for seen in observations:
         if seen.fix is not None:
-            print(f"\n{seen.check}: {seen.what}\n  fix: {seen.fix}")
+            alike.setdefault((seen.what, seen.fix), []).append(seen.check)
+    for (what, fix), checks in alike.items():
+        print(f"\n{', '.join(checks)}: {printable(what)}\n  fix: {printable(fix)}")
     for seen in observations:
         for note in seen.notes:
-            print(f"\nnote on {seen.check}: {note}")
+            print(f"\nnote on {seen.check}: {printable(note)}")
     print(f"\nconclusion: {conclusion}")
