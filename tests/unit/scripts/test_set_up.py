@@ -98,11 +98,12 @@ def test_another_runtime_lock_makes_a_new_runtime(done: Done) -> None:
     assert done == RUNTIME
 
 
-def test_changed_project_is_installed_without_fetching_packages(done: Done) -> None:
+@pytest.mark.parametrize("runtime_only", [True, False])
+def test_changed_project_is_installed_without_fetching_packages(done: Done, runtime_only: bool) -> None:
     set_up.set_up(runtime_only=False)
     done.clear()
     set_up.PROJECT.write_text("another entry point\n")
-    set_up.set_up(runtime_only=False)
+    set_up.set_up(runtime_only=runtime_only)
     assert done == ["the project itself"]
 
 
