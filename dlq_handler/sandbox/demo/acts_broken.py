@@ -45,10 +45,13 @@ async def _lose_workers_and_sidecar(world: World) -> None:
         await world.until("all others come to an end", lambda: sight.are_settled(others))
         held = sight.on_worker(batch, "worker-python")
         by_letter, by_monitor = sight.ended_by(held, "letter"), sight.ended_by(held, "monitor")
-        world.say(
-            f"held by the worker that hangs: {len(by_letter)} came back as letters when the broker gave it up, "
-            f"{len(by_monitor)} were ended by the monitor before"
-        )
+        # Whichever is quicker: the broker to give the worker up, or the monitor's horizon.
+        if by_letter:
+            world.say(
+                f"held by the worker that hangs, and letters once the broker gave it up: {numbers(by_letter)}"
+            )
+        if by_monitor:
+            world.say(f"held by the worker that hangs, and ended by the monitor: {numbers(by_monitor)}")
         abandoned = sight.in_status(running, "abandoned")
         world.say(
             f"lost while running, so without a letter, and abandoned by the monitor: {numbers(abandoned)}"
