@@ -92,7 +92,7 @@ async def break_part(stage: Stage, part: str, how: How, say: Say) -> None:
             said = "killed (SIGKILL): nobody was told, nothing was finished"
         case How.STOP:
             await stage.stop(part)
-            said = "stopped (SIGTERM): it finished in good order"
+            said = "stopped (SIGTERM): it was asked, and ended by itself"
         case How.HANG:
             await stage.hang(part)
             said = "frozen (SIGSTOP): it keeps its connections and does nothing"
