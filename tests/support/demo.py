@@ -2,12 +2,14 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).parents[2]
+
+# The README's own command: it ends in the demo itself, so signals reach that.
+DEMO = [str(ROOT / "run"), "demo"]
 
 # Whoever runs the real one has its settings in the shell: the demo must neither use nor touch that broker.
 ELSEWHERE = {
@@ -19,9 +21,7 @@ ELSEWHERE = {
 async def demo(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
     """As a process; `folder` marks all that it starts, and is where it may leave something."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "dlq_handler.sandbox.demo",
+        *DEMO,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
