@@ -1,6 +1,7 @@
 """The sandbox's actions, really run in each runtime."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -73,10 +74,15 @@ async def test_an_action_dies_with_whoever_started_it() -> None:
     )
     assert process.stdout is not None
     action = psutil.Process(int(await process.stdout.readline()))
-    await eventually(lambda: action.name() == "sleep")
-    os.kill(process.pid, signal.SIGKILL)
-    await process.wait()
-    await eventually(lambda: not action.is_running() or action.status() == psutil.STATUS_ZOMBIE)
+    try:
+        await eventually(lambda: action.name() == "sleep")
+        os.kill(process.pid, signal.SIGKILL)
+        await eventually(lambda: not action.is_running() or action.status() == psutil.STATUS_ZOMBIE)
+    finally:
+        # Should it have outlived its starter, it would hold the test's pipe open, and so the test.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            action.kill()
+        await process.wait()
 
 
 def test_one_that_lost_its_parent_already_does_not_begin() -> None:
