@@ -136,9 +136,8 @@ class AttuneService:
         self._connection = await open_connection(
             self._amqp_url, name=self._connection_name, heartbeat_seconds=self._amqp_heartbeat_seconds
         )
-        self._connection.close_callbacks.add(lambda *_: lost.set())
         channel = await self._connection.channel()
-        # A channel that the broker closes alone takes its consumers along just the same.
+        # The channel's end, which is the connection's end too: closed alone it takes its consumers along just the same.
         channel.close_callbacks.add(lambda *_: lost.set())
         self._publisher = Publisher(self._connection)
         await self._begin(channel)
