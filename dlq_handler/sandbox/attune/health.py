@@ -20,6 +20,10 @@ class Unwell(Exception):
     """Says what is wrong."""
 
 
+class Inactive(Unwell):
+    """The row of a worker that signed off, or was given up."""
+
+
 def api_health(environment: Environment) -> str:
     """A sentence for people; raises Unwell."""
     host = "127.0.0.1" if environment.api_host == "0.0.0.0" else environment.api_host  # noqa: S104 (compared)
@@ -52,7 +56,7 @@ async def worker_health(environment: Environment, name: str) -> str:
     if row is None:
         raise Unwell(f"{name} is not registered")
     if row["status"] != "active":
-        raise Unwell(f"worker {row['id']} ({name}) is {row['status']}")
+        raise Inactive(f"worker {row['id']} ({name}) is {row['status']}")
     if row["age_seconds"] is None or row["age_seconds"] > environment.times.unavailable_after_seconds:
         raise Unwell(f"the last heartbeat of worker {row['id']} ({name}) is {row['age_seconds']:.0f} s old")
     await _is_consumed(environment.amqp_url, topology.worker_queue(row["id"]))

@@ -69,7 +69,7 @@ async def do(stage: Stage, request: dict[str, str], say: Say) -> int:
             case "break":
                 await break_part(stage, part, How(request["how"]), say)
             case "mend":
-                await stage.mend(part)
+                await stage.mend(part, say=say)
                 say(f"{part} is healthy after {time.monotonic() - began:.1f} s")
             case "status":
                 for line in status(stage):

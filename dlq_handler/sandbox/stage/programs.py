@@ -60,11 +60,10 @@ def program_parts(
     folder: Folder,
     times: Times,
     *,
-    cured: Sequence[str],
-    attune_settings: Mapping[str, str],
+    environment: Mapping[str, str],
     sidecar_command: Sequence[str] | None,
 ) -> dict[str, ProgramPart]:
-    environment = attune_environment(addresses, times, cured) | dict(attune_settings)
+    """`environment`: of Attune's."""
     seen = Environment.read(environment)
 
     def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from dlq_handler.sandbox.attune.environment import Environment
 from dlq_handler.sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
 from dlq_handler.sandbox.servers.errors import StartFailed
 from dlq_handler.sandbox.servers.owned_process import OwnedProcess
@@ -16,10 +17,18 @@ from dlq_handler.sandbox.servers.pair import kept
 from dlq_handler.sandbox.servers.ports import Place, free_port
 from dlq_handler.sandbox.stage.first_error import first_error_alone
 from dlq_handler.sandbox.stage.folder import Folder
+from dlq_handler.sandbox.stage.health import is_given_up
 from dlq_handler.sandbox.stage.part import START_SECONDS, Part, PartFailed
-from dlq_handler.sandbox.stage.parts import PARTS, SERVERS
+from dlq_handler.sandbox.stage.parts import PARTS, SERVERS, WORKERS
 from dlq_handler.sandbox.stage.process_mark import ProcessMark
-from dlq_handler.sandbox.stage.programs import SCHEMA, Addresses, migrate, program_parts, sidecar_client
+from dlq_handler.sandbox.stage.programs import (
+    SCHEMA,
+    Addresses,
+    attune_environment,
+    migrate,
+    program_parts,
+    sidecar_client,
+)
 from dlq_handler.sandbox.times import Times
 
 DATABASE = "attune"
@@ -57,6 +66,8 @@ class Stage:
         self.api_url, self.api_token = self.addresses.api_url, API_TOKEN
         self.ops_url = self.addresses.ops_url
         self.folder = folder
+        environment = attune_environment(self.addresses, times, cured) | dict(attune_settings)
+        self._attune = Environment.read(environment)
         self._parts: dict[str, Part] = {
             "broker": broker,
             "database": database,
@@ -64,8 +75,7 @@ class Stage:
                 self.addresses,
                 folder,
                 times,
-                cured=cured,
-                attune_settings=attune_settings,
+                environment=environment,
                 sidecar_command=sidecar_command,
             ),
         }
@@ -163,10 +173,14 @@ class Stage:
         await self.stop(part)
         await self.start(part)
 
-    async def mend(self, part: str) -> None:
+    async def mend(self, part: str, *, say: Callable[[str], None]) -> None:
         """Whatever was done to it: returns when it is healthy."""
         if self.is_hung(part):
             await self.resume(part)
+        # Waiting would not help: it runs and reports, and is given no work ever again.
+        if part in WORKERS and self.is_running(part) and await is_given_up(self._attune, part):
+            say(f"{part} runs, but was silent too long: Attune gave it up for good (D10); starting it again")
+            await self.stop(part)
         await self.start(part)
 
     def is_running(self, part: str) -> bool:

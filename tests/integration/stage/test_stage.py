@@ -13,6 +13,7 @@ from dlq_handler.sandbox.stage.folder import FolderTaken
 from dlq_handler.sandbox.stage.part import PartFailed
 from dlq_handler.sandbox.stage.stage import Stage
 from dlq_handler.sandbox.times import SCALED
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,6 +26,10 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     async with Stage.open(folder, say=lambda _: None, times=SCALED, sidecar_command=STILLBORN) as opened:
         await opened.start("worker-shell")
         yield opened
+
+
+def no_reason(reason: str) -> None:
+    raise AssertionError(f"nothing had to be said, but: {reason}")
 
 
 async def worker_status(stage: Stage, name: str) -> str:
@@ -48,7 +53,7 @@ async def test_a_stopped_worker_signs_off(stage: Stage) -> None:
     await stage.stop("worker-shell")
     assert not stage.is_running("worker-shell")
     assert await worker_status(stage, "worker-shell") == "inactive"
-    await stage.mend("worker-shell")
+    await stage.mend("worker-shell", say=no_reason)
     assert await worker_status(stage, "worker-shell") == "active"
 
 
@@ -56,8 +61,25 @@ async def test_a_worker_that_hangs_keeps_its_process_and_its_consumer(stage: Sta
     await stage.hang("worker-shell")
     assert stage.is_running("worker-shell")
     assert stage.is_hung("worker-shell")
-    await stage.mend("worker-shell")
+    before = stage.process("worker-shell")
+    await stage.mend("worker-shell", say=no_reason)
     assert not stage.is_hung("worker-shell")
+    assert stage.process("worker-shell") is before
+
+
+async def test_a_worker_that_hung_until_it_was_given_up_is_started_again(stage: Stage) -> None:
+    await stage.start("executor")
+    await stage.hang("worker-shell")
+
+    async def is_given_up() -> bool:
+        return await worker_status(stage, "worker-shell") == "inactive"
+
+    await eventually(is_given_up)
+    reasons: list[str] = []
+    await stage.mend("worker-shell", say=reasons.append)
+    assert await worker_status(stage, "worker-shell") == "active"
+    assert [reason for reason in reasons if "gave it up for good (D10)" in reason] == reasons != []
+    await stage.stop("executor")
 
 
 async def test_a_worker_that_hangs_can_be_stopped(stage: Stage) -> None:
