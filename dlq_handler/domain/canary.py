@@ -2,7 +2,8 @@
 
 It is published to an exchange of our own, expires in a queue of our own, and comes to the dead-letter exchange with
 that worker's key. So it takes the very binding that the worker's letters take, and never touches the worker's queue.
-Whoever takes it from the intake queue knows it by its type, writes down that it came, and puts nothing on record.
+Whoever takes it from the intake queue knows it by its type and by where it died, writes down that it came, and puts
+nothing on record.
 """
 
 from collections.abc import Mapping
@@ -44,7 +45,14 @@ def canary_body(probe_id: UUID, *, worker_id: int, queue: str, sent_by: str, now
 
 
 def is_canary(letter: DeadLetter) -> bool:
-    return letter.message_type == CANARY_MESSAGE_TYPE
+    """Ours by its type, and because it died in our queue and nowhere else.
+
+    The type alone is a word that anybody can write into a body: such a letter would vanish without a record. That its
+    id is known to the database is not asked. Probes are swept, and sidecars of other schemas send some through the same
+    queue: put on record, each of them would be a letter that nobody can do anything about.
+    """
+    died_in_our_queue = letter.queue == letter.first_death_queue == CANARY_QUEUE
+    return letter.flaw is None and letter.message_type == CANARY_MESSAGE_TYPE and died_in_our_queue
 
 
 def probe_id_of(canary: DeadLetter) -> UUID | None:

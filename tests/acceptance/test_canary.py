@@ -3,12 +3,15 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
+from uuid import UUID, uuid4
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler.broker.management import ManagementApi
+from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE, canary_body
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from dlq_handler.sandbox.servers import RabbitMQ
@@ -100,6 +103,37 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
     for worker in workers:
         assert await topology.ready_count(world.amqp_url, topology.worker_queue(worker.id)) == 0
     await topology.verify_redeclare(world.amqp_url, {worker.id: 60_000 for worker in workers})
+
+
+async def test_what_only_calls_itself_a_canary_is_kept_on_record_and_one_whose_probe_is_swept_is_not(
+    world: World, rabbitmq: RabbitMQ
+) -> None:
+    worker = await world.vanished_worker(ttl_ms=200)
+    async with a_sidecar(world, rabbitmq) as sidecar:
+        await until(sidecar, ok=1)
+        swept, forged, died_elsewhere = uuid4(), uuid4(), uuid4()
+        await publish_canary(world, CANARY_EXCHANGE, worker.id, swept)
+
+        async def has_died() -> bool:
+            return await topology.ready_count(world.amqp_url, CANARY_QUEUE) == 0
+
+        await eventually(has_died)
+        # Behind it in the intake queue: once these are on record, the first one was taken.
+        await publish_canary(world, topology.DLX, worker.id, forged)
+        await publish_canary(world, topology.EXECUTIONS, worker.id, died_elsewhere)
+
+        async def are_kept() -> bool:
+            return sum((await world.outcomes()).values()) >= 2
+
+        await eventually(are_kept)
+        samples = await sidecar.metrics()
+        assert sum(n for name, n in samples.items() if name.startswith("dlq_handler_dead_letters_total")) == 2
+        assert await sidecar.terminate() == 0
+    rows = await world.sql("SELECT message_id, queue, outcome FROM dlq_handler.letter")
+    assert {tuple(row) for row in rows} == {
+        (str(forged), None, "foreign"),
+        (str(died_elsewhere), topology.worker_queue(worker.id), "foreign"),
+    }
 
 
 async def test_a_binding_that_is_removed_is_told_for_that_worker_alone_and_made_again(
@@ -204,6 +238,18 @@ async def consumers_are_told(world: World, rabbitmq: RabbitMQ) -> None:
         return bool(await api.consumer_tags(topology.DLX_QUEUE))
 
     await eventually(told)
+
+
+async def publish_canary(world: World, exchange: str, worker_id: int, message_id: UUID) -> None:
+    """As the sidecar words it, but with an id that it does not know."""
+    body = canary_body(
+        message_id, worker_id=worker_id, queue=topology.DLX_QUEUE, sent_by="somebody", now=datetime.now(UTC)
+    )
+    connection = await aio_pika.connect(world.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        message = aio_pika.Message(body, message_id=str(message_id))
+        await (await channel.get_exchange(exchange)).publish(message, topology.dispatch_key(worker_id))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from dlq_handler.domain.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 from dlq_handler.domain.dead_letter import DeadLetter, Death
 from dlq_handler.domain.execution import Execution, ExecutionStatus
 from dlq_handler.domain.judge_dead_letter import Circumstances
@@ -44,6 +45,18 @@ def a_dead_letter(**changes: Any) -> DeadLetter:
         "action_ref": "core.echo",
     }
     return DeadLetter(**(fields | changes))
+
+
+def a_canary(**changes: Any) -> DeadLetter:
+    fields: dict[str, Any] = {
+        "message_type": CANARY_MESSAGE_TYPE,
+        "execution_id": None,
+        "stamp": None,
+        "death": a_death(queue=CANARY_QUEUE),
+        "first_death_queue": CANARY_QUEUE,
+        "action_ref": None,
+    }
+    return a_dead_letter(**(fields | changes))
 
 
 def an_execution(**changes: Any) -> Execution:

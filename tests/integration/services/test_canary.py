@@ -29,7 +29,7 @@ from dlq_handler.services.readiness import Readiness
 from dlq_handler.store.canary import sweep
 from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
-from tests.support.builders import a_dead_letter
+from tests.support.builders import a_canary
 from tests.support.eventually import eventually
 from tests.support.taker import a_taker
 
@@ -293,9 +293,9 @@ async def test_a_queue_that_somebody_deleted_is_made_again_and_nothing_counts_as
         await replica.told(w1="ok", w2="ok")
 
 
-async def test_a_canary_that_nobody_sent_is_settled_and_forgotten(store: Database) -> None:
+async def test_a_canary_whose_probe_is_swept_by_now_changes_no_row(store: Database) -> None:
     seer = CanarySeer(store, queue=topology.DLX_QUEUE, instance="one")
-    await seer.see([a_dead_letter(message_id=str(uuid4())), a_dead_letter(message_id="made up")])
+    await seer.see([a_canary(message_id=str(uuid4())), a_canary(message_id="made up")])
 
     async with store.transaction() as tx:
         assert await tx.rows("SELECT * FROM own.canary") == []

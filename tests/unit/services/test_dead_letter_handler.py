@@ -14,7 +14,7 @@ from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePo
 from dlq_handler.services.judge_letters import Committed
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
-from tests.support.builders import a_dead_letter
+from tests.support.builders import a_canary, a_dead_letter
 
 
 class Source:
@@ -161,7 +161,7 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
 
 
 async def test_canaries_are_told_of_and_settled_and_nobody_judges_them(waits: list[float]) -> None:
-    canary = Delivery(1, 1, a_dead_letter(key="canary", message_type="DlqHandlerCanary"), 10)
+    canary = Delivery(1, 1, a_canary(key="canary"), 10)
     letter = Delivery(2, 1, a_dead_letter(key="letter"), 10)
     source, judge, seen = Source(), Judge(failures=0), list[DeadLetter]()
 
@@ -181,7 +181,7 @@ async def test_canaries_are_told_of_and_settled_and_nobody_judges_them(waits: li
 
 async def test_a_canary_that_cannot_be_told_of_goes_back_like_a_letter(waits: list[float]) -> None:
     source, readiness = Source(), Readiness()
-    source.batch = [Delivery(1, 1, a_dead_letter(message_type="DlqHandlerCanary"), 10)]
+    source.batch = [Delivery(1, 1, a_canary(), 10)]
 
     async def see(_: Sequence[DeadLetter]) -> None:
         raise ValueError("a bug")
