@@ -36,6 +36,7 @@ RUNTIME = VENV / "runtime-set-up"
 PACKAGES = VENV / "packages-installed"
 WHOLE = VENV / "set-up"
 
+SAY_SECONDS = 10
 DEBIAN_WHEELS = Path("/usr/share/python-wheels")
 
 NO_PIP = """\
@@ -43,6 +44,8 @@ NO_PIP = """\
 {tried}
 One of these helps: apt-get install python3-venv, or python3-pip (Debian, Ubuntu); a Python of Homebrew
 or pyenv, named by PYTHON=/path/to/python3 ./run setup (these bring pip along)."""
+
+NO_NETWORK = "./run: is there a way to a package index? pip heeds HTTPS_PROXY and PIP_INDEX_URL"
 
 
 def set_up(*, runtime_only: bool) -> None:
@@ -79,7 +82,7 @@ def set_up(*, runtime_only: bool) -> None:
 def make_venv(lock: Path) -> None:
     count = sum(1 for line in lock.read_text().splitlines() if line[:1].isalnum())
     print(
-        f"./run: making .venv with Python {sys.version.split()[0]}: {count} packages, about a minute",
+        f"./run: making .venv with Python {sys.version.split()[0]}: {count} packages, a minute or two",
         flush=True,
     )
     if VENV.is_symlink():
@@ -108,7 +111,7 @@ def fetching_servers() -> Iterator[None]:
     fetching = subprocess.Popen([sys.executable, "-B", "-m", "dlq_handler.sandbox.server_programs"], cwd=ROOT)
     try:
         yield
-        fetching.wait()
+        finish(fetching, "fetching the servers' packages")
     finally:
         fetching.terminate()
         fetching.wait()
@@ -171,8 +174,24 @@ def unpack_pip_package(scratch: Path) -> Path:
 
 
 def run(*command: str) -> None:
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-        raise SystemExit(f"./run: setup failed at: {' '.join(command)}")
+    with subprocess.Popen(command, cwd=ROOT) as pip:
+        try:
+            code = finish(pip, "fetching and installing packages")
+        except BaseException:
+            pip.kill()
+            raise
+    if code != 0:
+        raise SystemExit(f"./run: setup failed at: {' '.join(command)}\n{NO_NETWORK}")
+
+
+def finish(process: subprocess.Popen[bytes], what: str) -> int:
+    """Its exit code. Says now and then that it goes on: a silent minute looks like one that hangs."""
+    began = time.monotonic()
+    while True:
+        try:
+            return process.wait(SAY_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"./run: {what}: {time.monotonic() - began:.0f} s so far", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What `./run` sets up: as little as a command needs, and never a mixture of two locks."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,3 +120,28 @@ def test_half_a_set_up_is_done_again(done: Done, monkeypatch: pytest.MonkeyPatch
     done.clear()
     set_up.set_up(runtime_only=True)
     assert done == RUNTIME
+
+
+def test_what_takes_long_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends when the second line was said, and never before."""
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(7)"]
+    said: list[str] = []
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as slow:
+
+        def hear(line: str, **_: object) -> None:
+            said.append(line)
+            if len(said) == 2 and slow.stdin:
+                slow.stdin.close()
+
+        monkeypatch.setattr(set_up, "SAY_SECONDS", 0.01)
+        monkeypatch.setattr(set_up, "print", hear, raising=False)
+        assert set_up.finish(slow, "counting sheep") == 7
+    assert all(line.startswith("./run: counting sheep: ") for line in said)
+
+
+def test_packages_that_cannot_be_fetched_are_an_error_that_asks_for_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(set_up, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"setup failed at: .*\n.*HTTPS_PROXY and PIP_INDEX_URL"):
+        set_up.run(sys.executable, "-c", "raise SystemExit(1)")
