@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from dlq_handler.domain.failure_result import FAILED_BY
-from dlq_handler.domain.game_day import GameDayPlan, Seen
+from dlq_handler.domain.game_day import GameDayPlan, Seen, SeenNotice
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.story_records import clock
 from dlq_handler.domain.verdict import Outcome
@@ -110,7 +110,7 @@ def _conclude(
             return Conclusion.RESCUED, "failed by its letter, and announced", None
         return Conclusion.NOT_RESCUED, *_why_not_announced(plan, seen)
     if execution.is_terminal:
-        return Conclusion.NOT_RESCUED, *_who_else_ended(execution.ended_by)
+        return Conclusion.NOT_RESCUED, *_who_else_ended(execution.ended_by, seen.notice)
     if seen.expired_at is None:
         why = f"nothing came out of exchange {plan.blueprint.dead_letter_exchange!r} within {_limit(plan)}"
         return Conclusion.NOT_RESCUED, why, "`dlq-handler topology check` looks for the hole"
@@ -151,9 +151,10 @@ def _why_not_judged(plan: GameDayPlan, seen: Seen) -> tuple[str, str | None]:
     return waits, f"the brake holds: {seen.brake}" if seen.brake else LOOK_AT_READYZ
 
 
-def _who_else_ended(ended_by: str | None) -> tuple[str, str | None]:
+def _who_else_ended(ended_by: str | None, notice: SeenNotice | None) -> tuple[str, str | None]:
     if ended_by is None:
-        return "somebody else failed it and announced nothing: a stock executor took the letter", OWN_INTAKE
+        announced = f"only {notice.by or 'somebody'} announced it, later" if notice else "nobody announced it"
+        return f"a stock executor took the letter, failed it and was silent; {announced}", OWN_INTAKE
     return f"it was ended by {ended_by}, not by its letter", LOOK_AT_READYZ
 
 

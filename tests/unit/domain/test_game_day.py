@@ -186,6 +186,19 @@ NOT, UNKNOWN = Conclusion.NOT_RESCUED, Conclusion.CANNOT_TELL
         (seen(OPEN, a_record(outcome=Outcome.STALE_ATTEMPT)), NOT, "was judged stale_attempt", None),
         (seen(OPEN, a_record(is_shadow=True)), NOT, "only shadows", None),
         (seen(an_end(ended_by=None)), NOT, "a stock executor took the letter", "intake.queue"),
+        (seen(an_end(ended_by=None)), NOT, "; nobody announced it", "intake.queue"),
+        (
+            seen(an_end(ended_by=None), notice=SeenNotice(at=later(11), by="dlq-handler")),
+            NOT,
+            "; only dlq-handler announced it, later",
+            "intake.queue",
+        ),
+        (
+            seen(an_end(ended_by=None), notice=SeenNotice(at=later(11), by=None)),
+            NOT,
+            "; only somebody announced it, later",
+            "intake.queue",
+        ),
         (
             seen(an_end(ended_by="execution_timeout_monitor")),
             NOT,
