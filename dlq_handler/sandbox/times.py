@@ -209,5 +209,10 @@ def describe(times: Times) -> list[str]:
     return [f"times: {times.name}", *lines]
 
 
+def describe_briefly(times: Times) -> list[str]:
+    """Those that whoever watches waits for: all of them would push what was said before off the screen."""
+    return [*describe(times)[:8], "  ... the others are in dlq_handler/sandbox/times.py"]
+
+
 def _times() -> Iterator[Field[Any]]:
     return (one for one in fields(Times) if one.name != "name")

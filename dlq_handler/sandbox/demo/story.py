@@ -13,11 +13,10 @@ from dlq_handler.sandbox.demo.ending import Ending, show_ending
 from dlq_handler.sandbox.demo.view import View
 from dlq_handler.sandbox.demo.world import StoryBroken, World
 from dlq_handler.sandbox.stage.stage import Stage
-from dlq_handler.sandbox.times import SCALED, describe
+from dlq_handler.sandbox.times import SCALED, describe_briefly
 
 # Off: it would end the executions of act 1 itself, some of them while their message can still be run.
 ATTUNE = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
-TIMES_FILE = "dlq_handler/sandbox/times.py"
 
 
 async def tell_story(
@@ -28,7 +27,7 @@ async def tell_story(
         folder, say=view.line, times=SCALED, attune_settings=ATTUNE, sidecar_command=sidecar_command
     ) as stage:
         began = time.monotonic()
-        view.text(["", *describe(SCALED)[:8], f"  ... the others are in {TIMES_FILE}"])
+        view.text(["", *describe_briefly(SCALED)])
         log = stage.log("sidecar").with_name("auditor.log")
         async with (
             auditor(stage.amqp_url, stage.database_url, log) as link,

@@ -4,7 +4,7 @@ from urllib.parse import unquote, urlsplit
 
 from dlq_handler.sandbox.stage.parts import PARTS
 from dlq_handler.sandbox.stage.state import State
-from dlq_handler.sandbox.times import Times, describe
+from dlq_handler.sandbox.times import Times, describe_briefly
 
 GUIDE = """
 {times}
@@ -17,7 +17,7 @@ where everything is
   sidecar      {ops}/readyz  {ops}/metrics
 
 give it work
-  curl {api}/api/v1/executions -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\
+  curl {api}/api/v1/executions/execute -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\
        -d '{{"action_ref": "core.sleep", "parameters": {{"seconds": 3}}}}'
 break something
   ./run break worker-python               # SIGKILL
@@ -28,6 +28,8 @@ see what became of it
   ./run psql -c "SELECT id, status, worker, result->>'error' AS error FROM execution ORDER BY id DESC LIMIT 10"
   ./run rabbitmq list_queues name messages consumers
   ./run dlq-handler letters list
+  ./run dlq-handler doctor                # is everything there that a rescue needs?
+  ./run dlq-handler game-day --yes        # lose one execution on purpose, and see how long its rescue takes
   ./run logs sidecar -f
 end it
   ./run down"""
@@ -39,6 +41,6 @@ def guide(state: State) -> str:
         **state.urls,
         user=unquote(broker.username or ""),
         password=unquote(broker.password or ""),
-        times="\n".join(describe(Times.named(state.times))),
+        times="\n".join(describe_briefly(Times.named(state.times))),
         parts=", ".join(PARTS),
     )

@@ -115,7 +115,7 @@ class Stage:
                 say("Attune's schema is installed")
                 return server
 
-            say("starting RabbitMQ and PostgreSQL (the first time they may have to be fetched)")
+            say("starting RabbitMQ and PostgreSQL (or fetching them, the first time)")
             with first_error_alone():
                 async with asyncio.TaskGroup() as group:
                     launching = group.create_task(

@@ -82,7 +82,8 @@ def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sand
     state = sandbox.state
     for name in ("api", "api_token", "amqp", "management", "database", "ops"):
         assert state.urls[name] in again
-    assert "./run break worker-python" in again
+    for command in ("break worker-python", "dlq-handler doctor", "dlq-handler game-day --yes"):
+        assert f"./run {command}" in again
     assert "5 s  until a message dies in a worker's queue" in again
     assert httpx.get(f"{state.urls['ops']}/readyz", trust_env=False).status_code == 200
     assert set(state.processes) == set(PARTS)

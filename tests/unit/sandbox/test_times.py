@@ -4,9 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox.times import SCALED, STOCK, Times, describe, sidecar_environment
+from dlq_handler.sandbox import times
+from dlq_handler.sandbox.times import (
+    SCALED,
+    STOCK,
+    Times,
+    describe,
+    describe_briefly,
+    sidecar_environment,
+)
 from dlq_handler.settings.loader import Loaded, load
 from dlq_handler.settings.model import Settings
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -50,6 +60,10 @@ def test_times_are_told_in_one_line_each() -> None:
     assert "    3 s  without a heartbeat, then a worker is late" in lines
     assert "    5 s  until a message dies in a worker's queue" in lines
     assert len(lines) == len(Times.__slots__) + 1
+    *first, pointer = describe_briefly(SCALED)
+    assert first == lines[: len(first)]
+    assert "    8 s  until an execution that is still scheduled is stale" in first
+    assert Path(pointer.split()[-1]) == Path(times.__file__).relative_to(ROOT)
 
 
 def test_times_have_two_names() -> None:
