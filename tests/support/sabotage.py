@@ -126,6 +126,17 @@ def says_it_twice(_nth: int) -> None:
     Publisher.publish = publish_twice  # type: ignore[method-assign]  # the sabotage
 
 
+def says_it_again(_nth: int) -> None:
+    """Every notice is published a second time, as it is, with the same id. Kills nobody."""
+    publish = Publisher.publish
+
+    async def publish_again(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
+        await publish(self, messages)
+        return await publish(self, messages)
+
+    Publisher.publish = publish_again  # type: ignore[method-assign]  # the sabotage
+
+
 def _under_another_id(message: OutgoingMessage) -> OutgoingMessage:
     other = str(uuid4())
     body = message.body.replace(message.message_id.encode(), other.encode())
@@ -146,6 +157,7 @@ POINTS = {
         between_pages,
         says_nothing,
         says_it_twice,
+        says_it_again,
     )
 }
 

@@ -1,6 +1,7 @@
-"""Run the auditor: reports on standard output, one JSON object a line; on standard input, `audit` asks for one.
+"""Run the auditor: reports on standard output, one JSON object a line; on standard input, what it is told.
 
-Where the servers are it reads from Attune's own variables. Standard input is also its leash: it ends with it.
+`audit` asks for an audit; `lost PART` comes before each kill, and `back PART` when the part works again. Where the
+servers are it reads from Attune's own variables. Standard input is also its leash: it ends with it.
 """
 
 import asyncio
@@ -12,18 +13,30 @@ import threading
 from dlq_handler.sandbox.attune.database import Database
 from dlq_handler.sandbox.auditor.reports import Reporter
 from dlq_handler.sandbox.auditor.watch import Watch
+from dlq_handler.sandbox.times import SCALED
 
 
 async def watch_until_let_go(amqp_url: str, database_url: str, schema: str) -> None:
     database = await Database.open(database_url, schema)
-    watch = Watch(amqp_url, database, Reporter(sys.stdout))
+    watch = Watch(amqp_url, database, Reporter(sys.stdout), repeat_margin_seconds=SCALED.lease_seconds)
     watching = asyncio.create_task(watch.run(), name="watch")
     loop = asyncio.get_running_loop()
 
     def obey() -> None:
         for line in sys.stdin:
-            if line.strip() == "audit":
-                loop.call_soon_threadsafe(watch.ask)
+            match line.split():
+                case ["audit"]:
+                    loop.call_soon_threadsafe(watch.ask)
+                case ["lost", part]:
+                    loop.call_soon_threadsafe(watch.lose, part)
+                case ["back", part]:
+                    loop.call_soon_threadsafe(watch.regain, part)
+                case _:
+                    print(
+                        f"told {line!r}; known are audit, lost PART and back PART",
+                        file=sys.stderr,
+                        flush=True,
+                    )
         loop.call_soon_threadsafe(watching.cancel)
 
     # A thread, for standard input may be a file or a terminal, which no event loop can watch; it ends with us.

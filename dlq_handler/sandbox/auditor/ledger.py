@@ -1,8 +1,8 @@
 """What the auditor has seen, kept for the whole story, and what follows from it. Pure: no I/O, no clock.
 
 An *end* is one change of a row from an open status to a terminal one. It belongs to one attempt, so it needs exactly
-one notice. A notice is known by its message id: the same id again is a repeat, which is allowed after a crash between
-confirm and mark; another id for the same end is a second notice, which is not.
+one notice. A notice is known by its message id. Another id for the same end is a second notice. The same id again is a
+repeat: lawful around the loss of the sidecar or a server (losses.py), otherwise a second notice too.
 """
 
 from collections import defaultdict
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dlq_handler.sandbox.attune.auditor import TERMINAL, TerminalRow
+from dlq_handler.sandbox.auditor.losses import Losses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """`expected` and `seen` of each promise, counted; the ids are those for which it was not kept."""
+    """`expected` and `seen` of each promise, counted; the ids are those for which it was not kept. Repeats: lawful."""
 
     dispatched: int
     open: tuple[int, ...]
@@ -56,13 +57,16 @@ class Audit:
 
 @dataclass(slots=True)
 class Ledger:
+    losses: Losses
     _numbers: set[int] = field(default_factory=set)
     _status: dict[int, str] = field(default_factory=dict)
     _dispatched: set[int] = field(default_factory=set)
     _ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _reopened: set[int] = field(default_factory=set)
     _notice_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _first_seen: dict[str, float] = field(default_factory=dict)
     _repeats: int = 0
+    _said_twice: set[int] = field(default_factory=set)
     _first_terminal: dict[int, TerminalRow] = field(default_factory=dict)
     _touched: set[int] = field(default_factory=set)
 
@@ -87,12 +91,16 @@ class Ledger:
             self._ends[number] += 1
         self._status[number] = status
 
-    def take_notice(self, notice: Notice, *, redelivered: bool = False) -> bool:
+    def take_notice(self, notice: Notice, *, at: float, redelivered: bool = False) -> bool:
         """True when its id was seen before. One that the broker hands to us again is not even a repeat."""
         ids = self._notice_ids[notice.execution_id]
         is_repeat = notice.message_id in ids
+        first_at = self._first_seen.setdefault(notice.message_id, at)
         if is_repeat and not redelivered:
-            self._repeats += 1
+            if self.losses.excuse(first_at=first_at, again_at=at):
+                self._repeats += 1
+            else:
+                self._said_twice.add(notice.execution_id)
         ids.add(notice.message_id)
         return is_repeat
 
@@ -111,7 +119,7 @@ class Ledger:
         """What can never be made good again. `notices`: counted before the changes were read, as an end is committed
         before it is announced: a notice that came since may belong to an end we have not read yet.
         """
-        doubled = tuple(sorted(number for number, count in notices.items() if count > self._ends[number]))
+        doubled = self._doubled(notices)
         changed = tuple(sorted(self._reopened | self._touched))
         found = []
         if doubled:
@@ -128,8 +136,12 @@ class Ledger:
             open=tuple(sorted(n for n in self._dispatched if self._status[n] not in TERMINAL)),
             ends=sum(self._ends.values()),
             silent=tuple(sorted(n for n in ended if counts.get(n, 0) < self._ends[n])),
-            doubled=tuple(sorted(n for n, count in counts.items() if count > self._ends.get(n, 0))),
+            doubled=self._doubled(counts),
             repeats=self._repeats,
             terminal=len(self._first_terminal),
             changed=tuple(sorted(self._reopened | self._touched)),
         )
+
+    def _doubled(self, notices: Mapping[int, int]) -> tuple[int, ...]:
+        too_many = {number for number, count in notices.items() if count > self._ends.get(number, 0)}
+        return tuple(sorted(too_many | self._said_twice))

@@ -5,12 +5,14 @@ that began after it was asked for. Never: writes to the database, publishes, or 
 """
 
 import asyncio
+import time
 
 from dlq_handler.sandbox.attune import topology
 from dlq_handler.sandbox.attune.amqp import BROKER_AWAY
 from dlq_handler.sandbox.attune.auditor import read_line
 from dlq_handler.sandbox.attune.database import DATABASE_AWAY, Database
 from dlq_handler.sandbox.auditor.ledger import Ledger, Notice, Violation
+from dlq_handler.sandbox.auditor.losses import Losses
 from dlq_handler.sandbox.auditor.notices import STOCK_LETTERS, NoticeQueue
 from dlq_handler.sandbox.auditor.reports import Reporter
 from dlq_handler.sandbox.auditor.rows import read_changes, read_terminal_rows, read_workers
@@ -23,9 +25,12 @@ LETTER_QUEUES = (topology.DLX_QUEUE, "attune.dlx.sidecar.queue")
 
 
 class Watch:
-    def __init__(self, amqp_url: str, database: Database, reporter: Reporter) -> None:
+    def __init__(
+        self, amqp_url: str, database: Database, reporter: Reporter, *, repeat_margin_seconds: float
+    ) -> None:
         self._database, self._reporter = database, reporter
-        self._ledger = Ledger()
+        self._losses = Losses(repeat_margin_seconds)
+        self._ledger = Ledger(self._losses)
         self._arrived: list[tuple[Notice, bool]] = []
         self._notices = NoticeQueue(amqp_url, self._take_notice)
         self._away: set[str] = set()
@@ -40,6 +45,14 @@ class Watch:
     def ask(self) -> None:
         """For an audit, as soon as both servers answer."""
         self._asked.set()
+
+    def lose(self, part: str) -> None:
+        """We are told that it is about to be killed: what follows may be a lawful repeat."""
+        self._losses.lost(part, time.monotonic())
+
+    def regain(self, part: str) -> None:
+        """We are told that it works again."""
+        self._losses.back(part, time.monotonic())
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -109,7 +122,7 @@ class Watch:
         return True
 
     def _take_notice(self, notice: Notice, redelivered: bool) -> None:
-        is_repeat = self._ledger.take_notice(notice, redelivered=redelivered)
+        is_repeat = self._ledger.take_notice(notice, at=time.monotonic(), redelivered=redelivered)
         # What the broker hands to us again, after it was away, is no news.
         if not (is_repeat and redelivered):
             self._arrived.append((notice, is_repeat))

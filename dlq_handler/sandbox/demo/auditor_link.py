@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,17 @@ class AuditorLink:
         self._stdin.close()
 
     async def ask_for_audit(self) -> None:
-        self._stdin.write(b"audit\n")
+        await self._tell("audit")
+
+    async def tell_lost(self, parts: Iterable[str]) -> None:
+        """Before they are killed, so that nothing which follows from it is seen before it is known."""
+        await self._tell(*(f"lost {part}" for part in parts))
+
+    async def tell_back(self, parts: Iterable[str]) -> None:
+        await self._tell(*(f"back {part}" for part in parts))
+
+    async def _tell(self, *lines: str) -> None:
+        self._stdin.writelines(f"{line}\n".encode() for line in lines)
         await self._stdin.drain()
 
 

@@ -53,7 +53,9 @@ def promises(audit: Mapping[str, Any]) -> list[Promise]:
                     (
                         _which("not announced", audit["silent"]),
                         _which("announced more than once", audit["doubled"]),
-                        f"{audit['repeats']} repeats with the same id" if audit["repeats"] else "",
+                        f"{audit['repeats']} repeats after a kill, with the same id"
+                        if audit["repeats"]
+                        else "",
                     ),
                 )
             ),

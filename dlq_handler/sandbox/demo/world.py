@@ -93,11 +93,13 @@ class World:
         self._are(parts, Condition.STARTING)
         began = time.monotonic()
         await self.stage.start(*parts)
+        await self._auditor.tell_back(parts)
         self._are(parts, Condition.ALIVE)
         self.say(f"started in {time.monotonic() - began:.1f} s: {', '.join(parts)}")
 
     async def kill(self, *parts: str) -> None:
         self.say(f"kill -9: {', '.join(parts)}")
+        await self._auditor.tell_lost(parts)
         await self.stage.kill(*parts)
         self._are(parts, Condition.KILLED)
 

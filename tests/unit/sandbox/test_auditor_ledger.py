@@ -8,9 +8,11 @@ from itertools import count
 
 from dlq_handler.sandbox.attune.auditor import TerminalRow
 from dlq_handler.sandbox.auditor.ledger import Change, Ledger, Notice, Violation
+from dlq_handler.sandbox.auditor.losses import Losses
 from dlq_handler.sandbox.auditor.notices import read_notice
 
 _numbers = count(1)
+MARGIN, FIRST = 4.0, 100.0
 LIFE = ("requested", "scheduling", "scheduled")
 
 
@@ -34,11 +36,15 @@ def row(execution_id: int, *, minute: int = 0, result: str = "a") -> TerminalRow
     )
 
 
+def a_ledger() -> Ledger:
+    return Ledger(Losses(MARGIN))
+
+
 def a_ledger_of_one_end() -> Ledger:
-    ledger = Ledger()
+    ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "failed"))
     ledger.take_rows({1: row(1)})
-    ledger.take_notice(notice(1, "a"))
+    ledger.take_notice(notice(1, "a"), at=FIRST)
     return ledger
 
 
@@ -55,7 +61,7 @@ def test_an_end_with_its_notice_keeps_every_promise() -> None:
 
 
 def test_what_was_dispatched_and_never_ended_is_open() -> None:
-    ledger = Ledger()
+    ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "running"))
     ledger.take_changes(changes(2, "requested"))
     audit = ledger.audit()
@@ -63,21 +69,30 @@ def test_what_was_dispatched_and_never_ended_is_open() -> None:
 
 
 def test_an_end_that_nobody_announced_is_silent() -> None:
-    ledger = Ledger()
+    ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "failed"))
     assert ledger.audit().silent == (1,)
 
 
 def test_a_second_id_for_one_end_is_a_second_notice() -> None:
     ledger = a_ledger_of_one_end()
-    ledger.take_notice(notice(1, "b"))
+    ledger.take_notice(notice(1, "b"), at=FIRST)
     assert ledger.audit().doubled == (1,)
     assert broken(ledger) == [Violation(promise="announced once", execution_ids=(1,))]
 
 
-def test_the_same_id_again_is_a_repeat_and_allowed() -> None:
+def test_the_same_id_again_is_a_second_notice_when_nothing_was_lost() -> None:
     ledger = a_ledger_of_one_end()
-    assert ledger.take_notice(notice(1, "a"))
+    assert ledger.take_notice(notice(1, "a"), at=FIRST)
+    audit = ledger.audit()
+    assert (audit.repeats, audit.doubled) == (0, (1,))
+    assert broken(ledger) == [Violation(promise="announced once", execution_ids=(1,))]
+
+
+def test_the_same_id_again_is_a_repeat_and_allowed_when_something_was_lost_between() -> None:
+    ledger = a_ledger_of_one_end()
+    ledger.losses.lost("sidecar", FIRST)
+    assert ledger.take_notice(notice(1, "a"), at=FIRST + 9)
     audit = ledger.audit()
     assert (audit.repeats, audit.doubled) == (1, ())
     assert broken(ledger) == []
@@ -85,21 +100,21 @@ def test_the_same_id_again_is_a_repeat_and_allowed() -> None:
 
 def test_what_the_broker_hands_out_again_is_not_even_a_repeat() -> None:
     ledger = a_ledger_of_one_end()
-    ledger.take_notice(notice(1, "a"), redelivered=True)
+    ledger.take_notice(notice(1, "a"), at=FIRST, redelivered=True)
     assert ledger.audit().repeats == 0
 
 
 def test_a_notice_of_what_never_ended_is_one_too_many() -> None:
-    ledger = Ledger()
+    ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "running"))
-    ledger.take_notice(notice(1, "a"))
+    ledger.take_notice(notice(1, "a"), at=FIRST)
     assert ledger.audit().doubled == (1,)
 
 
 def test_a_notice_that_came_after_the_changes_were_read_breaks_nothing_yet() -> None:
     ledger = a_ledger_of_one_end()
     counted = ledger.notice_counts()
-    ledger.take_notice(notice(2, "b"))
+    ledger.take_notice(notice(2, "b"), at=FIRST)
     assert ledger.violations(counted) == []
 
 
@@ -136,15 +151,15 @@ def test_a_result_written_after_the_end_changes_the_row_without_a_status() -> No
 
 
 def test_a_change_that_is_read_twice_counts_once() -> None:
-    ledger, life = Ledger(), changes(1, *LIFE, "failed")
+    ledger, life = a_ledger(), changes(1, *LIFE, "failed")
     assert ledger.take_changes(life) == life
     assert ledger.take_changes(life) == []
     assert ledger.audit().ends == 1
 
 
 def test_a_notice_nobody_can_read_is_one_too_many() -> None:
-    ledger = Ledger()
-    ledger.take_notice(read_notice(b"no json"))
+    ledger = a_ledger()
+    ledger.take_notice(read_notice(b"no json"), at=FIRST)
     assert ledger.audit().doubled == (0,)
 
 

@@ -1,0 +1,48 @@
+"""When a second copy of a notice, with the same id, is lawful. Pure: whoever asks brings the time.
+
+The sidecar publishes a notice again when it cannot know that the first copy was confirmed and marked: it died in
+between, or the broker or the database went. So something must have been lost after the first copy, and before the
+second; and the first one must be of about that time, for what was announced long before was marked long ago.
+"""
+
+from dataclasses import dataclass, field
+
+# Whoever of these dies may make a notice repeat; workers and the rest of Attune do not.
+EXCUSES = frozenset({"sidecar", "broker", "database"})
+
+
+@dataclass(slots=True)
+class _Loss:
+    lost_at: float
+    back_at: float | None = None
+
+
+@dataclass(slots=True)
+class Losses:
+    """`margin_seconds`: how long a notice can be on its way, from its first copy to its mark, or from the broker that
+    came back to us.
+    """
+
+    margin_seconds: float
+    _losses: dict[str, list[_Loss]] = field(default_factory=dict)
+
+    def lost(self, part: str, at: float) -> None:
+        """`part` is about to be killed."""
+        if part in EXCUSES:
+            self._losses.setdefault(part, []).append(_Loss(lost_at=at))
+
+    def back(self, part: str, at: float) -> None:
+        """`part` works again. The first start of one that was never lost changes nothing."""
+        for loss in self._losses.get(part, ()):
+            if loss.back_at is None:
+                loss.back_at = at
+
+    def excuse(self, *, first_at: float, again_at: float) -> bool:
+        """Whether a notice that we first saw then may be seen again now."""
+        return any(
+            loss.lost_at <= again_at
+            and loss.lost_at - self.margin_seconds <= first_at
+            and (loss.back_at is None or first_at <= loss.back_at + self.margin_seconds)
+            for losses in self._losses.values()
+            for loss in losses
+        )
