@@ -10,9 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from aio_pika.abc import AbstractChannel
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from dlq_handler.sandbox.attune import admission, messages, topology
 from dlq_handler.sandbox.attune.actions import ensure_action
+from dlq_handler.sandbox.attune.amqp import RPC_SECONDS, loss_as_error
 from dlq_handler.sandbox.attune.database import Row, Session
 from dlq_handler.sandbox.attune.service import AttuneService
 
@@ -123,6 +125,26 @@ class StockExecutor(AttuneService):
         dispatch = _dispatch_of(row, row["worker"])
         await self.publisher.publish(dispatch.message)
         return dispatch
+
+    async def may_still_take(self, worker_id: int) -> bool:
+        """Whether a message waits in the worker's queue, or somebody consumes it and may hold one, unacknowledged.
+
+        Any of BROKER_AWAY when nobody answers.
+        """
+        if self._connection is None:
+            raise ConnectionError("there is no connection to the broker")
+        with loss_as_error():
+            # Of its own, for the broker closes a channel that asks for a queue which is not there.
+            channel = await self._connection.channel()
+            try:
+                queue = await channel.declare_queue(
+                    topology.worker_queue(worker_id), passive=True, timeout=RPC_SECONDS
+                )
+            except ChannelNotFoundEntity:
+                return False
+            await channel.close()
+        found = queue.declaration_result
+        return bool(found.message_count or found.consumer_count)
 
     async def schedule_many(
         self,

@@ -57,6 +57,7 @@ async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) 
                 monitor = StockTimeoutMonitor(
                     database,
                     link.publish,
+                    link.may_still_take,
                     times=times,
                     scheduled_timeout_seconds=environment.scheduled_timeout_seconds,
                     check_seconds=environment.check_seconds,

@@ -2,14 +2,16 @@
 
 With its shape and defects: a hundred rows a look, one by one; a row that cannot be announced is not tried again, as it
 is scheduled no more; and it goes by its own timeout, whether or not the message can still be taken and run (D12; cured:
-not before the queue's TTL and the grace have passed).
+not before the queue's TTL and the grace have passed, nor while the worker's queue holds a message or has a consumer,
+who may hold one: what a worker took and has not acknowledged does not expire).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.amqp import PublishFailed
+from dlq_handler.sandbox.attune.amqp import BROKER_AWAY, PublishFailed
 from dlq_handler.sandbox.attune.database import DATABASE_TROUBLE, Database, Row
 from dlq_handler.sandbox.attune.defects import NONE_CURED, Cured, Defect
 from dlq_handler.sandbox.attune.messages import Publish
@@ -17,13 +19,19 @@ from dlq_handler.sandbox.attune.telling import Say, silent
 from dlq_handler.sandbox.attune.waiting import first_of
 from dlq_handler.sandbox.times import Times
 
-_TROUBLE: tuple[type[Exception], ...] = (PublishFailed, *DATABASE_TROUBLE)
+_TROUBLE: tuple[type[Exception], ...] = (PublishFailed, *BROKER_AWAY, *DATABASE_TROUBLE)
 _SIGNED = "execution_timeout_monitor"
+
+_WAITED_FOR = """
+SELECT DISTINCT worker FROM execution
+ WHERE status = 'scheduled' AND updated < now() - make_interval(secs => $1) AND worker IS NOT NULL
+"""
 
 _STALE = """
 SELECT id, action, action_ref, extract(epoch FROM now() - updated)::float8 AS age_seconds
   FROM execution
  WHERE status = 'scheduled' AND updated < now() - make_interval(secs => $1)
+   AND coalesce(worker <> ALL($2::bigint[]), true)
  ORDER BY updated LIMIT 100
 """
 
@@ -48,13 +56,18 @@ UPDATE execution SET status = 'abandoned', result = $2 WHERE id = $1 AND status 
 """
 
 
+MayStillTake = Callable[[int], Awaitable[bool]]
+"""Whether a message to this worker can still be run. Any of BROKER_AWAY when nobody can tell."""
+
+
 class StockTimeoutMonitor:
-    """`ended`: the executions that it ended."""
+    """`ended`: the executions that it ended. `may_still_take` is asked only when D12 is cured."""
 
     def __init__(
         self,
         database: Database,
         publish: Publish,
+        may_still_take: MayStillTake,
         *,
         times: Times,
         scheduled_timeout_seconds: float,
@@ -64,8 +77,9 @@ class StockTimeoutMonitor:
     ) -> None:
         self.ended: list[int] = []
         self._database, self._publish, self._say = database, publish, say
+        self._may_still_take, self._is_cured = may_still_take, Defect.D12 in cured
         self._timeout_seconds = float(scheduled_timeout_seconds)
-        if Defect.D12 in cured:
+        if self._is_cured:
             can_run_until = times.worker_queue_ttl_ms / 1000 + times.grace_seconds
             self._timeout_seconds = max(self._timeout_seconds, can_run_until)
         self._unavailable_after_seconds = float(times.unavailable_after_seconds)
@@ -82,7 +96,7 @@ class StockTimeoutMonitor:
 
     async def tick(self) -> None:
         session = self._database.session
-        for row in await session.fetch(_STALE, self._timeout_seconds):
+        for row in await session.fetch(_STALE, self._timeout_seconds, await self._spared()):
             result = {
                 "error": f"no worker took the execution within {self._timeout_seconds:g} seconds",
                 "failed_by": _SIGNED,
@@ -102,6 +116,13 @@ class StockTimeoutMonitor:
             }
             if await session.fetchval(_ABANDON, row["id"], result):
                 await self._announce(row, "abandoned", result)
+
+    async def _spared(self) -> list[int]:
+        """Workers whose executions are left alone in this look."""
+        if not self._is_cured:
+            return []
+        rows = await self._database.session.fetch(_WAITED_FOR, self._timeout_seconds)
+        return [row["worker"] for row in rows if await self._may_still_take(row["worker"])]
 
     async def _announce(self, row: Row, status: str, result: dict[str, Any]) -> None:
         self.ended.append(row["id"])

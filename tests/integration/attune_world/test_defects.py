@@ -15,7 +15,7 @@ from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
 from dlq_handler.sandbox.attune.scheduler import Scheduler
 from dlq_handler.sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.times import STOCK
+from dlq_handler.sandbox.times import SCALED
 from tests.integration.attune_world.until_ready import until_ready
 from tests.support.eventually import eventually
 
@@ -186,22 +186,35 @@ async def test_d10_a_worker_that_reports_again_is_active_again(
 
 
 @here_and_cured
+@pytest.mark.parametrize("where", ["waits in the queue", "in the hands of a worker"])
 async def test_d12_an_execution_whose_message_can_still_be_run_is_not_failed(
-    is_cured: bool, vhost: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
+    where: str, is_cured: bool, executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
+    """With the times of the sandbox: what a worker took and sits on outlives its TTL and every timeout."""
+    if where == "in the hands of a worker":
+        await worker.hang()
     dispatch = await executor.schedule(await executor.create_execution(), worker.id)
-    monitor = StockTimeoutMonitor(
-        executor.database,
-        executor.publisher.publish,
-        times=STOCK,
-        scheduled_timeout_seconds=0,
-        check_seconds=60,
-        cured=cured(Defect.D12, is_cured),
-    )
+    await eventually(lambda: len(worker.held) == (where == "in the hands of a worker"))
+    await let_time_pass(executor, SCALED.scheduled_timeout_seconds + 1)
+    monitor = a_monitor(executor, cured(Defect.D12, is_cured))
     await monitor.tick()
-    assert await topology.ready_count(vhost, topology.worker_queue(worker.id)) == 1
     assert monitor.ended == ([] if is_cured else [dispatch.execution_id])
     assert await auditor.status(dispatch.execution_id) == ("scheduled" if is_cured else "failed")
+
+
+@pytest.mark.parametrize("is_queue_there", [True, False], ids=["its queue is empty", "it has no queue"])
+async def test_d12_cured_what_nobody_can_run_any_more_is_failed_all_the_same(
+    is_queue_there: bool, vhost: str, database: str, executor: StockExecutor
+) -> None:
+    dispatch = await a_dispatch(executor)
+    if is_queue_there:
+        worker = StockWorker(vhost, database, name="gone")
+        await worker.start()
+        await worker.vanish()
+    await let_time_pass(executor, SCALED.scheduled_timeout_seconds + 1)
+    monitor = a_monitor(executor, frozenset({Defect.D12}))
+    await monitor.tick()
+    assert monitor.ended == [dispatch.execution_id]
 
 
 def test_every_defect_is_tested() -> None:
@@ -215,6 +228,27 @@ async def a_dispatch(executor: StockExecutor) -> Dispatch:
         "INSERT INTO worker (name, worker_type, worker_role) VALUES ('gone', 'local', 'action') RETURNING id"
     )
     return await executor.schedule(await executor.create_execution(), worker_id)
+
+
+def a_monitor(executor: StockExecutor, cured: Cured) -> StockTimeoutMonitor:
+    return StockTimeoutMonitor(
+        executor.database,
+        executor.publisher.publish,
+        executor.may_still_take,
+        times=SCALED,
+        scheduled_timeout_seconds=SCALED.scheduled_timeout_seconds,
+        check_seconds=60,
+        cured=cured,
+    )
+
+
+async def let_time_pass(executor: StockExecutor, seconds: float) -> None:
+    """For every execution, without its trigger, which would stamp it anew."""
+    async with executor.database.transaction() as session:
+        await session.execute("SET LOCAL session_replication_role = replica")
+        await session.execute(
+            "UPDATE execution SET updated = updated - make_interval(secs => $1)", float(seconds)
+        )
 
 
 async def bury(vhost: str, dispatch: Dispatch) -> None:

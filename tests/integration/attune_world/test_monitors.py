@@ -19,6 +19,7 @@ def a_monitor(executor: StockExecutor, publish: messages.Publish | None = None) 
     return StockTimeoutMonitor(
         executor.database,
         publish or executor.publisher.publish,
+        executor.may_still_take,
         times=STOCK,
         scheduled_timeout_seconds=0,
         check_seconds=60,
