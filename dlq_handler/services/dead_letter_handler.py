@@ -25,9 +25,11 @@ from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.topology_keeper import TopologyKeeper
+from dlq_handler.services.worst_error import worst_error
 
 log = structlog.get_logger()
 
+LOOP = "dead-letter-handler"
 NOTHING = Committed(outbox=(), leased_at=0.0)
 
 # After a failed batch: so long without a letter, and the intake counts as working again.
@@ -69,7 +71,7 @@ class DeadLetterHandler:
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
-            await every(0, lambda: self._take(stop), stop, name="dead-letter-handler")
+            await every(0, lambda: self._take(stop), stop, name=LOOP)
         finally:
             await self._close("stopped")
 
@@ -94,9 +96,8 @@ class DeadLetterHandler:
                 for number in range(self._policy.batches_at_once):
                     group.create_task(self._take_batch(stop), name=f"batch-{number}")
         except BaseExceptionGroup as failed:
-            # One reason is enough to give everything back; that a server is away is the one worth telling.
-            away, others = failed.split(Unavailable)
-            raise (away or others or failed).exceptions[0] from failed
+            # One reason is enough to give everything back.
+            raise worst_error(failed.exceptions, loop=LOOP) from failed
 
     async def _take_batch(self, stop: asyncio.Event) -> None:
         is_unproven = self._failed_batches.failures > 0

@@ -27,12 +27,14 @@ from dlq_handler.services.leadership import Leadership, LeaseLost
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.stale_cases import Sight, Sights
+from dlq_handler.services.worst_error import worst_error
 from dlq_handler.store import dead_letters, stale
 from dlq_handler.store.engine import Database
 from dlq_handler.store.stale import Candidate
 
 log = structlog.get_logger()
 
+LOOP = "timeout-monitor"
 PAGES_AT_ONCE = 2
 
 
@@ -90,7 +92,7 @@ class TimeoutMonitor:
     async def run(self, stop: asyncio.Event) -> None:
         self._stop = stop
         interval_seconds = self._policy.interval_seconds
-        await every(interval_seconds, self.tick, stop, name="timeout-monitor", wake=self._wake)
+        await every(interval_seconds, self.tick, stop, name=LOOP, wake=self._wake)
 
     async def tick(self) -> None:
         """One sweep, if we lead."""
@@ -129,9 +131,10 @@ class TimeoutMonitor:
         walk = _Walk(sweep=sweep, status=status)
         hands = [self._take_pages(walk) for _ in range(PAGES_AT_ONCE)]
         # Not a group that ends all at the first error: a page that is being committed is told of and announced.
-        for failed in await asyncio.gather(*hands, return_exceptions=True):
-            if failed is not None:
-                raise failed
+        ended = await asyncio.gather(*hands, return_exceptions=True)
+        errors = [failed for failed in ended if failed is not None]
+        if errors:
+            raise worst_error(errors, loop=LOOP)
 
     async def _take_pages(self, walk: _Walk) -> None:
         try:

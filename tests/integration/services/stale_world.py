@@ -98,7 +98,7 @@ class Replica:
             lease_seconds=60,
             is_shadow=is_shadow,
         )
-        judge = StaleJudge(
+        self.judge = StaleJudge(
             store,
             policy,
             leadership=self.leadership,
@@ -109,7 +109,7 @@ class Replica:
         self.monitor = TimeoutMonitor(
             store,
             MonitorPolicy(interval_seconds=60, page_size=page_size, stale=POLICY),
-            judge=judge,
+            judge=self.judge,
             leadership=self.leadership,
             gate=self.gate,
             sight=sight,

@@ -11,8 +11,9 @@ import pytest
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
-from dlq_handler.errors import Braked, GateClosed
+from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
 from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
+from dlq_handler.services.judge_stale import Page, PageDone
 from dlq_handler.services.observer import Observer
 from dlq_handler.store.engine import Database
 from tests.integration.services.stale_world import HOUR, SetSight, StaleWorld
@@ -224,6 +225,36 @@ async def test_gate_that_closes_ends_the_sweep(it: StaleWorld, monkeypatch: pyte
         await replica.sweep()
     # The second page was beside the third: in time, or not.
     assert len(await it.changes()) in (10, 20)
+
+
+BUG, AWAY, LOCKED = TypeError("a bug"), Unavailable("database", "away"), Contended("a lock")
+
+
+@pytest.mark.parametrize(
+    ("errors", "raised"),
+    [([LOCKED, BUG], BUG), ([BUG, LOCKED], BUG), ([LOCKED, AWAY], AWAY), ([AWAY, LOCKED], AWAY)],
+    ids=repr,
+)
+async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_sweeps(
+    it: StaleWorld, monkeypatch: pytest.MonkeyPatch, errors: list[Exception], raised: Exception
+) -> None:
+    await it.stale_ones(30, worker=await it.a_dead_worker())
+    replica, both, left = it.a_replica(page_size=10), asyncio.Barrier(2), list(errors)
+    commit = replica.judge.commit
+
+    async def fails_but_for_the_first_page(page: Page) -> PageDone:
+        if not page.looks:
+            return await commit(page)
+        error = left.pop(0)
+        await both.wait()
+        raise error
+
+    monkeypatch.setattr(replica.judge, "commit", fails_but_for_the_first_page)
+    with pytest.raises(type(raised)) as caught:
+        await replica.sweep()
+
+    assert caught.value is raised
+    assert len(await it.changes()) == 10
 
 
 async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: StaleWorld) -> None:

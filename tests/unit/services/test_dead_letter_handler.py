@@ -67,6 +67,20 @@ class Judge:
         return Committed(outbox=(), leased_at=0.0)
 
 
+class BreaksWhenCalledOff(Judge):
+    """The second batch meets a closed gate; the first one is called off over that, and meets a bug on its way out."""
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        self.commits += 1
+        if self.commits > 1:
+            raise GateClosed("a standby")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise self.error from None
+        raise AssertionError("nobody called it off")
+
+
 class Deaf:
     def offer(self, *_: Any, **__: Any) -> None: ...
 
@@ -158,6 +172,15 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
     await handler._take(stop)
     assert source.settled == 1
     assert waits == []
+
+
+async def test_a_bug_in_one_batch_is_not_hidden_by_the_closed_gate_that_the_other_met(
+    waits: list[float],
+) -> None:
+    handler = a_handler(Source(), BreaksWhenCalledOff(failures=0), Readiness(), batches_at_once=2)
+    await handler._take(asyncio.Event())
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
 
 
 async def test_canaries_are_told_of_and_settled_and_nobody_judges_them(waits: list[float]) -> None:
