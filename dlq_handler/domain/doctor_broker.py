@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlq_handler.domain.doctor import MANAGEMENT_FIX, Consumers, some_of
 from dlq_handler.domain.observation import Looked, Observation, Part
 from dlq_handler.domain.topology_check import CheckedTopology, Conclusion, QueueRole
-from dlq_handler.domain.topology_finding import listed
+from dlq_handler.domain.topology_finding import Finding, Severity, listed
 from dlq_handler.domain.topology_walk import Answer
 
 SIDECAR = Looked(Part.US, "sidecar")
@@ -33,10 +33,7 @@ def broker_rights(missing: Sequence[str]) -> Observation:
 
 
 def topology(checked: CheckedTopology, limits: Sequence[str]) -> Observation:
-    notes = tuple(
-        f"{finding.severity}: {finding.subject}: {finding.is_now}; {finding.way_out}"
-        for finding in checked.findings
-    )
+    notes = tuple(map(_note, checked.findings))
     match checked.conclusion:
         case Conclusion.FINE:
             return TOPOLOGY.ok("what dies in a worker's queue arrives", notes=(*limits, *notes))
@@ -56,6 +53,12 @@ def topology(checked: CheckedTopology, limits: Sequence[str]) -> Observation:
                 "`dlq-handler topology check` tells more",
                 notes=(*limits, *notes),
             )
+
+
+def _note(finding: Finding) -> str:
+    # It is shown as a note anyway; only what is more than that needs to say so.
+    weight = "" if finding.severity is Severity.NOTE else f"{finding.severity}: "
+    return f"{weight}{finding.subject}: {finding.is_now}; way out: {finding.way_out}"
 
 
 def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observation:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dlq_handler.domain.canary import CANARY_QUEUE
-from dlq_handler.domain.topology import SERVICE_QUEUES
+from dlq_handler.domain.topology import SERVICE_QUEUES, Blueprint
 from dlq_handler.domain.topology_drift import find_drift
 from dlq_handler.domain.topology_finding import Expectation, Finding, Severity, listed
 from dlq_handler.domain.topology_snapshot import Snapshot
@@ -118,12 +118,22 @@ def _losses(queues: Iterable[CheckedQueue], expected: Expectation) -> Iterator[F
     if others:
         yield Finding(
             severity=Severity.NOTE,
-            subject=f"{len(others)} queue(s) of no registered worker: {listed(others)}",
+            subject=f"{len(others)} queue(s) whose dead messages we do not take: {listed(others)}",
             is_now="what is rejected there leaves no record",
             wanted="a record of each; no execution is failed over it either way",
-            way_out="an intake queue of our own (dlq_handler.intake.queue) is bound with the keys that can "
-            "be listed; attune.dlx.queue must not be, since a stock executor would fail healthy executions",
+            way_out=_way_to_more_records(expected.blueprint),
         )
+
+
+def _way_to_more_records(blueprint: Blueprint) -> str:
+    if blueprint.shadow is not None:
+        return "none: a shadow takes copies of workers' letters alone"
+    if blueprint.intake_is_our_own:
+        return "none: our intake queue is bound with the keys of registered workers and of Attune's execution services"
+    return (
+        "an intake queue of our own (dlq_handler.intake.queue) is bound with the keys that can be listed; "
+        "attune.dlx.queue must not be, since a stock executor would fail healthy executions"
+    )
 
 
 def _conclude(

@@ -176,7 +176,16 @@ def test_topology_is_what_its_check_concludes() -> None:
     says(fine, OK, "arrives")
     says(hole, PROBLEM, "what dies in 'worker.7.executions' is lost")
     says(unread, CANNOT_TELL, "the API is away")
-    assert any("attune.events.queue" in note for note in fine.notes), "what does no harm is told beside it"
+    [harmless] = fine.notes
+    assert "attune.events.queue" in harmless, "what does no harm is told beside it"
+    assert not harmless.startswith("note"), "it is printed as a note"
+
+
+def test_topology_that_has_drifted_says_so() -> None:
+    whole = a_stock_world(bindings=[bound("attune.dlx", QUEUE, dispatch_key())])
+    seen = doctor_broker.topology(check(whole, expectation(ttl_ms=60_000)), ())
+
+    assert any(note.startswith("drift: ") for note in seen.notes)
 
 
 def a_canary(state: CanaryState) -> WorkerCanary:

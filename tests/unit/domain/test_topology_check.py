@@ -1,7 +1,11 @@
 """The conclusion: a hole only when an execution can hang because of it."""
 
+from typing import Any
+
+import pytest
+
 from dlq_handler.domain.canary import CANARY_QUEUE
-from dlq_handler.domain.topology import STOCK_QUEUE
+from dlq_handler.domain.topology import STOCK_QUEUE, ShadowLimits
 from dlq_handler.domain.topology_check import CheckedTopology, Conclusion, QueueRole, check
 from dlq_handler.domain.topology_finding import Expectation, Severity
 from dlq_handler.domain.topology_snapshot import QueueFacts
@@ -15,6 +19,7 @@ from tests.support.topologies import (
     expectation,
 )
 
+OWN = "attune.dlx.sidecar.queue"
 CURED = [bound(DLX, STOCK_QUEUE, dispatch_key())]
 
 
@@ -37,6 +42,34 @@ def test_bound_worker_keys_are_fine_though_rejected_requests_leave_no_record() -
     assert [finding.severity for finding in checked.findings] == [Severity.NOTE]
     assert "attune.events.queue" in {queue.queue for queue in checked.queues}
     assert STOCK_QUEUE not in answers(checked)
+
+
+@pytest.mark.parametrize(
+    ("blueprint", "way_out"),
+    [
+        ({}, "an intake queue of our own (dlq_handler.intake.queue)"),
+        ({"intake_queue": OWN}, "none: our intake queue is bound with"),
+        (
+            {"intake_queue": OWN, "shadow": ShadowLimits(max_letters=1, ttl_ms=1)},
+            "none: a shadow takes copies",
+        ),
+    ],
+    ids=["stock queue", "queue of our own", "shadow"],
+)
+def test_queues_that_leave_no_record_are_told_in_words_that_fit_whatever_queue_is_ours(
+    blueprint: dict[str, Any], way_out: str
+) -> None:
+    """One of them belongs to a worker that is registered, and an own intake queue helps nobody who has one."""
+    packs = QueueFacts(name="worker.7.packs", arguments={"x-dead-letter-exchange": DLX})
+    bindings = [*CURED, bound(DLX, OWN, dispatch_key()), bound("attune.events", packs.name, "pack.deleted")]
+    world = a_stock_world(bindings=bindings, queues=[packs, QueueFacts(name=OWN)])
+
+    checked = check(world, expectation(**blueprint))
+
+    assert answers(checked)["worker.7.packs"] == (QueueRole.OTHER, Answer.HOLE)
+    note = checked.findings[-1]
+    assert "queue(s) whose dead messages we do not take: 'attune." in note.subject
+    assert note.way_out.startswith(way_out)
 
 
 def test_the_canarys_queue_is_ours_and_no_hole_of_the_hosts() -> None:
