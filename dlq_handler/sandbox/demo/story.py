@@ -12,11 +12,9 @@ from dlq_handler.sandbox.demo.closing import promises
 from dlq_handler.sandbox.demo.ending import Ending, show_ending
 from dlq_handler.sandbox.demo.view import View
 from dlq_handler.sandbox.demo.world import StoryBroken, World
+from dlq_handler.sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
 from dlq_handler.sandbox.stage.stage import Stage
 from dlq_handler.sandbox.times import SCALED, describe_briefly
-
-# Off: it would end the executions of act 1 itself, some of them while their message can still be run.
-ATTUNE = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
 
 
 async def tell_story(
@@ -24,7 +22,12 @@ async def tell_story(
 ) -> bool:
     """True when it was told to its end and every promise was kept."""
     async with Stage.open(
-        folder, say=view.line, times=SCALED, attune_settings=ATTUNE, sidecar_command=sidecar_command
+        folder,
+        say=view.line,
+        times=SCALED,
+        # It would end the executions of act 1 itself.
+        attune_settings=WITHOUT_TIMEOUT_MONITOR,
+        sidecar_command=sidecar_command,
     ) as stage:
         began = time.monotonic()
         view.text(["", *describe_briefly(SCALED)])

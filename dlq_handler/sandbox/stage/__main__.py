@@ -32,6 +32,11 @@ def parser() -> Parser:
     up.add_argument(
         "--cured", type=defects, default="", metavar="D1,D2", help="defects of Attune to leave out"
     )
+    up.add_argument(
+        "--no-timeout-monitor",
+        action="store_true",
+        help="switch Attune's own timeout monitor off, as the demo does",
+    )
     commands.add_parser("down", help="end it all")
     commands.add_parser("status", help="what runs")
     breaking = commands.add_parser("break", help="break a part")
@@ -71,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         return not_running()
     chosen = parser().parse_args(arguments)
     if chosen.command == "up":
-        return up_and_down.up(folder, ["--times", chosen.times, "--cured", chosen.cured])
+        monitor = ["--no-timeout-monitor"] if chosen.no_timeout_monitor else []
+        return up_and_down.up(folder, ["--times", chosen.times, "--cured", chosen.cured, *monitor])
     if chosen.command == "down":
         return up_and_down.down(folder)
     if chosen.command == "logs":

@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import assert_never
@@ -21,15 +21,20 @@ from dlq_handler.sandbox.stage.exits import EXIT_FAILED, EXIT_NO_SERVER, EXIT_TA
 from dlq_handler.sandbox.stage.folder import FolderTaken, remove_socket, socket_in
 from dlq_handler.sandbox.stage.part import PartFailed
 from dlq_handler.sandbox.stage.parts import ATTUNE, PARTS, How
+from dlq_handler.sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
 from dlq_handler.sandbox.stage.stage import Stage
 from dlq_handler.sandbox.times import Times
 
 Say = Callable[[str], None]
 
 
-async def keep(folder: Path, times: Times, cured: list[str], say: Say) -> None:
+async def keep(
+    folder: Path, times: Times, cured: list[str], attune_settings: Mapping[str, str], say: Say
+) -> None:
     """Until SIGTERM."""
-    async with Stage.open(folder, say=say, times=times, cured=cured) as stage:
+    async with Stage.open(
+        folder, say=say, times=times, cured=cured, attune_settings=attune_settings
+    ) as stage:
         say("starting Attune's parts and the sidecar")
         await stage.start(*ATTUNE, "sidecar")
         async with listening(stage) as socket:
@@ -116,6 +121,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--times", default="scaled")
     parser.add_argument("--cured", default="")
+    parser.add_argument("--no-timeout-monitor", action="store_true")
     chosen = parser.parse_args()
     began = time.monotonic()
 
@@ -124,7 +130,10 @@ def main() -> int:
 
     async def until_asked_to_end() -> None:
         cured = [defect for defect in chosen.cured.split(",") if defect]
-        keeping = asyncio.create_task(keep(chosen.folder, Times.named(chosen.times), cured, say))
+        attune_settings = WITHOUT_TIMEOUT_MONITOR if chosen.no_timeout_monitor else {}
+        keeping = asyncio.create_task(
+            keep(chosen.folder, Times.named(chosen.times), cured, attune_settings, say)
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, keeping.cancel)
         await keeping

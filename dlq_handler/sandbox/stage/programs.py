@@ -22,6 +22,8 @@ INTAKE_QUEUE = "attune.dlx.sidecar.queue"
 ATTUNE = (sys.executable, "-m", "dlq_handler.sandbox.attune")
 SIDECAR = (sys.executable, "-m", "dlq_handler", "run")
 MIGRATE_SECONDS = 120
+# A setting of Attune's own. Its timeout monitor ends executions while their message can still be run (D12).
+WITHOUT_TIMEOUT_MONITOR = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,47 @@
+"""What `./run up` is asked for reaches the stage: through the command, the keeper that it starts, and its arguments."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlq_handler.sandbox.stage import __main__ as commands
+from dlq_handler.sandbox.stage import keeper
+from dlq_handler.sandbox.stage.folder import FolderTaken
+from dlq_handler.sandbox.times import SCALED, STOCK
+
+MONITOR = "ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], {"times": SCALED, "cured": [], "attune_settings": {}}),
+        (["--no-timeout-monitor"], {"times": SCALED, "cured": [], "attune_settings": {MONITOR: "false"}}),
+        (
+            ["--times", "stock", "--cured", "D1,D9"],
+            {"times": STOCK, "cured": ["D1", "D9"], "attune_settings": {}},
+        ),
+    ],
+)
+def test_options_of_up_reach_the_stage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], wanted: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def up(folder: Path, passed: Sequence[str]) -> int:
+        monkeypatch.setattr(sys, "argv", ["keeper", str(folder), *passed])
+        return keeper.main()
+
+    def open_stage(_folder: Path, **wishes: Any) -> object:
+        asked.update(wishes)
+        raise FolderTaken(tmp_path)  # enough seen
+
+    monkeypatch.setenv(commands.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("dlq_handler.sandbox.stage.up_and_down.up", up)
+    monkeypatch.setattr("dlq_handler.sandbox.stage.stage.Stage.open", open_stage)
+    commands.main(["up", *options])
+    asked.pop("say")
+    assert asked == wanted
