@@ -1,0 +1,37 @@
+"""What the pages about the sandbox tell a reader to type is understood by `./run`: its commands, parts and options."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from dlq_handler.main import app
+from dlq_handler.sandbox.stage.__main__ import CLIENTS, parser
+
+ROOT = Path(__file__).parents[3]
+
+
+def typed(page: str) -> list[list[str]]:
+    """Each `./run …` of the page's sh blocks, without what only a shell sees."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    text = "\n".join(blocks).replace("worker-$worker", "worker-node")
+    return [
+        shlex.split(found, comments=True)
+        for found in re.findall(r"\./run ((?:\"[^\"]*\"|[^;&|\n\"])*)", text)
+    ]
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/how-to/sandbox.md"])
+def test_every_command_of_the_page_is_understood(page: str) -> None:
+    commands = typed(page)
+    assert {"up", "break", "mend", "psql", "rabbitmq", "dlq-handler", "down"} <= {
+        line[0] for line in commands
+    }
+    for command, *arguments in commands:
+        if command == "dlq-handler":
+            # Resolved and parsed, not done: --help ends it before.
+            assert get_command(app).main([*arguments, "--help"], standalone_mode=False) == 0, arguments
+        elif command not in {*CLIENTS, "demo"}:
+            parser().parse_args([command, *arguments])
