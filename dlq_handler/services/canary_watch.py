@@ -103,6 +103,9 @@ class CanaryWatch:
         is_on = self._leadership.is_leader and self._view().consuming_seconds > 0
         if not (due and is_on and monotonic_seconds() >= self._refused_until):
             return
+        # Before anything is sent: each round writes probes down, also one that the broker then takes none of.
+        fresh_seconds = self._policy.judge.fresh_seconds(workers, ttl_seconds=0)
+        await store.sweep(self._database, self._policy.queue, fresh_seconds=fresh_seconds)
         try:
             await self._sender.send(due)
         except CanaryRefused as refused:
@@ -112,8 +115,6 @@ class CanaryWatch:
             self._refused_until = monotonic_seconds() + TRY_REFUSED_AGAIN_SECONDS
             return
         self._refused = None
-        fresh_seconds = self._policy.judge.fresh_seconds(workers, ttl_seconds=0)
-        await store.sweep(self._database, self._policy.queue, fresh_seconds=fresh_seconds)
 
     def _tell(self, canaries: Sequence[WorkerCanary]) -> None:
         self._observer.canaries_seen(canaries)

@@ -331,6 +331,22 @@ async def test_of_each_worker_the_last_one_seen_is_kept_and_what_tells_nothing_i
     assert left == {"the last one seen", "on its way"}
 
 
+async def test_where_no_probe_can_ever_be_sent_they_do_not_pile_up(
+    replica: Replica, store: Database, vhost: str
+) -> None:
+    await replica.sender.send(replica.workers)
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        await (await connection.channel()).queue_delete(CANARY_QUEUE)
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.canary SET sent_by = 'old', created_at = now() - interval '1 hour'")
+
+    with pytest.raises(Unavailable, match="2 not sent"):
+        await replica.watch.tick()
+    async with store.transaction() as tx:
+        assert [row.sent_by for row in await tx.rows("SELECT sent_by FROM own.canary")] == ["one", "one"]
+
+
 async def test_while_the_database_is_away_nothing_is_said(replica: Replica, host: Host) -> None:
     await host.session.execute("DROP TABLE dlq_handler.canary")
     with pytest.raises(Unavailable):
