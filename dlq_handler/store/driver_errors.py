@@ -91,6 +91,8 @@ def _driver_error(error: BaseException) -> BaseException:
 def _said(error: BaseException) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there; is PostgreSQL up, is database.url right?"
+    if isinstance(error, PoolTimeout):
+        return "all our connections wait for answers; does PostgreSQL hang, is it overloaded or locked up?"
     return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
 
 

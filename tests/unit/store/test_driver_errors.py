@@ -2,6 +2,7 @@
 
 import asyncpg
 import pytest
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
 from dlq_handler.store.driver_errors import commit_fault_of, fault_of
@@ -55,3 +56,12 @@ def test_database_that_can_take_no_heartbeat_breaks_the_link(sqlstate: str) -> N
 @pytest.mark.parametrize("sqlstate", ["22023", "40001", "42501", "42P01", "55P03", "57014"])
 def test_database_that_says_no_to_us_alone_does_not_break_the_link(sqlstate: str) -> None:
     assert not fault_of(an_error(sqlstate), "query").is_link_down
+
+
+def test_a_pool_that_ran_dry_is_told_in_our_words_and_is_no_broken_link() -> None:
+    fault = fault_of(PoolTimeout("QueuePool limit of size 8 overflow 0 reached"), "connect")
+
+    assert str(fault.error) == (
+        "database: connect: all our connections wait for answers; does PostgreSQL hang, is it overloaded or locked up?"
+    )
+    assert not fault.is_link_down
