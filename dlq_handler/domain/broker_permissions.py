@@ -9,7 +9,7 @@ from dlq_handler.domain.topology import Blueprint
 from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
 # What `dlq-handler game-day` sees by. One name for all: whoever has it is the only one that holds a game day.
-WITNESS_QUEUE = "dlq-handler.game-day"
+WITNESS_QUEUE = "dlq_handler.game_day.queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ async def traces(world: World, rabbitmq: RabbitMQ) -> set[str]:
     vhost = urlsplit(world.amqp_url).path.removeprefix("/")
     queues = (await rabbitmq.ask("GET", f"queues/{vhost}?disable_stats=true")).json()
     bindings = (await rabbitmq.ask("GET", f"bindings/{vhost}")).json()
-    names = {queue["name"] for queue in queues} & {QUEUE, "dlq-handler.game-day"}
+    names = {queue["name"] for queue in queues} & {QUEUE, "dlq_handler.game_day.queue"}
     return names | {
         f"{one['destination']} {one['routing_key']}" for one in bindings if "worker.-1" in str(one)
     }
@@ -117,7 +117,7 @@ async def test_what_an_interrupted_one_made_is_gone_and_what_a_killed_one_left_t
 
 
 async def _is_free(world: World, rabbitmq: RabbitMQ) -> bool:
-    return "dlq-handler.game-day" not in await traces(world, rabbitmq)
+    return "dlq_handler.game_day.queue" not in await traces(world, rabbitmq)
 
 
 async def test_the_rights_that_grants_prints_for_it_are_enough_and_without_them_it_names_them(

@@ -253,7 +253,13 @@ def test_the_plan_names_everything_that_is_made() -> None:
     )
     told = "\n".join((*own.passing(), *own.staying()))
 
-    for name in ("'worker.-1.executions'", "x-message-ttl=700", "'mine'", "dlq-handler.game-day", "'done'"):
+    for name in (
+        "'worker.-1.executions'",
+        "x-message-ttl=700",
+        "'mine'",
+        "dlq_handler.game_day.queue",
+        "'done'",
+    ):
         assert name in told
     assert "'execution.cancel.worker.-1'" in told
     assert "dlq_handler.game_day" in told

@@ -73,10 +73,10 @@ def _counts(metrics: Metrics) -> list[bytes]:
     ("kind", "name"),
     [
         ("configure", "worker.-1.executions"),
-        ("configure", "dlq-handler.game-day"),
+        ("configure", "dlq_handler.game_day.queue"),
         ("write", "worker.-1.executions"),
-        ("write", "dlq-handler.game-day"),
-        ("read", "dlq-handler.game-day"),
+        ("write", "dlq_handler.game_day.queue"),
+        ("read", "dlq_handler.game_day.queue"),
         ("read", "attune.executions"),
         # The broker asks for these two of whoever declares a queue that dead-letters.
         ("read", "worker.-1.executions"),
