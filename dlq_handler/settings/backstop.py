@@ -88,7 +88,10 @@ class Brake(OwnSection):
 
     max_verdicts_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
         default=10_000,
-        description="Executions that all replicas together may end in 60 seconds before we stop; 0 means no limit.",
+        description=(
+            "Executions that all replicas together may end in 60 seconds before we stop; batches and pages that are "
+            "written at the same time may each use all that is left of it. 0 means no limit."
+        ),
     )
     hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = Field(
         default=600,
