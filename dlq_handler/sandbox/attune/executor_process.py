@@ -13,6 +13,7 @@ from dlq_handler.sandbox.attune.scheduler import Scheduler
 from dlq_handler.sandbox.attune.service import Wiring
 from dlq_handler.sandbox.attune.telling import Say
 from dlq_handler.sandbox.attune.timeout_monitor import StockTimeoutMonitor
+from dlq_handler.sandbox.attune.unmodelled import UnmodelledListener
 
 # How long Attune's pool lets a statement wait for a server that is away.
 PATIENCE_SECONDS = 30.0
@@ -42,6 +43,7 @@ async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) 
         CompletionListener(*servers, **wiring),
         StockDeadLetterHandler(*servers, **wiring),
         ExecutionManager(*servers, **wiring),
+        UnmodelledListener(*servers, **wiring),
     )
     heartbeats = HeartbeatMonitor(
         database,

@@ -17,6 +17,7 @@ from dlq_handler.sandbox.attune.database import DATABASE_AWAY, DATABASE_TROUBLE,
 from dlq_handler.sandbox.attune.environment import Environment
 from dlq_handler.sandbox.attune.run_action import subprocess_runner
 from dlq_handler.sandbox.attune.telling import Say
+from dlq_handler.sandbox.attune.unmodelled import consume_unmodelled, worker_tags
 from dlq_handler.sandbox.attune.worker import StockWorker
 
 RETRY_SECONDS = 0.3
@@ -49,6 +50,7 @@ class WorkerProcess(StockWorker):
     async def _begin(self, channel: AbstractChannel) -> None:
         await super()._begin(channel)
         await self.consume()
+        await consume_unmodelled(channel, worker_tags(self.id), self._say)
         self._say(f"{self.name} is worker {self.id} and consumes {topology.worker_queue(self.id)}")
 
     async def _finish(self) -> None:

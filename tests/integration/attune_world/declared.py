@@ -32,5 +32,11 @@ async def declared_queues(
     }
 
 
+async def consumer_tags(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
+    """The tag of whoever consumes each queue."""
+    found = (await rabbitmq.ask("GET", f"consumers/{_name_of(vhost)}")).json()
+    return {one["queue"]["name"]: one["consumer_tag"] for one in found}
+
+
 def _name_of(vhost: str) -> str:
     return quote(unquote(urlsplit(vhost).path.removeprefix("/")), safe="")

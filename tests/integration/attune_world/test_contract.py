@@ -7,6 +7,7 @@ stock Attune, whose services cannot be started here.
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dlq_handler.sandbox.attune import messages
 from dlq_handler.sandbox.attune.amqp import open_connection
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.sandbox.servers import RabbitMQ
-from tests.integration.attune_world.declared import declared_exchanges, declared_queues
+from tests.integration.attune_world.declared import consumer_tags, declared_exchanges, declared_queues
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
 
@@ -48,6 +49,20 @@ WORKER = COMMON | {
     ),
     "worker.1.packs": (DLX, {("attune.events", "pack.registered"), ("attune.events", "pack.deleted")}),
     "worker.1.cancel": (DLX, {("attune.executions", "execution.cancel.worker.1")}),
+}
+
+# The contract names all but that of the packs.
+TAGS = {
+    "attune.dlx.queue": "executor.dlq",
+    "attune.executor.events.queue": "executor.event",
+    "attune.enforcements.queue": "executor.enforcement",
+    "attune.execution.requests.queue": "executor.scheduler",
+    "attune.execution.status.queue": "executor.manager",
+    "attune.execution.completed.queue": "executor.completion",
+    "attune.inquiry.responses.queue": "executor.inquiry",
+    "worker.1.executions": "worker-1",
+    "worker.1.packs": "worker-1-packs",
+    "worker.1.cancel": "worker-1-cancel",
 }
 
 ENVELOPE = ["message_id", "correlation_id", "message_type", "version", "timestamp", "headers", "payload"]
@@ -86,6 +101,38 @@ async def test_a_service_declares_what_the_contract_says_and_nothing_else(
     vhost = idle.environment.amqp_url
     assert await declared_exchanges(rabbitmq, vhost) == EXCHANGES
     assert await declared_queues(rabbitmq, vhost) == queues
+
+
+async def test_every_queue_that_is_declared_is_consumed_by_the_contract_s_tag(
+    attune: ReferenceAttune, rabbitmq: RabbitMQ, vhost: str
+) -> None:
+    assert TAGS.keys() == (await declared_queues(rabbitmq, vhost)).keys()
+
+    async def are_consumed() -> bool:
+        found = await consumer_tags(rabbitmq, vhost)
+        assert found == TAGS
+        return True
+
+    await eventually(are_consumed)
+
+
+async def test_what_the_reference_does_nothing_about_is_acknowledged_and_told(
+    attune: ReferenceAttune, executor: StockExecutor
+) -> None:
+    of_some_kind = messages.status_changed(
+        execution_id=1, action_ref="core.echo", previous_status="scheduled", new_status="running"
+    )
+    taken = (
+        ("executor", "attune.executor.events.queue", "attune.events", "event.created"),
+        ("executor", "attune.enforcements.queue", "attune.executions", "enforcement.created"),
+        ("executor", "attune.inquiry.responses.queue", "attune.executions", "inquiry.responded"),
+        ("worker worker-shell", "worker.1.packs", "attune.events", "pack.registered"),
+        ("worker worker-shell", "worker.1.cancel", "attune.executions", "execution.cancel.worker.1"),
+    )
+    for _, _, exchange, key in taken:
+        await executor.publisher.publish(replace(of_some_kind, exchange=exchange, routing_key=key))
+    told = "ExecutionStatusChanged is acknowledged; the reference does nothing about it"
+    await eventually(lambda: all(f"{queue}: {told}" in attune.log(part) for part, queue, _, _ in taken))
 
 
 async def test_each_message_has_the_contract_s_fields_in_their_order(
