@@ -5,6 +5,7 @@ that needs it fails and says which ways there are.
 """
 
 import asyncio
+import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +17,10 @@ from hypothesis import settings
 from dlq_handler.sandbox.attune import schema
 from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
 from tests.support.time_per_folder import seconds_per_folder
+
+# Whoever is started in the background of a script ignores Ctrl-C, and so would all that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure: how long one example takes says nothing about what it holds.
 settings.register_profile("no-deadline", deadline=None)
