@@ -60,7 +60,7 @@ class GameDay:
     async def _wait_for_consumer(self) -> int | None:
         until = monotonic_seconds() + CONSUMER_WAIT_SECONDS
         # The broker can be asked, it does not tell.
-        while not (consumers := await self._consumers()) and monotonic_seconds() < until:  # noqa: ASYNC110
+        while not (consumers := await self._consumers()) and monotonic_seconds() < until:  # noqa: ASYNC110 (asked, not told)
             await asyncio.sleep(_LOOK_SECONDS)
         return consumers
 

@@ -92,12 +92,12 @@ async def _run(part: str, environment: Environment) -> None:
     if part == "api":
         from dlq_handler.sandbox.attune.api.process import run_api as run  # noqa: PLC0415 (slow; others do not need it)
     else:
-        from dlq_handler.sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (as above)
+        from dlq_handler.sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (slow, too)
     await until_signalled(lambda stop: run(environment, stop, say), grace_seconds=END_SECONDS)
 
 
 async def _run_worker(environment: Environment, name: str, runtime: str) -> None:
-    from dlq_handler.sandbox.attune.worker_process import WorkerProcess  # noqa: PLC0415 (as above)
+    from dlq_handler.sandbox.attune.worker_process import WorkerProcess  # noqa: PLC0415 (slow, too)
 
     say = to_stdout(name)
     _tell_start(environment, say)

@@ -77,11 +77,11 @@ async def _told(
     view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> int:
     # Only now: they take longer to import than the audience should have to wait for the first line.
-    from dlq_handler.sandbox.demo.auditor_link import AuditorEnded  # noqa: PLC0415
-    from dlq_handler.sandbox.demo.story import tell_story  # noqa: PLC0415
-    from dlq_handler.sandbox.demo.world import StoryBroken  # noqa: PLC0415
-    from dlq_handler.sandbox.servers import NoServer  # noqa: PLC0415
-    from dlq_handler.sandbox.stage.part import PartFailed  # noqa: PLC0415
+    from dlq_handler.sandbox.demo.auditor_link import AuditorEnded  # noqa: PLC0415  after the first line
+    from dlq_handler.sandbox.demo.story import tell_story  # noqa: PLC0415  after the first line
+    from dlq_handler.sandbox.demo.world import StoryBroken  # noqa: PLC0415  after the first line
+    from dlq_handler.sandbox.servers import NoServer  # noqa: PLC0415  after the first line
+    from dlq_handler.sandbox.stage.part import PartFailed  # noqa: PLC0415  after the first line
 
     try:
         is_kept = await tell_story(
