@@ -30,12 +30,8 @@ CALL_TIMEOUT_SECONDS = 5.0
 LONGEST_LIMIT_SECONDS = 10.0
 
 _HOST_QUEUES = (
-    HostQueue(
-        looked=COMPLETIONS,
-        name=COMPLETED_QUEUE,
-        harm="slots are not freed and workflows do not go on, whoever ends an execution",
-    ),
-    HostQueue(looked=REQUESTS, name=REQUESTS_QUEUE, harm="nothing is scheduled"),
+    HostQueue(looked=COMPLETIONS, name=COMPLETED_QUEUE),
+    HostQueue(looked=REQUESTS, name=REQUESTS_QUEUE),
 )
 
 

@@ -12,7 +12,7 @@ from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, in_words,
 from dlq_handler.domain.observation import Looked, Observation, Part
 
 SETTINGS = Looked(Part.US, "settings")
-CANARY = Looked(Part.US, "canary")
+CANARY = Looked(Part.BROKER, "canary")
 
 MANAGEMENT_FIX = (
     "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"

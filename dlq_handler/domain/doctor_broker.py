@@ -10,6 +10,7 @@ from dlq_handler.domain.topology_walk import Answer
 
 SIDECAR = Looked(Part.US, "sidecar")
 BROKER = Looked(Part.BROKER, "broker")
+ALARMS = Looked(Part.BROKER, "broker alarm")
 BROKER_RIGHTS = Looked(Part.BROKER, "broker rights")
 TOPOLOGY = Looked(Part.BROKER, "topology")
 FOREIGN_CONSUMERS = Looked(Part.BROKER, "foreign consumers")
@@ -99,7 +100,24 @@ def foreign_consumers(taken: Consumers | None, *, queue: str, own_prefix: str) -
     )
 
 
-def host_queue(looked: Looked, taken: Consumers | None, *, queue: str, harm: str) -> Observation:
+def broker_alarms(alarms: Sequence[str]) -> Observation:
+    if not alarms:
+        return ALARMS.ok("no node has an alarm")
+    return ALARMS.problem(
+        f"{some_of(alarms)}: it takes no message, neither a dispatch nor a notice of ours",
+        "free memory or disk on that node; messages flow again by themselves",
+    )
+
+
+# What it means that nobody takes from a queue of the host's.
+HARM = {
+    COMPLETIONS: "slots are not freed and workflows do not go on, whoever ends an execution",
+    REQUESTS: "nothing is scheduled",
+}
+
+
+def host_queue(looked: Looked, taken: Consumers | None, *, queue: str) -> Observation:
+    harm = HARM[looked]
     if taken is None:
         return looked.problem(
             f"there is no queue {queue!r}: {harm}", "start Attune's executor, which declares it"

@@ -20,12 +20,24 @@ WORKER_CLOCKS = Looked(Part.WORKERS, "worker clocks")
 CLOCK_SECONDS = 5.0
 
 
-def database(trouble: str | None, *, is_in_recovery: bool = False) -> Observation:
+# What a question that needs no row may take. A batch asks several that need many.
+SLOW_SECONDS = 1.0
+
+
+def database(
+    trouble: str | None, *, is_in_recovery: bool = False, answer_seconds: float = 0.0
+) -> Observation:
+    """`answer_seconds`: how long it took to say its name."""
     if trouble is not None:
         return DATABASE.problem(trouble, "start PostgreSQL, or mend database.url")
     if is_in_recovery:
         return DATABASE.problem(
             "answers, but is a standby: nothing can be written", "point database.url at the primary"
+        )
+    if answer_seconds > SLOW_SECONDS:
+        return DATABASE.problem(
+            f"took {answer_seconds:.1f} s for an answer that needs no row: letters are judged slowly, or not at all",
+            "look for what keeps PostgreSQL busy: locks, checkpoints, its disk, the network to it",
         )
     return DATABASE.ok("answers")
 

@@ -102,6 +102,28 @@ def judge_canaries(
     ]
 
 
+def proven(probes: Collection[Probe]) -> list[Probe]:
+    """For one who looks from outside, and does not know how long a sidecar has consumed: those that tell something.
+
+    A probe that arrived shows that somebody consumed after all that were sent before it: they had come first, if they
+    had come at all. Of those sent later nothing is known yet.
+    """
+    newest_seen = min(
+        (
+            one.sent_seconds_ago
+            for one in probes
+            if one.took_seconds is not None and one.sent_seconds_ago is not None
+        ),
+        default=float("inf"),
+    )
+    return [
+        one
+        for one in probes
+        if one.took_seconds is not None
+        or (one.sent_seconds_ago is not None and one.sent_seconds_ago > newest_seen)
+    ]
+
+
 def _judge(
     worker: int,
     newest_first: Sequence[Probe],
@@ -120,7 +142,7 @@ def _judge(
 
     if blind is not None:
         return answer(CanaryState.CANNOT_TELL, blind)
-    doubt = "no probe has been sent yet" if not newest_first else "none has arrived yet"
+    doubt = "no probe tells anything yet" if not newest_first else "none has arrived yet"
     for probe in newest_first:
         if probe.created_seconds_ago > policy.fresh_seconds(workers, probe.ttl_seconds):
             doubt = "the last probe that tells anything is too old"

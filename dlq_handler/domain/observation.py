@@ -12,6 +12,8 @@ class Part(StrEnum):
     BROKER = "broker"
     DATABASE = "database"
     WORKERS = "workers"
+    SENDERS = "senders"
+    """Whoever publishes what dies."""
     EXECUTOR = "executor"
 
 

@@ -33,6 +33,8 @@ class RegisteredWorker:
     cordon_reason: str | None
     scheduled: int
     running: int
+    oldest_scheduled_seconds: float | None = None
+    """How long the longest of the scheduled ones has waited; None when there is none."""
 
     @property
     def takes_dispatches(self) -> bool:

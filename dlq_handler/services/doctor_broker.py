@@ -27,11 +27,10 @@ _DATE_ERROR_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostQueue:
-    """A queue that somebody of the host's must consume, and what happens when nobody does."""
+    """A queue that somebody of the host's must consume."""
 
     looked: Looked
     name: str
-    harm: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ class BrokerExaminer:
             return None, ()
         queue, prefix = expected.blueprint.intake_queue, expected.own_consumer_tag_prefix
         try:
-            taken = await self._consumers(queue)
+            taken = await look_at_consumers(self._link, self._api, queue)
         except Unavailable as error:
             fix = "mend that first, then ask again"
             lines = (says.SIDECAR, says.FOREIGN_CONSUMERS)
@@ -125,20 +124,22 @@ class BrokerExaminer:
             says.foreign_consumers(taken, queue=queue, own_prefix=prefix),
         )
 
-    async def _consumers(self, queue: str) -> Consumers | None:
-        counts = await queue_probe.count(self._link, queue)
-        if counts is None:
-            return None
-        try:
-            tags = await self._api.consumer_tags(queue) if counts.consumers else ()
-        except Unavailable:
-            tags = None
-        if tags is not None and len(tags) < counts.consumers:
-            # A user without the tag 'monitoring' sees only its own.
-            tags = None
-        return Consumers(count=counts.consumers, ready=counts.ready, tags=tags)
-
     async def _host_queue(self, queue: HostQueue) -> Observation:
         counts = await queue_probe.count(self._link, queue.name)
         taken = None if counts is None else Consumers(count=counts.consumers, ready=counts.ready)
-        return says.host_queue(queue.looked, taken, queue=queue.name, harm=queue.harm)
+        return says.host_queue(queue.looked, taken, queue=queue.name)
+
+
+async def look_at_consumers(link: AdminLink, api: ManagementApi, queue: str) -> Consumers | None:
+    """None: there is no such queue."""
+    counts = await queue_probe.count(link, queue)
+    if counts is None:
+        return None
+    try:
+        tags = await api.consumer_tags(queue) if counts.consumers else ()
+    except Unavailable:
+        tags = None
+    if tags is not None and len(tags) < counts.consumers:
+        # A user without the tag 'monitoring' sees only its own.
+        tags = None
+    return Consumers(count=counts.consumers, ready=counts.ready, tags=tags)

@@ -65,10 +65,12 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
                    CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age,
                    to_jsonb(w) ->> 'worker_role' AS role, to_jsonb(w) ->> 'cordon_reason' AS cordon_reason,
                    coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned,
-                   coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running
+                   coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running,
+                   CAST(extract(epoch FROM clock_timestamp() - load.oldest) AS double precision) AS waited
               FROM worker w
               LEFT JOIN (SELECT worker, count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
-                                count(*) FILTER (WHERE status = 'running') AS running
+                                count(*) FILTER (WHERE status = 'running') AS running,
+                                min(updated) FILTER (WHERE status = 'scheduled') AS oldest
                            FROM execution WHERE status IN ('scheduled', 'running') GROUP BY worker
                         ) AS load ON load.worker = w.id
              ORDER BY w.id
@@ -84,6 +86,7 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
             cordon_reason=row.cordon_reason,
             scheduled=row.scheduled,
             running=row.running,
+            oldest_scheduled_seconds=row.waited,
         )
         for row in rows
     ]

@@ -12,6 +12,7 @@ from dlq_handler import compose
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.queue_probe import count
 from dlq_handler.compose import backstop
+from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.story import Moment
 from dlq_handler.domain.story_records import Records, Waiting
 from dlq_handler.services.explain import Explanation
@@ -21,7 +22,6 @@ from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.letters import LARGEST_ID
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.printing import (
-    in_units,
     print_error,
     print_json,
     print_warning,

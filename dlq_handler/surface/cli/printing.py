@@ -70,14 +70,6 @@ def shown(value: object) -> str:
             return printable(str(other))
 
 
-def in_units(seconds: float) -> str:
-    """`45 s`, `3 min`, `2 h`, `4 d`: rounded, as nobody reads an age to the second."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def printable(text: str) -> str:
     """Control characters and lone surrogates as `\\x1b`: a queue's name must not drive the terminal."""
     return "".join(character if character.isprintable() else _escaped(character) for character in text)

@@ -8,13 +8,14 @@ import typer
 
 from dlq_handler import compose
 from dlq_handler.domain.availability import standing_of
+from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, WorkerQueueNames
 from dlq_handler.settings import Settings
 from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import in_units, print_json, print_table, print_warning
+from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
 

@@ -159,7 +159,7 @@ def test_who_consumes_the_intake_queue(
 def test_queues_of_the_executor(consumers: Consumers | None, health: Health, words: str) -> None:
     looked = doctor_broker.COMPLETIONS
     says(
-        doctor_broker.host_queue(looked, consumers, queue="q", harm="slots are not freed"),
+        doctor_broker.host_queue(looked, consumers, queue="q"),
         health,
         words,
     )

@@ -14,6 +14,7 @@ from dlq_handler.domain.judge_canary import (
     counted,
     in_words,
     judge_canaries,
+    proven,
     worst_of,
 )
 
@@ -54,14 +55,14 @@ def judged(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
         # Not overdue yet, so what was known before still holds.
         ([a_probe(35), a_probe(96)], LOST, "sent 96 s ago"),
         ([a_probe(35)], CANNOT_TELL, "none has arrived yet"),
-        ([], CANNOT_TELL, "no probe has been sent yet"),
+        ([], CANNOT_TELL, "no probe tells anything yet"),
         # Twice the interval, the TTL and the limit: by then there should have been others.
         ([a_probe(155, took=5.2)], OK, "arrived"),
         ([a_probe(156, took=5.2)], CANNOT_TELL, "too old"),
         ([a_probe(156)], CANNOT_TELL, "too old"),
         # The broker never said that it took it over: perhaps nobody ever sent it.
         ([a_probe(60, sent_seconds_ago=None)], CANNOT_TELL, "none has arrived yet"),
-        ([a_probe(60, worker=8)], CANNOT_TELL, "no probe has been sent yet"),
+        ([a_probe(60, worker=8)], CANNOT_TELL, "no probe tells anything yet"),
     ],
 )
 def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: CanaryState, why: str) -> None:
@@ -147,3 +148,12 @@ def test_many_lost_ones_are_counted_and_some_named() -> None:
     canaries = [WorkerCanary(worker_id=n, state=LOST, why="it did not arrive") for n in range(7)]
 
     assert in_words(canaries) == "lost: 7 of 7 worker(s) (0, 1, 2, 3, 4 and 2 more): it did not arrive"
+
+
+def test_from_outside_a_probe_tells_something_when_it_arrived_or_a_later_one_did() -> None:
+    lost, arrived, on_its_way = a_probe(90), a_probe(60, took=5.2, worker=8), a_probe(40)
+    unsent = a_probe(95, sent_seconds_ago=None)
+
+    assert proven([lost, arrived, on_its_way, unsent]) == [lost, arrived]
+    assert proven([lost, on_its_way]) == [], "perhaps nobody has consumed since"
+    assert judged(*proven([lost, arrived, on_its_way])).state is LOST
