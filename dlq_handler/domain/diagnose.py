@@ -1,0 +1,42 @@
+"""Diagnose: whose fault, since when, how much, what next. Pure: a view in, diagnoses out, the worst first.
+
+Promises: one diagnosis for each kind, whatever is known; what nobody knows is "cannot tell", never ok. What is switched
+off is left out. Never: decides what the doctor decides already; those words are taken from there.
+"""
+
+from dlq_handler.domain import diagnose_senders as senders
+from dlq_handler.domain import diagnose_servers as servers
+from dlq_handler.domain import diagnose_us as us
+from dlq_handler.domain import diagnose_workers as workers
+from dlq_handler.domain.diagnosis import Diagnosis, in_order
+from dlq_handler.domain.view import View
+
+_QUESTIONS = (
+    servers.database,
+    servers.tables,
+    servers.rights,
+    servers.broker,
+    servers.alarms,
+    servers.topology,
+    servers.canary,
+    servers.foreign_consumers,
+    servers.completions,
+    servers.requests,
+    us.sidecar,
+    us.gate,
+    us.brake,
+    us.shadow,
+    us.monitor,
+    us.announcing,
+    workers.registered,
+    workers.gone,
+    workers.hung,
+    workers.queue,
+    workers.backlog,
+    senders.unusable_letters,
+)
+
+
+def diagnose(view: View) -> tuple[Diagnosis, ...]:
+    answers = (question(view) for question in _QUESTIONS)
+    return in_order(answer for answer in answers if answer is not None)

@@ -1,0 +1,25 @@
+"""Diagnose those who publish what no worker can take. Pure."""
+
+from dlq_handler.domain.diagnose_servers import unknown
+from dlq_handler.domain.diagnosis import UNUSABLE_LETTERS, Diagnosis, diagnosed
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.view import Unknown, View
+
+
+def unusable_letters(view: View) -> Diagnosis:
+    seen = view.letters
+    if isinstance(seen, Unknown):
+        return unknown(UNUSABLE_LETTERS, seen)
+    span = in_units(seen.span_seconds)
+    if seen.unreadable + seen.foreign == 0:
+        return diagnosed(UNUSABLE_LETTERS.ok(f"none in the last {span}"))
+    worst = "foreign" if seen.foreign > seen.unreadable else "unreadable"
+    return diagnosed(
+        UNUSABLE_LETTERS.problem(
+            f"{seen.unreadable} unreadable and {seen.foreign} foreign letters in the last {span}, {seen.before} in the "
+            f"{span} before",
+            "look at one: who publishes it, to which exchange, in which format?",
+        ),
+        since=seen.first_at,
+        command=f"dlq-handler letters list --outcome {worst}",
+    )

@@ -1,0 +1,100 @@
+"""Diagnose the database, the broker, and who takes what from the queues that everything goes through. Pure."""
+
+from dlq_handler.domain import doctor, doctor_broker, doctor_database
+from dlq_handler.domain.diagnosis import Diagnosis, diagnosed
+from dlq_handler.domain.judge_canary import CanaryState
+from dlq_handler.domain.observation import Looked, Observation
+from dlq_handler.domain.view import OFF, QueueSeen, Unknown, View
+
+MEND_FIRST = "mend that first, then ask again"
+
+
+def unknown(looked: Looked, fact: Unknown) -> Diagnosis:
+    return diagnosed(looked.cannot_tell(fact.why, MEND_FIRST))
+
+
+def database(view: View) -> Diagnosis:
+    seen = view.database
+    if isinstance(seen, Unknown):
+        return unknown(doctor_database.DATABASE, seen)
+    said = doctor_database.database(
+        seen.trouble, is_in_recovery=seen.is_in_recovery, answer_seconds=seen.answer_seconds
+    )
+    evidence = () if seen.trouble else (f"answered within {seen.answer_seconds:.3f} s",)
+    return diagnosed(said, since=seen.since, evidence=evidence)
+
+
+def tables(view: View) -> Diagnosis:
+    seen = view.tables
+    if isinstance(seen, Unknown):
+        return unknown(doctor_database.OWN_TABLES, seen)
+    return diagnosed(doctor_database.own_tables(seen.version, wanted=seen.wanted, schema=seen.schema))
+
+
+def rights(view: View) -> Diagnosis:
+    seen = view.rights
+    if isinstance(seen, Unknown):
+        return unknown(doctor_database.DATABASE_RIGHTS, seen)
+    return diagnosed(
+        doctor_database.database_rights(seen.missing, role=seen.role),
+        evidence=seen.missing,
+        command=f"dlq-handler grants --role {seen.role}",
+    )
+
+
+def broker(view: View) -> Diagnosis:
+    seen = view.broker
+    if isinstance(seen, Unknown):
+        return unknown(doctor_broker.BROKER, seen)
+    return diagnosed(doctor_broker.broker(seen.trouble), since=seen.since)
+
+
+def alarms(view: View) -> Diagnosis:
+    seen = view.alarms
+    if isinstance(seen, Unknown):
+        return diagnosed(doctor_broker.ALARMS.cannot_tell(seen.why, doctor.MANAGEMENT_FIX))
+    return diagnosed(doctor_broker.broker_alarms(seen), evidence=seen)
+
+
+def topology(view: View) -> Diagnosis:
+    seen = view.topology
+    if isinstance(seen, Unknown):
+        return unknown(doctor_broker.TOPOLOGY, seen)
+    return diagnosed(doctor_broker.topology(seen.checked, seen.limits))
+
+
+def canary(view: View) -> Diagnosis | None:
+    seen = view.canaries
+    if seen == OFF:
+        return None
+    if isinstance(seen, Unknown):
+        return diagnosed(doctor.canary((), seen.why))
+    lost = [one for one in seen if one.state is CanaryState.LOST]
+    return diagnosed(
+        doctor.canary(seen),
+        evidence=[f"worker {one.worker_id}: {one.why}" for one in lost],
+    )
+
+
+def foreign_consumers(view: View) -> Diagnosis | None:
+    seen = view.intake
+    if seen == OFF:
+        return None
+    if isinstance(seen, Unknown):
+        return unknown(doctor_broker.FOREIGN_CONSUMERS, seen)
+    return diagnosed(doctor_broker.foreign_consumers(seen.taken, queue=seen.name, own_prefix=view.own_prefix))
+
+
+def completions(view: View) -> Diagnosis:
+    return _host_queue(doctor_broker.COMPLETIONS, view.completions)
+
+
+def requests(view: View) -> Diagnosis:
+    return _host_queue(doctor_broker.REQUESTS, view.requests)
+
+
+def _host_queue(looked: Looked, seen: QueueSeen | Unknown) -> Diagnosis:
+    if isinstance(seen, Unknown):
+        return unknown(looked, seen)
+    said: Observation = doctor_broker.host_queue(looked, seen.taken, queue=seen.name)
+    return diagnosed(said)

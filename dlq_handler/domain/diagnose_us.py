@@ -1,0 +1,145 @@
+"""Diagnose ourselves: does a sidecar take letters, may it judge them, does it look for the others, are ends announced?
+
+Pure. What a command cannot ask of a sidecar elsewhere it concludes: who consumes is stopped by neither gate nor brake.
+"""
+
+from datetime import timedelta
+
+from dlq_handler.domain import brake as the_brake
+from dlq_handler.domain import doctor_broker
+from dlq_handler.domain.brake import BrakeMode, mode_of
+from dlq_handler.domain.diagnose_servers import unknown
+from dlq_handler.domain.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADOW, Diagnosis, diagnosed
+from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.observation import Observation
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.view import OFF, BrakeSeen, LeaderSeen, QueueSeen, Unknown, View
+
+# A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
+STUCK_SECONDS = 60.0
+
+
+def sidecar(view: View) -> Diagnosis | None:
+    seen = view.intake
+    if seen == OFF:
+        return None
+    if isinstance(seen, Unknown):
+        return unknown(doctor_broker.SIDECAR, seen)
+    leader = view.leader
+    # All sidecars went together when nobody takes the lease either. One that lives and pauses keeps it.
+    ended_at = leader.until if isinstance(leader, LeaderSeen) and not leader.is_held else None
+    evidence = () if ended_at is None else ("the lease of the last sidecar that led has ended",)
+    said = doctor_broker.sidecar(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+    return diagnosed(said, since=ended_at, evidence=evidence)
+
+
+def gate(view: View) -> Diagnosis:
+    seen = view.gate
+    if isinstance(seen, Unknown):
+        if _is_consuming(view):
+            return diagnosed(
+                GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.why,)
+            )
+        return unknown(GATE, seen)
+    worrying = [cause for cause in GateCause if cause in seen.causes and cause is not GateCause.YOUNG_LINK]
+    words = seen.words or ", ".join(sorted(seen.causes))
+    evidence = (f"asked: {seen.asked}",)
+    if any(cause.stops_everything for cause in worrying):
+        return diagnosed(
+            GATE.problem(
+                f"closed, no letter is judged: {words}",
+                "check database.url and database.schema; it opens by itself when the view is right again",
+            ),
+            evidence=evidence,
+        )
+    if worrying:
+        return diagnosed(
+            GATE.problem(
+                f"verdicts that rest on heartbeats wait: {words}",
+                "find out who set the database's clock; it opens by itself",
+            ),
+            evidence=evidence,
+        )
+    if seen.causes:
+        # How every process begins, and no sickness.
+        return diagnosed(GATE.ok(f"opens by itself: {words}"), evidence=evidence)
+    return diagnosed(GATE.ok("open"), evidence=evidence)
+
+
+def brake(view: View) -> Diagnosis:
+    seen = view.brake
+    if isinstance(seen, Unknown):
+        return unknown(BRAKE, seen)
+    ended = f"{seen.view.ended_last_minute} executions were ended in the last {the_brake.WINDOW_SECONDS} s"
+    return diagnosed(_of_brake(seen), since=seen.view.state.tripped_at, evidence=(ended,))
+
+
+def _of_brake(seen: BrakeSeen) -> Observation:
+    words = the_brake.in_words(seen.view, seen.policy)
+    match mode_of(seen.view, seen.policy):
+        case BrakeMode.HOLDING | BrakeMode.LIMITED:
+            return BRAKE.problem(
+                words or "tripped",
+                "see whether the workers are really gone; if so, release it, and if not, leave it",
+            )
+        case BrakeMode.RELEASED:
+            return BRAKE.ok(words or "released")
+        case BrakeMode.OFF:
+            return BRAKE.ok("no limit is set")
+        case BrakeMode.NORMAL:
+            return BRAKE.ok(f"not tripped; the limit is {seen.policy.max_verdicts_per_minute} a minute")
+
+
+def shadow(view: View) -> Diagnosis:
+    seen = view.is_shadow
+    if isinstance(seen, Unknown):
+        return unknown(SHADOW, seen)
+    if not seen:
+        return diagnosed(SHADOW.ok("off: what is judged is done"))
+    return diagnosed(
+        SHADOW.problem(
+            "copies of letters are judged, and nothing is ended or announced",
+            "set dlq_handler.shadow.enabled: false when you have seen enough",
+        )
+    )
+
+
+def monitor(view: View) -> Diagnosis | None:
+    seen = view.leader
+    if seen == OFF:
+        return None
+    if isinstance(seen, Unknown):
+        return unknown(MONITOR, seen)
+    if seen.is_held:
+        return diagnosed(MONITOR.ok("one sidecar leads, and looks for executions that no letter tells of"))
+    return diagnosed(
+        MONITOR.problem(
+            "no sidecar leads: executions that no letter tells of stay open",
+            "start `dlq-handler run`; if one runs, its log says why it does not lead",
+        ),
+        since=seen.until,
+    )
+
+
+def announcing(view: View) -> Diagnosis:
+    seen = view.outbox
+    if isinstance(seen, Unknown):
+        return unknown(ANNOUNCING, seen)
+    if seen.oldest_seconds <= STUCK_SECONDS:
+        return diagnosed(ANNOUNCING.ok(f"{seen.pending} notice(s) wait"))
+    return diagnosed(
+        ANNOUNCING.problem(
+            f"{seen.pending} notice(s) of ended executions wait, the oldest for {in_units(seen.oldest_seconds)}: their "
+            "slots and workflows wait too",
+            "see that a sidecar runs, that the broker takes messages, and that the executions exchange routes them",
+        ),
+        since=view.at - timedelta(seconds=seen.oldest_seconds),
+        evidence=() if seen.last_error is None else (f"last error: {seen.last_error}",),
+    )
+
+
+def _is_consuming(view: View) -> bool:
+    seen = view.intake
+    if not isinstance(seen, QueueSeen) or seen.taken is None:
+        return False
+    return any(tag.startswith(view.own_prefix) for tag in seen.taken.tags or ())

@@ -1,0 +1,125 @@
+"""A diagnosis: what is wrong with one thing, whose it is, since when, how that is known, and what to do. Pure.
+
+The same for the dashboard, the command line, the API and the webhook. Its sentence is an observation's, so that whoever
+asks in another way reads the same words.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.domain import doctor, doctor_broker, doctor_database
+from dlq_handler.domain.observation import Health, Looked, Observation, Part
+
+RUNBOOK = "docs/runbook.md"
+
+# Ours alone: what only a diagnosis looks at.
+GATE = Looked(Part.US, "gate")
+BRAKE = Looked(Part.US, "brake")
+SHADOW = Looked(Part.US, "shadow")
+MONITOR = Looked(Part.US, "monitor")
+ANNOUNCING = Looked(Part.US, "announcing")
+WORKER_GONE = Looked(Part.WORKERS, "worker gone")
+WORKER_HUNG = Looked(Part.WORKERS, "worker hung")
+WORKER_QUEUE = Looked(Part.WORKERS, "worker queue")
+WORKER_BACKLOG = Looked(Part.WORKERS, "worker backlog")
+UNUSABLE_LETTERS = Looked(Part.SENDERS, "unusable letters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One thing that is looked at, with the command that tells more and the page that explains it."""
+
+    looked: Looked
+    command: str
+    anchor: str
+
+    @property
+    def name(self) -> str:
+        return self.looked.check
+
+
+# The worst first, and causes before what they cause: without a database nothing else matters, and shadow mode is
+# somebody's wish.
+KINDS = (
+    Kind(looked=doctor_database.DATABASE, command="dlq-handler doctor", anchor="database-away-or-slow"),
+    Kind(looked=doctor_broker.BROKER, command="dlq-handler doctor", anchor="broker-away"),
+    Kind(looked=doctor_database.OWN_TABLES, command="dlq-handler migrate", anchor="own-tables-outdated"),
+    Kind(looked=doctor_database.DATABASE_RIGHTS, command="dlq-handler grants", anchor="rights-missing"),
+    Kind(looked=doctor_broker.SIDECAR, command="dlq-handler doctor", anchor="dlq-not-processed"),
+    Kind(looked=GATE, command="dlq-handler doctor", anchor="gate-closed"),
+    Kind(looked=BRAKE, command="dlq-handler brake status", anchor="brake-tripped"),
+    Kind(looked=doctor_broker.ALARMS, command="rabbitmqctl list_alarms", anchor="broker-alarm"),
+    Kind(looked=doctor_broker.TOPOLOGY, command="dlq-handler topology check", anchor="topology-hole"),
+    Kind(looked=doctor.CANARY, command="dlq-handler topology check", anchor="canary-lost"),
+    Kind(looked=doctor_broker.FOREIGN_CONSUMERS, command="dlq-handler doctor", anchor="foreign-consumer"),
+    Kind(looked=doctor_database.WORKERS, command="dlq-handler workers list", anchor="no-workers"),
+    Kind(looked=WORKER_GONE, command="dlq-handler workers list", anchor="worker-gone"),
+    Kind(looked=WORKER_HUNG, command="dlq-handler workers list", anchor="worker-hung"),
+    Kind(looked=WORKER_QUEUE, command="dlq-handler workers list", anchor="worker-queue-without-consumer"),
+    Kind(looked=WORKER_BACKLOG, command="dlq-handler workers list", anchor="worker-backlog"),
+    Kind(looked=doctor_broker.COMPLETIONS, command="dlq-handler doctor", anchor="completions-not-consumed"),
+    Kind(looked=doctor_broker.REQUESTS, command="dlq-handler doctor", anchor="requests-not-consumed"),
+    Kind(looked=ANNOUNCING, command="dlq-handler doctor", anchor="notices-not-sent"),
+    Kind(looked=MONITOR, command="dlq-handler doctor", anchor="monitor-without-leader"),
+    Kind(
+        looked=UNUSABLE_LETTERS,
+        command="dlq-handler letters list --outcome unreadable",
+        anchor="unusable-letters",
+    ),
+    Kind(looked=SHADOW, command="dlq-handler config show", anchor="shadow-mode"),
+)
+
+_PLACE = {kind.looked: place for place, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    part: Part
+    kind: str
+    """Stable words, for programs and links."""
+    health: Health
+    sentence: str
+    since: datetime | None
+    """By the database's clock; None: not known, or nothing is wrong."""
+    evidence: tuple[str, ...]
+    next_step: str | None
+    """None only when it is ok."""
+    command: str
+    """What to type to see more of it, or to mend it."""
+    runbook: str
+
+
+def diagnosed(
+    seen: Observation,
+    *,
+    since: datetime | None = None,
+    evidence: Iterable[str] = (),
+    command: str | None = None,
+) -> Diagnosis:
+    """The observation, with all that a person on call asks next. `command`: a better one than the kind's."""
+    kind = KINDS[_PLACE[Looked(seen.part, seen.check)]]
+    return Diagnosis(
+        part=seen.part,
+        kind=kind.name,
+        health=seen.health,
+        sentence=seen.what,
+        since=since if seen.health is Health.PROBLEM else None,
+        evidence=(*evidence, *seen.notes),
+        next_step=seen.fix,
+        command=command or kind.command,
+        runbook=f"{RUNBOOK}#{kind.anchor}",
+    )
+
+
+def in_order(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """The worst first."""
+    healths = list(Health)
+    names = {kind.name: place for place, kind in enumerate(KINDS)}
+    return tuple(sorted(diagnoses, key=lambda one: (healths.index(one.health), names[one.kind])))
+
+
+def conclusion_of(diagnoses: Iterable[Diagnosis]) -> Health:
+    """The worst of them. Who diagnosed nothing cannot tell."""
+    seen = {one.health for one in diagnoses}
+    return next((health for health in Health if health in seen), Health.CANNOT_TELL)

@@ -1,0 +1,108 @@
+"""Views for tests: one in which all is well, and workers to put into it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dlq_handler.domain.availability import standing_of
+from dlq_handler.domain.brake import BrakePolicy, BrakeState, BrakeView
+from dlq_handler.domain.doctor import Consumers
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
+from dlq_handler.domain.topology_check import check
+from dlq_handler.domain.view import (
+    BrakeSeen,
+    BrokerSeen,
+    DatabaseSeen,
+    GateSeen,
+    LeaderSeen,
+    LettersSeen,
+    OutboxSeen,
+    QueueSeen,
+    RightsSeen,
+    TablesSeen,
+    TopologySeen,
+    Unknown,
+    View,
+    WorkerSeen,
+)
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker
+from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
+
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+TTL_SECONDS = 300.0
+INTAKE = "attune.dlx.queue"
+
+POLICY = AvailabilityPolicy(unavailable_after_seconds=300.0)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def a_worker(
+    *,
+    name: str = "worker-python",
+    number: int = 7,
+    silent_seconds: float = 5.0,
+    watched_seconds: float = float("inf"),
+    queue: QueueSight | Unknown | None = QueueSight(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
+    ended_last_hour: int | None = 0,
+    expired_lately: int = 0,
+    **row: Any,
+) -> WorkerSeen:
+    """Alive, idle and consuming, unless told otherwise."""
+    worker = Worker(id=number, heartbeat_age_seconds=silent_seconds, last_heartbeat=ago(silent_seconds))
+    told: dict[str, Any] = {"status": "active", "role": "action", "is_cordoned": False, "cordon_reason": None}
+    loads: dict[str, Any] = {"scheduled": 0, "running": 0}
+    return WorkerSeen(
+        registered=RegisteredWorker(worker=worker, name=name, **(told | loads | row)),
+        standing=standing_of(worker, watched_seconds=watched_seconds, policy=POLICY),
+        queue=queue,
+        ended_last_hour=ended_last_hour,
+        expired_lately=expired_lately,
+    )
+
+
+def a_brake(**state: Any) -> BrakeSeen:
+    return BrakeSeen(
+        view=BrakeView(state=BrakeState(**state), ended_last_minute=12, now=NOW),
+        policy=BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600),
+    )
+
+
+def a_canary(state: CanaryState = CanaryState.OK) -> WorkerCanary:
+    return WorkerCanary(worker_id=7, state=state, why="so it is", took_seconds=0.9)
+
+
+def a_queue(
+    name: str = "q", *, count: int = 1, ready: int = 0, tags: tuple[str, ...] = ("executor",)
+) -> QueueSeen:
+    return QueueSeen(name=name, taken=Consumers(count=count, ready=ready, tags=tags))
+
+
+def facts() -> dict[str, Any]:
+    """Everything that can be known of a world in which all is well, by the view's field."""
+    whole = check(a_stock_world(bindings=[bound("attune.dlx", INTAKE, dispatch_key())]), expectation())
+    return {
+        "database": DatabaseSeen(answer_seconds=0.002),
+        "tables": TablesSeen(version="0003", wanted="0003", schema="dlq_handler"),
+        "rights": RightsSeen(missing=(), role="sidecar"),
+        "broker": BrokerSeen(),
+        "alarms": (),
+        "topology": TopologySeen(checked=whole),
+        "intake": a_queue(INTAKE, tags=("dlq-handler.one",)),
+        "canaries": (a_canary(),),
+        "gate": GateSeen(causes=()),
+        "brake": a_brake(),
+        "is_shadow": False,
+        "leader": LeaderSeen(is_held=True, until=ago(-10)),
+        "outbox": OutboxSeen(pending=0, oldest_seconds=0.0),
+        "workers": (a_worker(), a_worker(name="worker-shell", number=8)),
+        "letters": LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0),
+        "completions": a_queue("attune.execution.completed.queue"),
+        "requests": a_queue("attune.execution.requests.queue"),
+    }
+
+
+def a_view(**changed: Any) -> View:
+    """All is well, but for what is changed."""
+    return View(at=NOW, ttl_seconds=TTL_SECONDS, **(facts() | changed))

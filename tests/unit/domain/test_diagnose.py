@@ -1,0 +1,375 @@
+"""Every diagnosis as a table: its fact turns it on, without it it is off, and what nobody knows is never ok."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import KINDS, Diagnosis, conclusion_of
+from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.judge_canary import CanaryState
+from dlq_handler.domain.observation import Health, Part
+from dlq_handler.domain.topology_check import check
+from dlq_handler.domain.view import (
+    OFF,
+    BrokerSeen,
+    DatabaseSeen,
+    GateSeen,
+    LeaderSeen,
+    LettersSeen,
+    OutboxSeen,
+    QueueSeen,
+    RightsSeen,
+    TablesSeen,
+    TopologySeen,
+    Unknown,
+    View,
+)
+from dlq_handler.domain.worker import QueueSight
+from tests.support.topologies import a_stock_world, expectation
+from tests.support.views import (
+    INTAKE,
+    NOW,
+    TTL_SECONDS,
+    a_brake,
+    a_canary,
+    a_queue,
+    a_view,
+    a_worker,
+    ago,
+    facts,
+)
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+
+# Which fact each kind is told from.
+FACT = {
+    "database": "database",
+    "own tables": "tables",
+    "database rights": "rights",
+    "broker": "broker",
+    "broker alarm": "alarms",
+    "topology": "topology",
+    "canary": "canaries",
+    "foreign consumers": "intake",
+    "completions": "completions",
+    "requests": "requests",
+    "sidecar": "intake",
+    "gate": "gate",
+    "brake": "brake",
+    "shadow": "is_shadow",
+    "monitor": "leader",
+    "announcing": "outbox",
+    "workers": "workers",
+    "worker gone": "workers",
+    "worker hung": "workers",
+    "worker queue": "workers",
+    "worker backlog": "workers",
+    "unusable letters": "letters",
+}
+
+
+def by_kind(view: View) -> dict[str, Diagnosis]:
+    found = diagnose(view)
+    assert len({one.kind for one in found}) == len(found), "one of each kind"
+    return {one.kind: one for one in found}
+
+
+def test_a_world_in_which_all_is_well_is_ok_in_every_kind() -> None:
+    found = by_kind(a_view())
+
+    assert {one.health for one in found.values()} == {OK}, found
+    assert found.keys() == FACT.keys() == {kind.name for kind in KINDS}
+    assert conclusion_of(found.values()) is OK
+    assert all(one.next_step is None and one.since is None for one in found.values())
+
+
+GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueSight(consumers=0, ready=3))
+HOLE = TopologySeen(checked=check(a_stock_world(), expectation()))
+
+PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
+    ("database", Part.DATABASE, {"database": DatabaseSeen(trouble="nobody listens")}, "nobody listens"),
+    ("database", Part.DATABASE, {"database": DatabaseSeen(answer_seconds=4.2)}, "took 4.2 s"),
+    ("database", Part.DATABASE, {"database": DatabaseSeen(is_in_recovery=True)}, "standby"),
+    (
+        "own tables",
+        Part.DATABASE,
+        {"tables": TablesSeen(version="0001", wanted="0003", schema="dlq_handler")},
+        "at version 0001",
+    ),
+    ("database rights", Part.DATABASE, {"rights": RightsSeen(missing=["UPDATE"], role="me")}, "lacks UPDATE"),
+    ("broker", Part.BROKER, {"broker": BrokerSeen(trouble="nobody listens")}, "nobody listens"),
+    ("broker alarm", Part.BROKER, {"alarms": ["memory alarm on rabbit@one"]}, "memory alarm on rabbit@one"),
+    ("topology", Part.BROKER, {"topology": HOLE}, "'worker.7.executions' is lost"),
+    ("canary", Part.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}, "lost: 1 of 1 worker(s) (7)"),
+    (
+        "foreign consumers",
+        Part.BROKER,
+        {"intake": a_queue(INTAKE, count=2, tags=("dlq-handler.one", "executor"))},
+        "'executor' also",
+    ),
+    ("sidecar", Part.US, {"intake": a_queue(INTAKE, count=0, ready=41, tags=())}, "41 letter(s) wait"),
+    ("sidecar", Part.US, {"intake": QueueSeen(name=INTAKE, taken=None)}, "there is no queue"),
+    (
+        "gate",
+        Part.US,
+        {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS], words="40 of the last 50")},
+        "no letter is judged: 40 of the last 50",
+    ),
+    ("gate", Part.US, {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])}, "rest on heartbeats wait"),
+    (
+        "brake",
+        Part.US,
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="600 executions ended in 60 s")},
+        "600 executions ended in 60 s",
+    ),
+    (
+        "brake",
+        Part.US,
+        {"brake": a_brake(tripped_at=ago(900), hold_until=ago(300), tripped_by="one", why="many")},
+        "at most 500 are ended in a minute",
+    ),
+    ("shadow", Part.US, {"is_shadow": True}, "nothing is ended or announced"),
+    ("monitor", Part.US, {"leader": LeaderSeen(is_held=False, until=ago(90))}, "no sidecar leads"),
+    (
+        "announcing",
+        Part.US,
+        {"outbox": OutboxSeen(pending=31, oldest_seconds=400, last_error="unroutable")},
+        "31 notice(s) of ended executions wait, the oldest for 7 min",
+    ),
+    ("workers", Part.WORKERS, {"workers": ()}, "none is registered"),
+    (
+        "worker gone",
+        Part.WORKERS,
+        {"workers": (GONE, a_worker(number=8))},
+        "worker-python (7) has been gone for 32 min; 611 of its executions were ended in the last hour, 0 wait",
+    ),
+    (
+        "worker hung",
+        Part.WORKERS,
+        {"workers": (a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),)},
+        "worker-python (7) hangs: 5 message(s) held",
+    ),
+    (
+        "worker hung",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(
+                    scheduled=5,
+                    oldest_scheduled_seconds=TTL_SECONDS + 1,
+                    queue=QueueSight(consumers=1, ready=0, unacked=5),
+                ),
+            )
+        },
+        "worker-python (7) hangs: 5 message(s) held and none started",
+    ),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": (a_worker(queue=QueueSight(consumers=0, ready=12)),)},
+        "worker-python (7) reports, but nobody consumes its queue: 12 message(s) wait",
+    ),
+    ("worker queue", Part.WORKERS, {"workers": (a_worker(queue=None),)}, "nobody consumes its queue"),
+    (
+        "worker backlog",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(
+                    scheduled=40,
+                    oldest_scheduled_seconds=280,
+                    queue=QueueSight(consumers=1, ready=40, ttl_ms=300_000),
+                ),
+            )
+        },
+        "40 message(s) wait, the longest for 5 min of 5 min",
+    ),
+    (
+        "worker backlog",
+        Part.WORKERS,
+        {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+        "3 expired in the last minutes",
+    ),
+    (
+        "unusable letters",
+        Part.SENDERS,
+        {"letters": LettersSeen(span_seconds=900, unreadable=12, foreign=3, before=2, first_at=ago(700))},
+        "12 unreadable and 3 foreign letters in the last 15 min, 2 in the 15 min before",
+    ),
+    (
+        "completions",
+        Part.EXECUTOR,
+        {"completions": a_queue("done", count=0, ready=9)},
+        "nobody consumes 'done'",
+    ),
+    ("requests", Part.EXECUTOR, {"requests": a_queue("asked", count=0, ready=9)}, "where 9 wait(s)"),
+]
+
+
+@pytest.mark.parametrize(("kind", "part", "changed", "words"), PROBLEMS)
+def test_a_fact_turns_its_diagnosis_on_and_no_other(
+    kind: str, part: Part, changed: dict[str, Any], words: str
+) -> None:
+    found = diagnose(a_view(**changed))
+
+    first = found[0]
+    assert (first.kind, first.part, first.health) == (kind, part, PROBLEM), "the worst first"
+    assert words in first.sentence
+    assert first.next_step
+    assert first.command
+    assert {one.kind for one in found if one.health is PROBLEM} == {kind}
+
+
+def test_the_table_has_a_problem_of_every_kind() -> None:
+    assert {kind for kind, *_ in PROBLEMS} == FACT.keys()
+
+
+@pytest.mark.parametrize("kind", FACT)
+def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> None:
+    changed: dict[str, Any] = {FACT[kind]: Unknown("the server sleeps")}
+    if kind == "gate":
+        changed["intake"] = a_queue(INTAKE, count=0, tags=())
+    found = by_kind(a_view(**changed))[kind]
+
+    assert found.health is CANNOT_TELL
+    assert found.sentence == "the server sleeps"
+    assert found.next_step
+
+
+def test_a_sidecar_that_consumes_has_a_gate_that_lets_letters_pass() -> None:
+    consuming = by_kind(a_view(gate=Unknown("elsewhere")))["gate"]
+    unseen = by_kind(a_view(gate=Unknown("elsewhere"), intake=a_queue(INTAKE, tags=("executor",))))["gate"]
+
+    assert (consuming.health, consuming.evidence) == (OK, ("elsewhere",))
+    assert unseen.health is CANNOT_TELL
+
+
+def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
+    assert by_kind(a_view(gate=GateSeen(causes=[GateCause.YOUNG_LINK])))["gate"].health is OK
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "since"),
+    [
+        ("worker gone", {"workers": (GONE,)}, ago(1920)),
+        ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}, ago(60)),
+        ("monitor", {"leader": LeaderSeen(is_held=False, until=ago(90))}, ago(90)),
+        ("announcing", {"outbox": OutboxSeen(pending=1, oldest_seconds=400)}, ago(400)),
+        ("database", {"database": DatabaseSeen(trouble="away", since=ago(40))}, ago(40)),
+        (
+            "sidecar",
+            {"intake": a_queue(INTAKE, count=0), "leader": LeaderSeen(is_held=False, until=ago(90))},
+            ago(90),
+        ),
+        (
+            "unusable letters",
+            {"letters": LettersSeen(span_seconds=900, unreadable=1, foreign=0, before=0, first_at=ago(700))},
+            ago(700),
+        ),
+    ],
+)
+def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: object) -> None:
+    assert by_kind(a_view(**changed))[kind].since == since
+
+
+@pytest.mark.parametrize(
+    ("worker", "is_gone"),
+    [
+        (a_worker(silent_seconds=600, queue=None), True),
+        (a_worker(silent_seconds=600, queue=Unknown("the broker is away")), True),
+        (a_worker(silent_seconds=600, queue=None, status="inactive"), False),
+        (a_worker(silent_seconds=600, queue=None, status="inactive", scheduled=1), True),
+        (a_worker(silent_seconds=600, queue=None, status="inactive", ended_last_hour=2), True),
+        (a_worker(silent_seconds=600, queue=None, status="inactive", ended_last_hour=None), True),
+        (a_worker(silent_seconds=600, queue=None, is_cordoned=True), False),
+        (a_worker(silent_seconds=90_000, queue=None), False),
+        (a_worker(silent_seconds=200), False),
+    ],
+)
+def test_a_worker_is_gone_when_it_is_silent_and_missed(worker: Any, is_gone: bool) -> None:
+    others = (a_worker(number=8), a_worker(number=9))
+    found = by_kind(a_view(workers=(worker, *others)))["worker gone"]
+
+    assert (found.health is PROBLEM) is is_gone
+
+
+def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went() -> None:
+    silent = tuple(
+        a_worker(number=number, silent_seconds=600 + number, queue=None, status="inactive")
+        for number in range(12)
+    )
+    found = by_kind(a_view(workers=silent))["worker gone"]
+
+    assert found.health is PROBLEM
+    assert found.sentence.startswith("12 are gone and 0 are there; worker-python (11) has been gone longest")
+    assert found.evidence[-1] == "and 2 more"
+
+
+def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> None:
+    unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
+    found = by_kind(a_view(workers=(unsure, a_worker(number=8))))["worker gone"]
+
+    assert found.health is CANNOT_TELL
+    assert "we have watched for 10 s only" in found.sentence
+
+
+def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:
+    blind = a_worker(queue=Unknown("not allowed"))
+    alone = by_kind(a_view(workers=(blind,)))
+    beside = by_kind(a_view(workers=(blind, a_worker(number=8, queue=None))))
+
+    for kind in ("worker hung", "worker queue", "worker backlog"):
+        assert alone[kind].health is CANNOT_TELL
+        assert "not allowed" in alone[kind].sentence
+    assert beside["worker queue"].health is PROBLEM
+
+
+def test_what_is_switched_off_is_left_out() -> None:
+    found = by_kind(a_view(intake=OFF, canaries=OFF, leader=OFF))
+
+    assert FACT.keys() - found.keys() == {"sidecar", "foreign consumers", "canary", "monitor"}
+    assert conclusion_of(found.values()) is OK
+
+
+def test_causes_come_before_what_they_cause() -> None:
+    found = diagnose(
+        a_view(
+            workers=(GONE,),
+            is_shadow=True,
+            database=DatabaseSeen(answer_seconds=9),
+            brake=a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            outbox=Unknown("no"),
+        )
+    )
+
+    told = [one.kind for one in found]
+    assert told[:5] == ["database", "brake", "worker gone", "shadow", "announcing"]
+
+
+def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
+    found = diagnose(View(at=NOW, ttl_seconds=TTL_SECONDS))
+
+    assert {one.health for one in found} == {CANNOT_TELL}
+    assert len(found) == len(FACT)
+    assert conclusion_of(found) is CANNOT_TELL
+    assert conclusion_of(()) is CANNOT_TELL
+
+
+@given(st.sets(st.sampled_from(sorted(set(FACT.values())))))
+def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
+    changed: dict[str, Any] = dict.fromkeys(unknown, Unknown("nobody knows"))
+    found = diagnose(a_view(**changed))
+
+    for one in found:
+        is_concluded = one.kind == "gate" and "intake" not in unknown
+        if FACT[one.kind] in unknown and not is_concluded:
+            assert one.health is CANNOT_TELL, one
+    is_whole = unknown <= {"gate"} and "intake" not in unknown
+    assert (conclusion_of(found) is OK) is is_whole
+
+
+def test_the_support_knows_every_fact_of_a_view() -> None:
+    assert set(facts()) == set(FACT.values())
