@@ -22,6 +22,7 @@ from dlq_handler.surface.cli.game_day import game_day
 from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.printing import print_error
+from dlq_handler.surface.cli.status import status
 
 EXIT_FAILED = 1
 EXIT_UNAVAILABLE = 69
@@ -46,6 +47,7 @@ app.command()(migrate)
 app.command()(grants)
 app.command("game-day")(game_day)
 app.command()(doctor)
+app.command()(status)
 
 
 @app.callback(invoke_without_command=True)

@@ -90,6 +90,21 @@ class ManagementApi:
         consumers = [_consumer(row) for row in rows]
         return tuple(consumer.tag for consumer in consumers if consumer.queue == queue)
 
+    async def alarms(self) -> list[str]:
+        """What keeps nodes from taking messages, in words; empty when nothing does."""
+        async with self._client() as client:
+            rows = await self._rows(client, "nodes?columns=name,running,mem_alarm,disk_free_alarm")
+        try:
+            return [
+                f"{alarm} on {row['name']}"
+                for row in rows
+                for key, alarm in (("mem_alarm", "memory alarm"), ("disk_free_alarm", "disk alarm"))
+                # Of a node that is down nobody knows.
+                if row["running"] and row[key]
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+
     async def clock(self) -> datetime:
         """The time of the node that answers, to the second."""
         async with self._client() as client:

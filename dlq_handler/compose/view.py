@@ -1,0 +1,81 @@
+"""Turn settings into the one who looks at everything, for a command that runs beside the sidecar or alone."""
+
+import ipaddress
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.compose import (
+    availability_policy,
+    brake_policy,
+    broker_address,
+    expectation,
+    management_api,
+    names,
+    open_database,
+)
+from dlq_handler.compose import canary as compose_canary
+from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, leadership_policy
+from dlq_handler.services.ask_sidecar import ask_for_gate
+from dlq_handler.services.view import Lookout, LookPolicy
+from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
+from dlq_handler.settings import Settings
+
+# Somebody waits for the answer.
+CALL_TIMEOUT_SECONDS = 5.0
+
+
+def look_policy(settings: Settings) -> LookPolicy:
+    own = settings.dlq_handler
+    return LookPolicy(
+        availability=availability_policy(settings),
+        brake=brake_policy(settings),
+        canary=compose_canary.judge_policy(settings) if own.canary.enabled else None,
+        lease=leadership_policy(settings).name if own.monitor.enabled else None,
+        completed_queue=COMPLETED_QUEUE,
+        requests_queue=REQUESTS_QUEUE,
+        marks_workers=own.worker.mark_inactive,
+        is_shadow=own.shadow.enabled,
+        within_seconds=CALL_TIMEOUT_SECONDS,
+    )
+
+
+@asynccontextmanager
+async def open_lookout(settings: Settings) -> AsyncIterator[Lookout]:
+    api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    async with (
+        open_database(settings) as database,
+        AdminLink(broker_address(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+    ):
+        sight = WorkerSight(
+            link,
+            statistics=api.queue_statistics,
+            names=names(settings),
+            # Each probe leaves a line in the broker's log, and a status is asked for again and again.
+            policy=SightPolicy(probes_ttl=False),
+        )
+        yield Lookout(
+            database,
+            link,
+            api,
+            sight,
+            look_policy(settings),
+            expectation=lambda worker_ids: expectation(settings, worker_ids),
+            gate=partial(ask_for_gate, ops_url(settings)),
+            # As if we had watched all the time: what a command can tell of heartbeats is their age.
+            watched_seconds=lambda: math.inf,
+        )
+
+
+def ops_url(settings: Settings) -> str:
+    """Where a sidecar with these settings listens. One that listens everywhere is asked on this machine."""
+    http = settings.dlq_handler.http
+    host = http.host
+    try:
+        if ipaddress.ip_address(host).is_unspecified:
+            host = "::1" if ":" in host else "127.0.0.1"
+    except ValueError:
+        pass
+    return f"http://{f'[{host}]' if ':' in host else host}:{http.port}"

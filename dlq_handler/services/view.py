@@ -1,0 +1,232 @@
+"""Look at everything that a rescue depends on, and put it into one view.
+
+Promises: each question has its own time limit, and one without an answer is unknown, never a guess; works while no
+sidecar runs, and with any server down; reads only. Never: decides what any of it means.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.domain.availability import is_history, standing_of
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.judge_canary import CanaryPolicy, IntakeView, WorkerCanary, judge_canaries, proven
+from dlq_handler.domain.topology_finding import Expectation
+from dlq_handler.domain.view import (
+    OFF,
+    BrokerSeen,
+    GateSeen,
+    Off,
+    QueueSeen,
+    TopologySeen,
+    Unknown,
+    View,
+    WorkerSeen,
+)
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker
+from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.services.doctor_broker import look_at_consumers
+from dlq_handler.services.topology_check import check_topology
+from dlq_handler.services.view_of_database import DatabaseFacts, look_at_database
+from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.store.engine import Database
+from dlq_handler.store.status import Harm
+
+BROKER_AWAY = Unknown("the broker does not answer")
+
+Fact = TypeVar("Fact")
+
+
+async def answered(asking: Awaitable[Fact], *, within_seconds: float) -> Fact | Unknown:
+    """The answer, or why there is none: one question without an answer must not end the others."""
+    try:
+        async with asyncio.timeout(within_seconds):
+            return await asking
+    except (Unavailable, Contended, RowRejected) as error:
+        return Unknown(str(error))
+    except TimeoutError:
+        return Unknown(f"no answer within {within_seconds:g} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookPolicy:
+    availability: AvailabilityPolicy
+    brake: BrakePolicy
+    canary: CanaryPolicy | None
+    """None: there are none."""
+    lease: str | None
+    """The name of the leader's; None: nobody looks for stale executions."""
+    completed_queue: str
+    requests_queue: str
+    marks_workers: bool
+    is_shadow: bool
+    within_seconds: float = 5.0
+    """For one question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    broker: BrokerSeen
+    alarms: Sequence[str] | Unknown = BROKER_AWAY
+    topology: TopologySeen | Unknown = BROKER_AWAY
+    intake: QueueSeen | Unknown | Off = BROKER_AWAY
+    completions: QueueSeen | Unknown = BROKER_AWAY
+    requests: QueueSeen | Unknown = BROKER_AWAY
+    queues: dict[int, QueueSight | None] | Unknown = BROKER_AWAY
+
+
+class Lookout:
+    def __init__(
+        self,
+        database: Database,
+        link: AdminLink,
+        api: ManagementApi,
+        sight: WorkerSight,
+        policy: LookPolicy,
+        *,
+        expectation: Callable[[frozenset[int] | None], Expectation],
+        gate: Callable[[], Awaitable[GateSeen]],
+        watched_seconds: Callable[[], float],
+    ) -> None:
+        """`gate()` asks a sidecar; `watched_seconds()`: for how long heartbeats have been seen without a break."""
+        self._database, self._link, self._api, self._sight = database, link, api, sight
+        self._policy, self._expectation = policy, expectation
+        self._gate, self._watched_seconds = gate, watched_seconds
+
+    async def look(self) -> View:
+        async with asyncio.TaskGroup() as servers:
+            # Side by side: each may take seconds to find that nobody answers.
+            about_database = servers.create_task(
+                look_at_database(
+                    self._database,
+                    brake=self._policy.brake,
+                    lease=self._policy.lease,
+                    canary_queue=self._expectation(None).blueprint.intake_queue,
+                    marks_workers=self._policy.marks_workers,
+                    ask=self._ask,
+                )
+            )
+            about_broker = servers.create_task(self._look_at_broker(about_database))
+            about_gate = servers.create_task(self._ask(self._gate()))
+        database, broker = about_database.result(), about_broker.result()
+        expected = self._expectation(None)
+        return View(
+            at=database.at or datetime.now(UTC),
+            ttl_seconds=expected.ttl_ms / 1000,
+            own_prefix=expected.own_consumer_tag_prefix,
+            database=database.database,
+            tables=database.tables,
+            rights=database.rights,
+            broker=broker.broker,
+            alarms=broker.alarms,
+            topology=broker.topology,
+            intake=broker.intake,
+            canaries=self._canaries(database, broker.intake, expected),
+            gate=about_gate.result(),
+            brake=database.brake,
+            is_shadow=self._policy.is_shadow,
+            leader=database.leader,
+            outbox=database.outbox,
+            workers=self._workers(database, broker.queues),
+            letters=database.letters,
+            completions=broker.completions,
+            requests=broker.requests,
+        )
+
+    async def _ask(self, asking: Awaitable[Fact]) -> Fact | Unknown:
+        return await answered(asking, within_seconds=self._policy.within_seconds)
+
+    async def _look_at_broker(self, about_database: asyncio.Task[DatabaseFacts]) -> BrokerFacts:
+        reached = await self._ask(self._link.open())
+        fleet = (await about_database).workers
+        if isinstance(reached, Unknown):
+            return BrokerFacts(broker=BrokerSeen(trouble=reached.why))
+        ids = None if isinstance(fleet, Unknown) else frozenset(one.worker.id for one in fleet)
+        expected = self._expectation(ids)
+        intake = expected.blueprint.intake_queue
+        return BrokerFacts(
+            broker=BrokerSeen(),
+            alarms=await self._ask(self._api.alarms()),
+            topology=await self._ask(self._topology(expected)),
+            intake=await self._ask(self._queue(intake)) if expected.blueprint.has_intake else OFF,
+            completions=await self._ask(self._queue(self._policy.completed_queue)),
+            requests=await self._ask(self._queue(self._policy.requests_queue)),
+            queues=Unknown("no worker is known") if isinstance(fleet, Unknown) else await self._queues(fleet),
+        )
+
+    async def _topology(self, expected: Expectation) -> TopologySeen:
+        report = await check_topology(self._link, self._api, expected)
+        return TopologySeen(checked=report.topology, limits=report.limits)
+
+    async def _queue(self, name: str) -> QueueSeen:
+        return QueueSeen(name=name, taken=await look_at_consumers(self._link, self._api, name))
+
+    async def _queues(self, fleet: Sequence[RegisteredWorker]) -> dict[int, QueueSight | None] | Unknown:
+        # Hosts keep the rows of dead workers for ever: those are asked for only if something waits for them.
+        asked = [one.worker.id for one in fleet if one.scheduled or one.running or not is_history(one.worker)]
+        found = await self._ask(self._sight.look(asked))
+        if self._sight.broker_trouble is not None:
+            return Unknown(self._sight.broker_trouble)
+        return found
+
+    def _workers(
+        self, database: DatabaseFacts, queues: dict[int, QueueSight | None] | Unknown
+    ) -> Sequence[WorkerSeen] | Unknown:
+        if isinstance(database.workers, Unknown):
+            return database.workers
+        # Without our own records a worker is told of all the same, and missed rather than not.
+        nothing = Harm(ended_last_hour=None) if isinstance(database.harm, Unknown) else Harm()
+        harm = {} if isinstance(database.harm, Unknown) else database.harm
+        return tuple(
+            WorkerSeen(
+                registered=one,
+                standing=standing_of(
+                    one.worker,
+                    watched_seconds=self._watched_seconds(),
+                    policy=self._policy.availability,
+                ),
+                queue=_of_worker(one.worker.id, queues),
+                ended_last_hour=harm.get(one.worker.id, nothing).ended_last_hour,
+                expired_lately=harm.get(one.worker.id, nothing).expired_lately,
+            )
+            for one in database.workers
+        )
+
+    def _canaries(
+        self, database: DatabaseFacts, intake: QueueSeen | Unknown | Off, expected: Expectation
+    ) -> Sequence[WorkerCanary] | Unknown | Off:
+        policy = self._policy.canary
+        if policy is None or intake == OFF:
+            return OFF
+        if isinstance(database.workers, Unknown):
+            return database.workers
+        if isinstance(database.probes, Unknown):
+            return database.probes
+        if isinstance(intake, Unknown):
+            return intake
+        workers = [one.worker.id for one in database.workers if not is_history(one.worker)]
+        view = _from_outside(intake, expected.own_consumer_tag_prefix)
+        return judge_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
+
+
+def _of_worker(worker_id: int, queues: dict[int, QueueSight | None] | Unknown) -> QueueSight | Unknown | None:
+    if isinstance(queues, Unknown):
+        return queues
+    return queues.get(worker_id, Unknown("the broker does not let us see its queue"))
+
+
+def _from_outside(intake: QueueSeen, own_prefix: str) -> IntakeView:
+    """For probes that are `proven`: how long somebody has consumed does not matter for them."""
+    taken = intake.taken
+    if taken is None or taken.count == 0:
+        return IntakeView(consuming_seconds=0.0, waiting=None if taken is None else taken.ready)
+    return IntakeView(
+        consuming_seconds=float("inf"),
+        waiting=taken.ready,
+        foreign=tuple(tag for tag in taken.tags or () if not tag.startswith(own_prefix)),
+        unseen=taken.count if taken.tags is None else 0,
+    )

@@ -1,0 +1,121 @@
+"""The database's part of a view: each question by itself, so that one missing table or right hides nothing else."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.judge_canary import Probe
+from dlq_handler.domain.view import (
+    OFF,
+    BrakeSeen,
+    DatabaseSeen,
+    LeaderSeen,
+    LettersSeen,
+    Off,
+    OutboxSeen,
+    RightsSeen,
+    TablesSeen,
+    Unknown,
+)
+from dlq_handler.domain.worker import RegisteredWorker
+from dlq_handler.store import brake as brake_store
+from dlq_handler.store import canary as canary_store
+from dlq_handler.store import migrate, status
+from dlq_handler.store.engine import Database
+from dlq_handler.store.examination import ServerLook, look_at_server
+from dlq_handler.store.grants import missing_grants
+from dlq_handler.store.leases import read_lease
+from dlq_handler.store.status import Harm
+from dlq_handler.store.workers import list_workers
+
+DATABASE_AWAY = Unknown("the database does not answer")
+
+Fact = TypeVar("Fact")
+
+
+class Ask(Protocol):
+    async def __call__(self, asking: Awaitable[Fact], /) -> Fact | Unknown: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseFacts:
+    database: DatabaseSeen
+    at: datetime | None = None
+    tables: TablesSeen | Unknown = DATABASE_AWAY
+    rights: RightsSeen | Unknown = DATABASE_AWAY
+    brake: BrakeSeen | Unknown = DATABASE_AWAY
+    leader: LeaderSeen | Unknown | Off = DATABASE_AWAY
+    outbox: OutboxSeen | Unknown = DATABASE_AWAY
+    workers: Sequence[RegisteredWorker] | Unknown = DATABASE_AWAY
+    """Those that take dispatches."""
+    harm: Mapping[int, Harm] | Unknown = DATABASE_AWAY
+    letters: LettersSeen | Unknown = DATABASE_AWAY
+    probes: Sequence[Probe] | Unknown = DATABASE_AWAY
+
+
+async def look_at_database(
+    database: Database,
+    *,
+    brake: BrakePolicy,
+    lease: str | None,
+    canary_queue: str,
+    marks_workers: bool,
+    ask: Ask,
+) -> DatabaseFacts:
+    reached = await ask(look_at_server(database))
+    if isinstance(reached, Unknown):
+        return DatabaseFacts(database=DatabaseSeen(trouble=reached.why))
+    # Again, over the link that is up by now: to connect may take a while on a database that is quick.
+    asked_at = monotonic_seconds()
+    server = await ask(look_at_server(database))
+    took_seconds = monotonic_seconds() - asked_at
+    if isinstance(server, Unknown):
+        return DatabaseFacts(database=DatabaseSeen(trouble=server.why))
+    tables = await ask(_tables(database))
+    is_current = not isinstance(tables, Unknown) and tables.version == tables.wanted
+    return DatabaseFacts(
+        database=DatabaseSeen(is_in_recovery=server.is_in_recovery, answer_seconds=took_seconds),
+        at=server.now,
+        tables=tables,
+        rights=await ask(_rights(database, server, marks_workers=marks_workers, has_own=is_current)),
+        brake=await ask(_brake(database, brake)),
+        leader=OFF if lease is None else await ask(_leader(database, lease)),
+        outbox=await ask(status.waiting_notices(database)),
+        workers=await ask(_workers(database)),
+        harm=await ask(status.harm_by_worker(database)),
+        letters=await ask(status.unusable_letters(database)),
+        probes=await ask(canary_store.read_probes(database, canary_queue)),
+    )
+
+
+async def _tables(database: Database) -> TablesSeen:
+    version = await migrate.version(database)
+    return TablesSeen(version=version, wanted=migrate.head(), schema=database.own_schema)
+
+
+async def _rights(
+    database: Database, server: ServerLook, *, marks_workers: bool, has_own: bool
+) -> RightsSeen:
+    # Of tables that are still to be made nobody has a right yet.
+    missing = await missing_grants(database, marks_workers=marks_workers, has_own=has_own)
+    return RightsSeen(missing=missing, role=server.role)
+
+
+async def _brake(database: Database, policy: BrakePolicy) -> BrakeSeen:
+    async with database.transaction() as tx:
+        return BrakeSeen(view=await brake_store.look(tx), policy=policy)
+
+
+async def _leader(database: Database, name: str) -> LeaderSeen:
+    async with database.transaction() as tx:
+        lease = await read_lease(tx, name)
+    if lease is None:
+        return LeaderSeen(is_held=False)
+    return LeaderSeen(is_held=lease.is_held, until=lease.until)
+
+
+async def _workers(database: Database) -> Sequence[RegisteredWorker]:
+    return [one for one in await list_workers(database) if one.takes_dispatches]

@@ -1,0 +1,110 @@
+"""`dlq-handler status`: whose fault, since when, how much, what next. Reads only, and needs no running sidecar."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import typer
+
+from dlq_handler.compose.view import open_lookout
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
+from dlq_handler.domain.observation import Health
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.view import View
+from dlq_handler.settings import Settings
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.doctor import EXIT_CODES
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.printing import print_json, printable, shown
+
+PATIENCE_SECONDS = 2.0
+
+# Always with the word beside it.
+SIGNS = {Health.PROBLEM: "✕", Health.CANNOT_TELL: "?", Health.OK: "✓"}
+
+_COLUMNS = ("STATE", "PART", "KIND", "SINCE", "SENTENCE", "EVIDENCE", "NEXT STEP", "COMMAND", "RUNBOOK")
+
+
+def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Say what is wrong, the worst first: the part, since when, the evidence, and what to do.
+
+    Exit 0: all is well. Exit 1: something is wrong. Exit 2: something cannot be told. Works with servers down,
+    and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
+    """
+    settings = load_or_exit(config).settings
+    view = asyncio.run(_look(settings))
+    diagnoses = diagnose(view)
+    conclusion = conclusion_of(diagnoses)
+    if output is Output.JSON:
+        print_json({"conclusion": conclusion, "at": view.at, "diagnoses": diagnoses})
+    elif sys.stdout.isatty():
+        _print_for_people(diagnoses, conclusion, view.at)
+    else:
+        _print_lines(diagnoses, view.at)
+    raise typer.Exit(EXIT_CODES[conclusion])
+
+
+async def _look(settings: Settings) -> View:
+    async with asyncio.TaskGroup() as group:
+        patience = group.create_task(_say_that_it_goes_on())
+        async with open_lookout(settings) as lookout:
+            view = await lookout.look()
+        patience.cancel()
+    return view
+
+
+async def _say_that_it_goes_on() -> None:
+    await asyncio.sleep(PATIENCE_SECONDS)
+    typer.echo("still asking the database and the broker ...", err=True)
+
+
+def _print_lines(diagnoses: Sequence[Diagnosis], now: datetime) -> None:
+    print("\t".join(_COLUMNS))
+    for one in diagnoses:
+        fields = (
+            one.health,
+            one.part,
+            one.kind,
+            since_in_words(one.since, now),
+            one.sentence,
+            "; ".join(one.evidence) or None,
+            one.next_step,
+            one.command,
+            one.runbook,
+        )
+        print("\t".join(map(shown, fields)))
+
+
+def _print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: datetime) -> None:
+    for one in diagnoses:
+        if one.health is Health.OK:
+            continue
+        print(f"{SIGNS[one.health]} {one.health}  {one.part}: {one.kind}: {printable(one.sentence)}")
+        told = {
+            "since": since_in_words(one.since, now),
+            "next": one.next_step,
+            "run": one.command,
+            "read": one.runbook,
+        }
+        for evidence in one.evidence:
+            print(f"    seen   {printable(evidence)}")
+        for word, value in told.items():
+            if value is not None:
+                print(f"    {word:6} {printable(value)}")
+        print()
+    fine = [one.kind for one in diagnoses if one.health is Health.OK]
+    print(f"{SIGNS[Health.OK]} ok: {', '.join(fine) or 'nothing'}")
+    print(f"{SIGNS[conclusion]} {conclusion}, as of {utc(now)}")
+
+
+def since_in_words(since: datetime | None, now: datetime) -> str | None:
+    """`2026-03-01T02:26:00Z (32 min ago)`."""
+    if since is None:
+        return None
+    return f"{utc(since)} ({in_units(max(0.0, (now - since).total_seconds()))} ago)"
+
+
+def utc(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

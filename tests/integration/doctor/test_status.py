@@ -1,0 +1,230 @@
+"""The diagnosis of real servers, and `dlq-handler status` as a process: all is well, and then one thing is not."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+
+from dlq_handler.compose.view import open_lookout
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import KINDS, Diagnosis, conclusion_of
+from dlq_handler.domain.observation import Health
+from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.settings import load
+from tests.integration.doctor.conftest import Patient
+from tests.integration.store.host import commit_batch
+from tests.support.builders import a_dead_letter
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess, sidecar_process
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+
+
+async def diagnoses(patient: Patient, **environment: str) -> dict[str, Diagnosis]:
+    """By kind, in their order. Keywords are variables."""
+    # Where no sidecar of another test listens.
+    nowhere = {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(free_port())}
+    settings = load(None, patient.environment | nowhere | environment).settings
+    async with open_lookout(settings) as lookout:
+        return {one.kind: one for one in diagnose(await lookout.look())}
+
+
+def ill(found: Mapping[str, Diagnosis]) -> dict[str, Health]:
+    return {kind: one.health for kind, one in found.items() if one.health is not OK}
+
+
+@asynccontextmanager
+async def workers_that_consume(patient: Patient, *workers: int) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for worker in workers:
+            queue = f"worker.{worker}.executions"
+            await stack.enter_async_context(patient.consumed(queue, f"worker.{worker}"))
+        yield
+
+
+@asynccontextmanager
+async def a_sidecar(patient: Patient, folder: Path) -> AsyncIterator[SidecarProcess]:
+    environment: dict[str, Any] = patient.environment
+    url = environment["ATTUNE__DATABASE__URL"]
+    async with sidecar_process(folder, patient.amqp_url, url, **environment) as sidecar:
+        yield sidecar
+
+
+async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone(
+    patient: Patient, tmp_path: Path
+) -> None:
+    async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path) as sidecar:
+        port = {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(sidecar.port)}
+
+        async def is_well() -> bool:
+            # The management API hears of consumers a little later than they are there, and a canary takes its time.
+            return ill(await diagnoses(patient, **port)) == {}
+
+        await eventually(is_well, timeout=60)
+        code, out, err = await sidecar.cli("status")
+        assert code == 0, out + err
+        header, *lines = [line.split("\t") for line in out.splitlines()]
+        assert header[:3] == ["STATE", "PART", "KIND"]
+        assert {tuple(line[:1]) for line in lines} == {("ok",)}
+        assert {line[2] for line in lines} == {kind.name for kind in KINDS}
+        assert all(len(line) == len(header) for line in lines)
+
+        await sidecar.kill()
+
+        async def is_missed() -> bool:
+            return ill(await diagnoses(patient)).get("sidecar") is PROBLEM
+
+        await eventually(is_missed, timeout=60)
+        code, out, _ = await sidecar.cli("status", "--output", "json")
+        told = json.loads(out)
+
+    assert code == 1
+    assert told["conclusion"] == "problem"
+    first = told["diagnoses"][0]
+    assert (first["part"], first["kind"]) == ("us", "sidecar")
+    assert "nobody consumes 'attune.dlx.queue'" in first["sentence"]
+    assert "`dlq-handler run`" in first["next_step"]
+    assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
+
+
+async def test_without_a_sidecar_all_else_is_told_from_the_servers(patient: Patient) -> None:
+    async with workers_that_consume(patient, 1, 2):
+        found = await diagnoses(patient)
+
+    assert ill(found) == {
+        "sidecar": PROBLEM,
+        "monitor": PROBLEM,
+        "gate": CANNOT_TELL,
+        "canary": CANNOT_TELL,
+    }
+    assert next(iter(found)) == "sidecar", "the worst first"
+
+
+async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patient: Patient) -> None:
+    gone_at = datetime.now(UTC) - timedelta(minutes=32)
+    await patient.host.session.execute(
+        "UPDATE worker SET last_heartbeat = $1, name = 'worker-python', status = 'inactive' WHERE id = 1",
+        gone_at,
+    )
+    executions = await patient.host.add_executions(3, worker=1)
+    await commit_batch(
+        patient.store, [await patient.host.letter_for(number, worker_id=1) for number in executions[:2]]
+    )
+    async with workers_that_consume(patient, 2):
+        found = await diagnoses(patient)
+
+    gone = found["worker gone"]
+    assert gone.health is PROBLEM
+    assert gone.sentence == (
+        "worker-python (1) has been gone for 32 min; 2 of its executions were ended in the last hour, 1 wait"
+    )
+    assert gone.since == gone_at
+    assert found["worker queue"].health is OK, "of one that is gone no consumer is expected"
+
+
+async def test_a_worker_that_reports_and_does_not_consume_hangs_or_has_a_backlog_is_told(
+    patient: Patient,
+) -> None:
+    await patient.host.add_executions(2, worker=2)
+    await patient.host.session.execute("UPDATE execution SET updated = now() - interval '290 seconds'")
+    await send_to_worker(patient, 2)
+    idle = {"ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": "300000"}
+    unattended = await diagnoses(patient, **idle)
+    await patient.host.session.execute(
+        "UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = 1"
+    )
+    async with workers_that_consume(patient, 1):
+        hung = await diagnoses(patient, **idle)
+
+    assert unattended["worker queue"].health is PROBLEM
+    assert unattended["worker queue"].sentence.startswith("2 workers, ")
+    assert "1 message(s) wait there" in unattended["worker queue"].sentence
+    assert hung["worker hung"].health is PROBLEM
+    assert hung["worker gone"].health is OK, "it holds its queue"
+
+
+async def send_to_worker(patient: Patient, worker: int) -> None:
+    connection = await aio_pika.connect(patient.amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        await channel.default_exchange.publish(aio_pika.Message(b"{}"), f"worker.{worker}.executions")
+
+
+async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
+    letters = [a_dead_letter(key=f"odd-{number}", execution_id=None, flaw="no JSON") for number in range(3)]
+    await commit_batch(patient.store, letters)
+    execution = await patient.host.add_execution(worker=1)
+    await commit_batch(patient.store, [await patient.host.letter_for(execution)])
+    await patient.host.session.execute(
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '10 minutes', last_error = 'unroutable';"
+        "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', why = '600 executions ended'"
+    )
+    found = await diagnoses(patient)
+
+    assert found["unusable letters"].sentence.startswith("3 unreadable and 0 foreign letters")
+    assert found["brake"].health is PROBLEM
+    assert "600 executions ended" in found["brake"].sentence
+    assert found["announcing"].sentence.startswith(
+        "1 notice(s) of ended executions wait, the oldest for 10 min"
+    )
+    assert found["announcing"].evidence == ("last error: unroutable",)
+
+
+async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_told(
+    patient: Patient, tmp_path: Path
+) -> None:
+    nowhere = f"postgresql://127.0.0.1:{free_port()}/attune"
+    found = await diagnoses(patient, ATTUNE__DATABASE__URL=nowhere)
+
+    assert next(iter(found)) == "database"
+    assert {kind for kind, health in ill(found).items() if health is PROBLEM} == {"database", "sidecar"}
+    assert {kind for kind, one in found.items() if one.health is OK} == {
+        "broker", "broker alarm", "topology", "foreign consumers", "completions", "requests", "shadow",
+    }  # fmt: skip
+    assert found["worker gone"].sentence == "the database does not answer"
+    away = SidecarProcess(
+        tmp_path, amqp_url=patient.amqp_url, database_url=nowhere, name="away", environment={}
+    )
+    code, out, _ = await away.cli("status")
+    assert code == 1
+    assert out.splitlines()[1].startswith("problem\tdatabase\tdatabase\t")
+
+
+async def test_a_broker_that_is_away_is_first_and_the_workers_are_told_of_all_the_same(
+    patient: Patient,
+) -> None:
+    await patient.host.session.execute(
+        "UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = 1"
+    )
+    found = await diagnoses(patient, ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
+
+    assert next(iter(found)) == "broker"
+    assert found["worker gone"].health is PROBLEM
+    assert found["worker queue"].health is CANNOT_TELL
+    assert found["sidecar"].health is CANNOT_TELL
+
+
+async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(patient: Patient) -> None:
+    await patient.host.session.execute("DROP SCHEMA dlq_handler CASCADE")
+    found = await diagnoses(
+        patient, ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=f"http://127.0.0.1:{free_port()}"
+    )
+
+    assert found["own tables"].health is PROBLEM
+    for kind in ("brake", "announcing", "monitor", "unusable letters", "canary", "broker alarm", "topology"):
+        assert found[kind].health is CANNOT_TELL, kind
+    assert conclusion_of(found.values()) is PROBLEM
+
+
+@pytest.mark.parametrize(
+    "off", ["ATTUNE__DLQ_HANDLER__MONITOR__ENABLED", "ATTUNE__DLQ_HANDLER__CANARY__ENABLED"]
+)
+async def test_what_is_switched_off_is_not_looked_for(patient: Patient, off: str) -> None:
+    found = await diagnoses(patient, **{off: "false"})
+
+    assert {"monitor", "canary"} - found.keys() == {"monitor" if "MONITOR" in off else "canary"}
