@@ -91,16 +91,17 @@ class ManagementApi:
         return tuple(consumer.tag for consumer in consumers if consumer.queue == queue)
 
     async def alarms(self) -> list[str]:
-        """What keeps nodes from taking messages, in words; empty when nothing does."""
+        """What keeps nodes from taking messages, in words; empty when nothing does. Up to ten seconds old."""
         async with self._client() as client:
             rows = await self._rows(client, "nodes?columns=name,running,mem_alarm,disk_free_alarm")
+        alarms = {"mem_alarm": "memory alarm", "disk_free_alarm": "disk alarm"}
         try:
+            # Of a node that is down nobody knows.
+            running = [row for row in rows if row["running"]]
+            if any(key not in row for row in running for key in alarms):
+                raise Unavailable(self._where, "it has no statistics of its nodes (yet)")
             return [
-                f"{alarm} on {row['name']}"
-                for row in rows
-                for key, alarm in (("mem_alarm", "memory alarm"), ("disk_free_alarm", "disk alarm"))
-                # Of a node that is down nobody knows.
-                if row["running"] and row[key]
+                f"{alarm} on {row['name']}" for row in running for key, alarm in alarms.items() if row[key]
             ]
         except (KeyError, TypeError, AttributeError) as error:
             raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error

@@ -1,8 +1,8 @@
-"""Turn settings into the one who looks at everything, for a command that runs beside the sidecar or alone."""
+"""Turn settings into the one who looks at everything, inside a sidecar or for a command."""
 
 import ipaddress
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -18,10 +18,12 @@ from dlq_handler.compose import (
 )
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, leadership_policy
+from dlq_handler.domain.view import GateSeen
 from dlq_handler.services.ask_sidecar import ask_for_gate
 from dlq_handler.services.view import Lookout, LookPolicy
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
 from dlq_handler.settings import Settings
+from dlq_handler.store.engine import Database
 
 # Somebody waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -42,27 +44,46 @@ def look_policy(settings: Settings) -> LookPolicy:
     )
 
 
+def lookout(
+    settings: Settings,
+    database: Database,
+    link: AdminLink,
+    *,
+    gate: Callable[[], Awaitable[GateSeen]],
+    watched_seconds: Callable[[], float],
+) -> Lookout:
+    """Inside a sidecar: `gate` and `watched_seconds` are its own gate's."""
+    api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    sight = WorkerSight(
+        link,
+        statistics=api.queue_statistics,
+        names=names(settings),
+        # Each probe leaves a line in the broker's log, and a status is asked for again and again.
+        policy=SightPolicy(probes_ttl=False),
+    )
+    return Lookout(
+        database,
+        link,
+        api,
+        sight,
+        look_policy(settings),
+        expectation=lambda worker_ids: expectation(settings, worker_ids),
+        gate=gate,
+        watched_seconds=watched_seconds,
+    )
+
+
 @asynccontextmanager
 async def open_lookout(settings: Settings) -> AsyncIterator[Lookout]:
-    api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    """For one command, which asks the sidecar beside it for its gate."""
     async with (
         open_database(settings) as database,
         AdminLink(broker_address(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
-        sight = WorkerSight(
-            link,
-            statistics=api.queue_statistics,
-            names=names(settings),
-            # Each probe leaves a line in the broker's log, and a status is asked for again and again.
-            policy=SightPolicy(probes_ttl=False),
-        )
-        yield Lookout(
+        yield lookout(
+            settings,
             database,
             link,
-            api,
-            sight,
-            look_policy(settings),
-            expectation=lambda worker_ids: expectation(settings, worker_ids),
             gate=partial(ask_for_gate, ops_url(settings)),
             # As if we had watched all the time: what a command can tell of heartbeats is their age.
             watched_seconds=lambda: math.inf,

@@ -38,6 +38,10 @@ class Kind:
     def name(self) -> str:
         return self.looked.check
 
+    @property
+    def page(self) -> str:
+        return f"{RUNBOOK}#{self.anchor}"
+
 
 # The worst first, and causes before what they cause: without a database nothing else matters, and shadow mode is
 # somebody's wish.
@@ -90,6 +94,12 @@ class Diagnosis:
     runbook: str
 
 
+def page_of(seen: Observation) -> str | None:
+    """Where the runbook explains it; None for what is looked at only before the first start."""
+    place = _PLACE.get(Looked(seen.part, seen.check))
+    return None if place is None else KINDS[place].page
+
+
 def diagnosed(
     seen: Observation,
     *,
@@ -108,7 +118,7 @@ def diagnosed(
         evidence=(*evidence, *seen.notes),
         next_step=seen.fix,
         command=command or kind.command,
-        runbook=f"{RUNBOOK}#{kind.anchor}",
+        runbook=kind.page,
     )
 
 

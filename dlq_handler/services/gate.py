@@ -25,6 +25,7 @@ from dlq_handler.domain.gate import (
     unknown_among,
 )
 from dlq_handler.domain.judge_batch import Ruling
+from dlq_handler.domain.view import GateSeen
 from dlq_handler.errors import GateClosed
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
@@ -74,6 +75,10 @@ class Gate:
     def knows_workers(self) -> bool:
         """Have we watched for long enough to say that a worker is unavailable?"""
         return self.watched_seconds >= self._policy.unavailable_after_seconds
+
+    async def look(self) -> GateSeen:
+        """For a view of this process."""
+        return GateSeen(causes=tuple(self._causes), words="; ".join(self._causes.values()) or None)
 
     def check(self) -> None:
         """Raises `GateClosed` while nothing may be judged."""

@@ -1,9 +1,12 @@
 """A broker out of memory takes no publishes: letters are judged all the same, and each notice goes out once, later."""
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.errors import Unavailable
 from dlq_handler.sandbox.servers import PrivateRabbitMQ
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
@@ -47,6 +50,22 @@ async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(
         await eventually(lambda: sidecar.events("loop.interrupted"))
         await alarmed.set_memory_alarm(False)
         await world.settled_once(dispatches)
+
+
+async def test_an_alarm_is_told_while_it_lasts(alarmed: PrivateRabbitMQ) -> None:
+    api = urlsplit(alarmed.management_url)
+    broker = ManagementApi(f"http://{alarmed.user}:{alarmed.password}@{api.netloc}", vhost="/")
+
+    async def told(*kinds: str) -> bool:
+        try:
+            return [alarm.split(" on ")[0] for alarm in await broker.alarms()] == list(kinds)
+        except Unavailable:
+            # A node that has just started has no statistics.
+            return False
+
+    await eventually(told, timeout=30)
+    await alarmed.set_memory_alarm(True)
+    await eventually(lambda: told("memory alarm"), timeout=30)
 
 
 async def has_pending(sidecar: SidecarProcess, count: int) -> bool:

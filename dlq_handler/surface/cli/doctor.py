@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from dlq_handler.compose.doctor import open_doctor
+from dlq_handler.domain.diagnosis import page_of
 from dlq_handler.domain.observation import Health, Observation, conclude, worst_first
 from dlq_handler.settings import Loaded
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_json, print_table, printable
+from dlq_handler.surface.cli.printing import jsonable, print_json, print_table, printable
 
 # As those of `topology check`.
 EXIT_CODES = {Health.OK: 0, Health.PROBLEM: 1, Health.CANNOT_TELL: 2}
@@ -33,7 +34,8 @@ def doctor(
     observations = worst_first(asyncio.run(_examine(load_or_exit(config), canary)))
     conclusion = conclude(observations)
     if output is Output.JSON:
-        print_json({"conclusion": conclusion, "observations": observations})
+        told = [jsonable(seen) | {"runbook": page_of(seen)} for seen in observations]
+        print_json({"conclusion": conclusion, "observations": told})
     else:
         _print(observations, conclusion)
     raise typer.Exit(EXIT_CODES[conclusion])
@@ -56,12 +58,16 @@ def _print(observations: list[Observation], conclusion: Health) -> None:
         [(seen.health, seen.part, seen.check, seen.what) for seen in observations],
     )
     # A server that is away is met by ten lines: what to do about it is said once.
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[Observation]] = {}
     for seen in observations:
         if seen.fix is not None:
-            alike.setdefault((seen.what, seen.fix), []).append(seen.check)
-    for (what, fix), checks in alike.items():
-        print(f"\n{', '.join(checks)}: {printable(what)}\n  fix: {printable(fix)}")
+            alike.setdefault((seen.what, seen.fix), []).append(seen)
+    for (what, fix), those in alike.items():
+        checks = ", ".join(seen.check for seen in those)
+        print(f"\n{checks}: {printable(what)}\n  fix: {printable(fix)}")
+        page = page_of(those[0])
+        if page is not None and those[0].health is Health.PROBLEM:
+            print(f"  read: {page}")
     for seen in observations:
         for note in seen.notes:
             print(f"\nnote on {seen.check}: {printable(note)}")

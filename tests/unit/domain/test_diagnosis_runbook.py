@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.domain.diagnosis import KINDS, RUNBOOK, Kind
+from dlq_handler.domain.diagnosis import KINDS, RUNBOOK, Kind, page_of
+from dlq_handler.domain.doctor import CANARY, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,3 +29,8 @@ def test_the_page_of_a_diagnosis_says_what_it_means_and_what_to_do(kind: Kind) -
     assert "*You see*" in text
     assert "*It means*" in text
     assert "\n1. " in text or "\n- " in text, "what to do, step by step or by cause"
+
+
+def test_the_doctor_leads_to_the_same_page() -> None:
+    assert page_of(CANARY.problem("lost", "mend it")) == f"{RUNBOOK}#canary-lost"
+    assert page_of(SETTINGS.ok("fine")) is None

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.domain.gate import GatePolicy
+from dlq_handler.domain.gate import GateCause, GatePolicy
 from dlq_handler.domain.judge_batch import Ruling
 from dlq_handler.domain.verdict import Keep, Outcome
 from dlq_handler.errors import GateClosed
@@ -203,3 +203,13 @@ async def test_each_closing_and_opening_is_told_once(world: World) -> None:
         ("gate.opened", "recovery", "info"),
         ("gate.closed", "young_link", "info"),
     ]
+
+
+async def test_what_closed_it_is_told_to_a_view(world: World) -> None:
+    world.is_in_recovery = True
+    await world.pass_seconds(1)
+
+    seen = await world.gate.look()
+
+    assert GateCause.RECOVERY in seen.causes
+    assert "standby" in (seen.words or "")
