@@ -40,9 +40,9 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     if output is Output.JSON:
         print_json({"conclusion": conclusion, "at": view.at, "diagnoses": diagnoses})
     elif sys.stdout.isatty():
-        _print_for_people(diagnoses, conclusion, view.at)
+        print_for_people(diagnoses, conclusion, view.at)
     else:
-        _print_lines(diagnoses, view.at)
+        print_lines(diagnoses, view.at)
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
@@ -60,7 +60,7 @@ async def _say_that_it_goes_on() -> None:
     typer.echo("still asking the database and the broker ...", err=True)
 
 
-def _print_lines(diagnoses: Sequence[Diagnosis], now: datetime) -> None:
+def print_lines(diagnoses: Sequence[Diagnosis], now: datetime) -> None:
     print("\t".join(_COLUMNS))
     for one in diagnoses:
         fields = (
@@ -77,7 +77,7 @@ def _print_lines(diagnoses: Sequence[Diagnosis], now: datetime) -> None:
         print("\t".join(map(shown, fields)))
 
 
-def _print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: datetime) -> None:
+def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: datetime) -> None:
     for one in diagnoses:
         if one.health is Health.OK:
             continue

@@ -66,6 +66,8 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
             return ill(await diagnoses(patient, **port)) == {}
 
         await eventually(is_well, timeout=60)
+        gate = (await diagnoses(patient, **port))["gate"]
+        assert gate.evidence == (f"asked: http://127.0.0.1:{sidecar.port}",)
         code, out, err = await sidecar.cli("status")
         assert code == 0, out + err
         header, *lines = [line.split("\t") for line in out.splitlines()]

@@ -1,0 +1,76 @@
+"""What `status` prints: for people what is not ok in full, and in a pipe one whole line for each diagnosis."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from dlq_handler.compose.view import ops_url
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import conclusion_of
+from dlq_handler.domain.view import Unknown
+from dlq_handler.settings import load
+from dlq_handler.surface.cli import status
+from tests.support.views import NOW, a_view, a_worker, ago
+
+GONE = a_worker(name="py\x1b[31m\tthon", silent_seconds=1920, queue=None, ended_last_hour=611)
+DIAGNOSES = diagnose(a_view(workers=(GONE, a_worker(number=8)), brake=Unknown("the database sleeps")))
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    return lambda: capsys.readouterr().out
+
+
+def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: Callable[[], str]) -> None:
+    status.print_for_people(DIAGNOSES, conclusion_of(DIAGNOSES), NOW)
+    out = printed()
+
+    assert out.startswith(
+        "✕ problem  workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 32 min; 611 of"
+    )
+    assert "    since  2026-03-01T02:28:00Z (32 min ago)\n" in out
+    assert "    run    dlq-handler workers list\n" in out
+    assert "    read   docs/runbook.md#worker-gone\n" in out
+    assert "? cannot tell  us: brake: the database sleeps\n" in out
+    assert "✓ ok: database, broker," in out
+    assert out.endswith("✕ problem, as of 2026-03-01T03:00:00Z\n")
+
+
+def test_a_pipe_gets_one_line_of_tabs_for_each_and_nothing_is_cut_off(printed: Callable[[], str]) -> None:
+    status.print_lines(DIAGNOSES, NOW)
+    header, *lines = [line.split("\t") for line in printed().splitlines()]
+
+    assert len(lines) == len(DIAGNOSES)
+    assert {len(line) for line in lines} == {len(header)}, "a tab in a worker's name is none of ours"
+    assert lines[0][:4] == ["problem", "workers", "worker gone", "2026-03-01T02:28:00Z (32 min ago)"]
+
+
+@pytest.mark.parametrize(
+    ("since", "words"),
+    [
+        (None, None),
+        (ago(240), "2026-03-01T02:56:00Z (4 min ago)"),
+        (ago(-3), "2026-03-01T03:00:03Z (0 s ago)"),
+    ],
+)
+def test_since_when_in_utc_and_how_long_ago(since: datetime | None, words: str | None) -> None:
+    assert status.since_in_words(since, NOW) == words
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:9464"),
+        ("::", "http://[::1]:9464"),
+        ("10.1.2.3", "http://10.1.2.3:9464"),
+        ("ops.example", "http://ops.example:9464"),
+    ],
+)
+def test_who_listens_everywhere_is_asked_on_this_machine(host: str, url: str) -> None:
+    environment = {
+        "ATTUNE__DLQ_HANDLER__HTTP__HOST": host,
+        "ATTUNE__DATABASE__URL": "postgresql://127.0.0.1/attune",
+        "ATTUNE__MESSAGE_QUEUE__URL": "amqp://127.0.0.1/",
+    }
+    assert ops_url(load(None, environment).settings) == url
