@@ -21,12 +21,14 @@ from dlq_handler.services.intake_watch import IntakeWatch
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.judge_stale import StaleJudge
 from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.loop_watch import LoopWatch
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.rescue import Rescuer
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
+from dlq_handler.services.slot_watch import SlotWatch
 from dlq_handler.services.start import wait_for
 from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.services.worker_watch import WorkerWatch
@@ -50,7 +52,7 @@ class Sidecar:
             host=own.http.host, port=own.http.port, readiness=self.readiness, metrics=self.metrics
         )
         self._database = compose.database(settings)
-        self._address = compose.broker_address(settings)
+        self._address = compose.broker_address(settings, observer=self.metrics)
         self._publisher = compose.publisher(settings, self._address)
         lease_holder = compose.lease_holder(settings)
         self._relay = OutboxRelay(
@@ -275,4 +277,10 @@ class Sidecar:
                 marks_workers=self._settings.dlq_handler.worker.mark_inactive,
             ),
             RetentionSweeper(self._database, compose.retention_policy(self._settings)),
+            SlotWatch(
+                self._database,
+                held_slot_seconds=self._settings.dlq_handler.monitor.held_slot_seconds,
+                observer=self.metrics,
+            ),
+            LoopWatch(self.metrics),
         ]

@@ -31,7 +31,7 @@ class AdminLink:
         """Connect if needed. The number of the connection in use: another number means another connection."""
         async with self._opening:
             if self._connection is None or _is_lost(self._connection):
-                self._connection = await self._address.connect("topology")
+                self._connection = await self._address.connect("topology", is_again=self.incarnation > 0)
                 self.incarnation += 1
         return self.incarnation
 

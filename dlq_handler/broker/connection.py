@@ -6,7 +6,7 @@ opens the next one, from the next URL, at a moment of its own choosing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,10 +96,12 @@ class BrokerAddress:
     heartbeat_seconds: int = 10
     connect_timeout_seconds: float = 5.0
     instance: str = "dlq-handler"
+    on_reconnect: Callable[[str], None] = field(default=lambda _: None, repr=False)
+    """Is told the purpose of every connection that took the place of an earlier one."""
     _turn: int = 0
 
-    async def connect(self, purpose: str) -> Connection:
-        """Open one connection; the next call after a failure goes to the next node."""
+    async def connect(self, purpose: str, *, is_again: bool = False) -> Connection:
+        """Open one connection; the next call after a failure goes to the next node. `is_again`: the caller had one."""
         tolerant_headers.install()
         equal_tables.install()
         url = URL(self.urls[self._turn % len(self.urls)])
@@ -107,7 +109,7 @@ class BrokerAddress:
             async with broker_errors(f"connect to {url.host}:{url.port or 5672}"):
                 # Without a timeout the handshake with a half-open peer never ends.
                 async with asyncio.timeout(self.connect_timeout_seconds):
-                    return await aio_pika.connect(
+                    opened = await aio_pika.connect(
                         url.update_query(heartbeat=str(self.heartbeat_seconds)),
                         client_properties={"connection_name": f"{self.instance} {purpose}"},
                         connection_class=Connection,
@@ -116,3 +118,6 @@ class BrokerAddress:
             # Also when a caller's own, shorter time is over: a mute node would otherwise be tried for ever.
             self._turn += 1
             raise
+        if is_again:
+            self.on_reconnect(purpose)
+        return opened

@@ -7,6 +7,7 @@ absorbs the repeat. Never: nacks, works on a letter in a callback, declares the 
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from aiormq.exceptions import ChannelNotFoundEntity
 
@@ -78,13 +79,18 @@ class DeadLetterSource:
         return self._intake.window.outstanding if self._intake else 0
 
     @property
+    def oldest_death(self) -> datetime | None:
+        """Of the letters that are delivered and not settled; None when nobody knows."""
+        return self._intake.window.oldest_death if self._intake else None
+
+    @property
     def held_bytes(self) -> int:
         return self._intake.window.held_bytes if self._intake else 0
 
     async def open(self) -> None:
         """Start consuming over a new connection. `QueueMissing` when there is no such queue."""
         await self._close_intake()
-        connection = await self._address.connect("intake")
+        connection = await self._address.connect("intake", is_again=self.incarnation > 0)
         self.incarnation += 1
         window = Window(incarnation=self.incarnation, prefetch=self._prefetch, max_bytes=self._max_bytes)
         intake = Intake(

@@ -33,6 +33,7 @@ class Publisher:
         self._address = address
         self._publish_timeout_seconds = publish_timeout_seconds
         self._outlet: Outlet | None = None
+        self._was_open = False
         # One batch at a time, lest two messages with one id are in flight together.
         self._turn = asyncio.Lock()
 
@@ -106,7 +107,8 @@ class Publisher:
         if self._outlet is not None and self._outlet.lost is None:
             return self._outlet
         await self._drop()
-        self._outlet = Outlet(await self._address.connect("publisher"))
+        self._outlet = Outlet(await self._address.connect("publisher", is_again=self._was_open))
+        self._was_open = True
         await self._outlet.start()
         return self._outlet
 

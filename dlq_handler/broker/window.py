@@ -6,9 +6,11 @@ Pure: `now` is an argument, nothing is sent.
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from datetime import datetime
 from heapq import heappop, heappush
 
 from dlq_handler.broker.delivery import AckPlan, Delivery, plan_acks
+from dlq_handler.domain.canary import is_canary
 from dlq_handler.domain.dead_letter import DeadLetter
 
 # What a letter holds beside its body: some twenty fields and their strings, generously.
@@ -21,8 +23,8 @@ BUSY_SECONDS = 0.05
 class Window:
     def __init__(self, *, incarnation: int, prefetch: int, max_bytes: int) -> None:
         self._incarnation, self._prefetch, self._max_bytes = incarnation, prefetch, max_bytes
-        self._open: dict[int, int] = {}
-        """Bytes by tag. The broker counts tags upwards, so the order of arrival is the order of tags."""
+        self._open: dict[int, Delivery] = {}
+        """By tag. The broker counts tags upwards, so the order of arrival is the order of tags."""
         self._arrived: deque[Delivery] = deque()
         self._put_off: list[tuple[float, int, Delivery]] = []
         self._taken: Counter[int | None] = Counter()
@@ -43,14 +45,21 @@ class Window:
         return len(self._open)
 
     @property
+    def oldest_death(self) -> datetime | None:
+        """Of the letters that are somebody's work; None: there is none, or none of them tells when it died."""
+        letters = (delivery.letter for delivery in self._open.values())
+        times = (one.died_at for one in letters if not (one.is_game_day or is_canary(one)))
+        return min((time for time in times if time is not None), default=None)
+
+    @property
     def arrived(self) -> int:
         return len(self._arrived)
 
     def arrive(self, tag: int, letter: DeadLetter) -> None:
         held = len(letter.body) + LETTER_OVERHEAD_BYTES
-        self._open[tag] = held
+        self._open[tag] = delivery = Delivery(tag, self._incarnation, letter, held)
         self.held_bytes += held
-        self._arrived.append(Delivery(tag, self._incarnation, letter, held))
+        self._arrived.append(delivery)
 
     def ready(self, now: float) -> int:
         """How many letters `take` could give."""
@@ -95,7 +104,7 @@ class Window:
         plan = plan_acks(self._open, ours)
         for tag, delivery in ours.items():
             self._hand_back(delivery)
-            self.held_bytes -= self._open.pop(tag)
+            self.held_bytes -= self._open.pop(tag).held_bytes
         return plan
 
     def _hand_back(self, delivery: Delivery) -> None:

@@ -69,13 +69,14 @@ def database(settings: Settings) -> Database:
     )
 
 
-def broker_address(settings: Settings) -> BrokerAddress:
+def broker_address(settings: Settings, *, observer: Observer | None = None) -> BrokerAddress:
     broker = settings.dlq_handler.broker
     return BrokerAddress(
         urls=[url.get_secret_value() for url in settings.broker_urls],
         heartbeat_seconds=broker.heartbeat_seconds,
         connect_timeout_seconds=broker.connect_timeout_seconds,
         instance=f"dlq-handler {instance_name(settings)}",
+        on_reconnect=(observer or Observer()).reconnected,
     )
 
 

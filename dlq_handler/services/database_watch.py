@@ -32,7 +32,7 @@ class DatabaseWatch:
         self._database, self._readiness, self._observer = database, readiness, observer
         self._marks_workers = marks_workers
         self._interval_seconds = interval_seconds
-        self._were_missing = False
+        self._were_missing = self._was_away = False
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="database-watch")
@@ -51,9 +51,13 @@ class DatabaseWatch:
         except Unavailable as error:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
-            self._observer.outbox_seen(None, None)
+            self._observer.outbox_seen(None, None, None)
+            self._was_away = part == "database"
             raise
-        self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds)
+        if self._was_away:
+            self._was_away = False
+            self._observer.reconnected("database")
+        self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
         self._tell_of_grants(missing)
 
     def _tell_of_grants(self, missing: Sequence[str]) -> None:

@@ -161,6 +161,7 @@ class DeadLetterHandler:
         self._source.hold_over(held_over, self._policy.hold_over_seconds)
         # After the commit, and only now: a crash in between redelivers, and the letter's key absorbs the repeat.
         await self._source.settle(settled)
+        self._observer.canaries_arrived(sum(is_canary(delivery.letter) for delivery in settled))
 
     async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
         letters = [delivery.letter for delivery in batch if not is_canary(delivery.letter)]

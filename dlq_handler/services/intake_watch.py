@@ -7,6 +7,7 @@ gate), a consumer that waits for letters is closed: who only waits would go on l
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 
 import structlog
 
@@ -71,17 +72,28 @@ class IntakeWatch:
         except Unavailable as error:
             self._waiting = None
             self._observer.intake_seen(None, None)
+            self._observer.oldest_letter_seen(None)
             self._readiness.report("broker", ok=False, detail=error.what)
             raise
         self._readiness.report("broker", ok=True, detail="answers")
         self._waiting = seen.ready
         self._observer.intake_seen(seen.ready, seen.consumers)
+        self._observer.oldest_letter_seen(self._oldest_age_seconds(seen.ready))
         tags = await self._tags(seen.consumers)
         is_missing = seen.consumers == 0 or (tags is not None and self._source.consumer_tag not in tags)
         if is_missing and was_consuming is not None and was_consuming == self._source.incarnation:
             log.error("intake.unregistered", queue=self._source.queue)
             self._source.give_up("the broker knows no consumer of ours")
         self._tell_of_others(seen.consumers, tags)
+
+    def _oldest_age_seconds(self, ready: int) -> float | None:
+        """From what the letters that we hold tell of their death: one taken and put back, only to be looked at, has one
+        delivery more on its count.
+        """
+        died_at = self._source.oldest_death
+        if died_at is None:
+            return 0.0 if ready == 0 and self._source.outstanding == 0 else None
+        return max(0.0, (datetime.now(UTC) - died_at).total_seconds())
 
     async def _tags(self, consumers: int) -> Sequence[str] | None:
         """Who consumes, when we are not alone; None when that cannot be told."""

@@ -29,13 +29,30 @@ class Observer:
     def notices_settled(self, outcome: str, announce_seconds: Sequence[float]) -> None:
         """The broker answered for that many notices; each value is from commit to answer."""
 
+    def canaries_arrived(self, count: int) -> None:
+        """Canaries were taken from the intake queue and settled."""
+
+    def reconnected(self, link: str) -> None:
+        """A link that was there before is there again: "database", or what a broker connection is for."""
+
+    def loop_lagged(self, seconds: float) -> None:
+        """So much too late did the event loop call somebody whose time had come."""
+
     def intake_reopened(self) -> None:
         """The consumer was registered anew."""
 
     def intake_seen(self, ready: int | None, consumers: int | None) -> None:
         """What the broker says of the intake queue; None when it cannot be asked."""
 
-    def outbox_seen(self, pending: int | None, oldest_age_seconds: float | None) -> None:
+    def oldest_letter_seen(self, age_seconds: float | None) -> None:
+        """Since the oldest letter in our hands died, 0 when no letter waits anywhere; None when nobody knows."""
+
+    def leaked_slots_seen(self, count: int | None) -> None:
+        """Slots that ended executions hold; None when the database cannot be asked."""
+
+    def outbox_seen(
+        self, pending: int | None, oldest_age_seconds: float | None, unroutable: int | None
+    ) -> None:
         """What waits in the outbox; None when the database cannot be asked."""
 
     def brake_seen(self, mode: BrakeMode | None, ended_last_minute: int | None) -> None:

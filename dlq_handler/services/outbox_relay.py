@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome, Unknown
+from dlq_handler.broker.publisher import (
+    Confirmed,
+    OutgoingMessage,
+    Publisher,
+    PublishOutcome,
+    Unknown,
+    Unroutable,
+)
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
@@ -179,7 +186,7 @@ class OutboxRelay:
         )
         await outbox.put_back(
             self._database,
-            {entry.id: outcome.text for entry, outcome in failed},
+            {entry.id: _complaint(outcome) for entry, outcome in failed},
             maybe_sent=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
             max_backoff_seconds=self._policy.max_backoff_seconds,
         )
@@ -206,6 +213,10 @@ class OutboxRelay:
             await outbox.release(self._database, holder=self._holder)
         except (Unavailable, Contended) as error:
             log.warning("outbox.left_leased", lease_seconds=self._policy.lease_seconds, error=str(error))
+
+
+def _complaint(outcome: PublishOutcome) -> str:
+    return f"{outbox.UNROUTABLE}{outcome.text}" if isinstance(outcome, Unroutable) else outcome.text
 
 
 def _message(entry: OutboxEntry) -> OutgoingMessage:

@@ -19,6 +19,8 @@ from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
 
+# How the last error of a notice begins that no queue took.
+UNROUTABLE = "unroutable: "
 WITHHELD = "not repeated: the host has answered it with a retry already"
 
 
@@ -46,6 +48,8 @@ class Pending:
     count: int
     oldest_age_seconds: float
     """0 when nothing is pending."""
+    unroutable: int
+    """How many of them no queue took at the last try."""
 
 
 async def add_to_outbox(
@@ -216,12 +220,14 @@ async def pending(database: Database) -> Pending:
             """
             SELECT count(*) AS entries,
                    CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)
-                        AS double precision) AS age
+                        AS double precision) AS age,
+                   count(*) FILTER (WHERE starts_with(last_error, :unroutable)) AS unroutable
               FROM own.outbox WHERE confirmed_at IS NULL
-            """
+            """,
+            unroutable=UNROUTABLE,
         )
     assert row is not None  # noqa: S101  # an aggregate without GROUP BY has exactly one row
-    return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0))
+    return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0), unroutable=row.unroutable)
 
 
 async def sweep_confirmed(database: Database, *, older_than_seconds: float) -> int:

@@ -97,6 +97,24 @@ async def held_slots(
     ]
 
 
+async def count_leaked_slots(database: Database, *, held_seconds: float) -> int:
+    """Slots that executions hold which have ended that long ago, told of or not. A host without slots leaks none."""
+    async with database.transaction() as tx:
+        if not await has_admission(tx):
+            return 0
+        row = await tx.row(
+            f"""
+            SELECT count(*) AS slots
+              FROM execution_admission_entry slot JOIN execution e ON e.id = slot.execution_id
+             WHERE slot.status = 'active' AND {_TERMINAL}
+               AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
+               AND e.updated <= statement_timestamp() - make_interval(secs => :held)
+            """,  # noqa: S608  # our own text throughout
+            held=float(held_seconds),
+        )
+    return row.slots if row is not None else 0
+
+
 async def silent_ends(
     tx: Transaction, *, after: Place, until: datetime, limit: int, is_shadow: bool
 ) -> Page[UnheardEnd]:

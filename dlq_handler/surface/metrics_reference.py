@@ -9,8 +9,8 @@ PAGE = Path("docs/reference/metrics.md")
 _HEAD = """# Metrics
 
 Served at `/metrics` on `dlq_handler.http` (port 9464). Every label combination exists at 0 from the first scrape.
-`NaN` means "cannot tell", never "nothing". Gauges of shared state (queue, outbox) are exported by every replica:
-aggregate with `max`.
+`NaN` means "cannot tell", never "nothing". Gauges of shared state (queue, outbox, workers, slots) are exported by every
+replica: aggregate with `max`, never with `sum`. Canaries and game days count in none but those named for them.
 Beside these there are the usual `process_*` and `python_info` series.
 
 This page is written by `python -m dlq_handler.surface.metrics_reference`; a test compares it.

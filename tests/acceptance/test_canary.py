@@ -81,6 +81,7 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
     async with a_sidecar(world, rabbitmq) as sidecar:
         await until(sidecar, ok=2)
         assert (await note(sidecar)).startswith("ok: arrives with the key of each of 2 worker(s)")
+        assert (await sidecar.metrics())["dlq_handler_canaries_arrived_total"] >= 2
         samples = await sidecar.metrics()
         assert 0.2 <= samples["dlq_handler_canary_seconds"] < 3.2
         assert samples["dlq_handler_canary_age_seconds"] < 10

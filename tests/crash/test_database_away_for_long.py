@@ -29,6 +29,11 @@ async def test_letters_go_back_to_the_queue_while_the_database_is_away(
             await postgres.start()
         await world.settled_once(dispatches)
         await sidecar.wait_ready()
+        await eventually(lambda: was_counted(sidecar, "database"))
+
+
+async def was_counted(sidecar: SidecarProcess, link: str) -> bool:
+    return (await sidecar.metrics())[f'dlq_handler_reconnects_total{{link="{link}"}}'] == 1
 
 
 @pytest.mark.parametrize(

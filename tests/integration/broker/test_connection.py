@@ -7,8 +7,12 @@ import pytest
 from yarl import URL
 
 from dlq_handler.broker import connection
+from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress, broker_errors
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.publisher import OutgoingMessage, Publisher
 from dlq_handler.errors import Unavailable
+from tests.integration.broker.letterbox import Letterbox
 from tests.support.tcp_proxy import TcpProxy
 
 NOBODY = "amqp://guest:guest@127.0.0.1:1/"
@@ -95,3 +99,30 @@ async def test_a_task_that_is_cancelled_stays_cancelled() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
+    vhost: str, letterbox: Letterbox
+) -> None:
+    told: list[str] = []
+    address = BrokerAddress(urls=[vhost], on_reconnect=told.append)
+    source = DeadLetterSource(
+        address,
+        queue=letterbox.QUEUE,
+        prefetch=1,
+        batch_size=1,
+        batch_wait_seconds=0,
+        max_bytes=1000,
+        body_limit_bytes=10,
+    )
+    publisher, link = Publisher(address, publish_timeout_seconds=10), AdminLink(address)
+    message = OutgoingMessage(
+        message_id="1", correlation_id="1", exchange=letterbox.EXCHANGE, routing_key="any", body=b"{}"
+    )
+    for _ in range(2):
+        await source.open()
+        await publisher.publish([message])
+        await link.open()
+        for part in (source, publisher, link):
+            await part.close()
+    assert told == ["intake", "publisher", "topology"]

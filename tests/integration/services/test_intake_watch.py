@@ -1,6 +1,8 @@
 """The watch believes the broker, not the client: a consumer that the broker does not know is rebuilt."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from math import isnan
 
 import aio_pika
 import pytest
@@ -14,9 +16,13 @@ from dlq_handler.sandbox.servers import RabbitMQ
 from dlq_handler.services.intake_watch import FOREIGN, IntakeWatch
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.surface.metrics import Metrics
+from tests.support.builders import an_x_death
 from tests.support.eventually import eventually
 
 QUEUE = "attune.dlx.queue"
+
+
+HALF_AN_HOUR = timedelta(minutes=30)
 
 
 async def ignore(_: AbstractIncomingMessage) -> None:
@@ -35,15 +41,20 @@ class Fixture:
             body_limit_bytes=1024,
             consumer_tag="dlq-handler.one",
         )
-        self.readiness = Readiness()
+        self.readiness, self.metrics = Readiness(), Metrics()
         self.api = ManagementApi(management_url, vhost=amqp_url.rpartition("/")[2])
         self.watch = IntakeWatch(
             self.source,
             consumer_tags=self.api.consumer_tags,
             own_tag_prefix="dlq-handler.",
             readiness=self.readiness,
-            observer=Metrics(),
+            observer=self.metrics,
         )
+
+    def oldest_age(self) -> float:
+        age = self.metrics.registry.get_sample_value("dlq_handler_dlq_oldest_age_seconds")
+        assert age is not None
+        return age
 
     async def vanish(self) -> None:
         """Have the broker forget our consumer while the client goes on believing in it."""
@@ -125,3 +136,20 @@ async def test_queue_that_is_gone_makes_us_unready(it: Fixture, vhost: str) -> N
     with pytest.raises(Unavailable):
         await it.watch.tick()
     assert not it.readiness.checks["broker"].ok
+
+
+async def test_the_age_of_the_oldest_letter_is_told_from_those_in_our_hands(it: Fixture, vhost: str) -> None:
+    await it.watch.tick()
+    assert it.oldest_age() == 0, "nothing waits"
+    died_at = datetime.now(UTC) - HALF_AN_HOUR
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        letter = aio_pika.Message(b"{}", headers={"x-death": [an_x_death(time=died_at)]})
+        await channel.default_exchange.publish(letter, QUEUE)
+        await it.source.next_batch(timeout_seconds=20)
+        await it.watch.tick()
+        assert HALF_AN_HOUR.seconds - 1 <= it.oldest_age() <= HALF_AN_HOUR.seconds + 60
+        await it.source._close_intake()
+        await it.watch.tick()
+        assert isnan(it.oldest_age()), "one waits, and we do not hold it"

@@ -145,6 +145,9 @@ async def test_unroutable_notice_stays_backs_off_and_is_counted(it: Fixture) -> 
     await it.end_waits()
     await it.relay.tick()
     assert it.counted("unroutable") == 2
+    await it.write(2)
+    waiting = await outbox.pending(it.store)
+    assert (waiting.count, waiting.unroutable) == (2, 1), "the second was not tried yet"
 
 
 async def test_notices_of_one_execution_go_out_in_order(it: Fixture) -> None:

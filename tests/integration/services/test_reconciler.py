@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from math import isnan
 from typing import Any
 
 import aio_pika
@@ -22,6 +23,7 @@ from dlq_handler.sandbox.attune.topology import COMPLETED_QUEUE, DLX_QUEUE
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
+from dlq_handler.services.slot_watch import SlotWatch
 from dlq_handler.store.engine import Database
 from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.surface.metrics import Metrics
@@ -88,6 +90,9 @@ class Fixture(StaleWorld):
 
     def counted(self, finding: str) -> float | None:
         return self.metrics.registry.get_sample_value("dlq_handler_reconciled_total", {"finding": finding})
+
+    def leaked(self) -> float | None:
+        return self.metrics.registry.get_sample_value("dlq_handler_slots_leaked")
 
     async def slot(self, execution_id: int, *, status: str = "active", age_seconds: float = HOUR) -> None:
         session = self.host.session
@@ -237,6 +242,23 @@ async def test_result_of_megabytes_stays_in_the_row(it: Fixture) -> None:
     await it.reconcile()
     [notice] = await it.host.outbox()
     assert json.loads(notice["body"])["payload"]["result"] is None
+
+
+async def test_leaked_slots_are_counted_until_they_are_freed_whether_told_of_or_not(it: Fixture) -> None:
+    watch = SlotWatch(it.store, held_slot_seconds=600, observer=it.metrics)
+    assert isnan(it.leaked() or 0), "nobody has looked"
+    [running] = await it.stale_ones(status="running")
+    [task] = await it.ended(workflow_task={"task_name": "build"})
+    [one, young] = await it.ended(2)
+    for held in (running, task, one):
+        await it.slot(held)
+    await it.slot(young, age_seconds=60)
+    await it.reconcile()
+    await watch.tick()
+    assert it.leaked() == 2
+    await it.host.session.execute("DELETE FROM execution_admission_entry WHERE execution_id = $1", one)
+    await watch.tick()
+    assert it.leaked() == 1
 
 
 async def test_host_without_admission_tables_has_no_slots(it: Fixture) -> None:

@@ -124,7 +124,7 @@ async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Hos
     await outbox.mark_confirmed(store, [entry.id])
 
     assert await claim(store) == []
-    assert await outbox.pending(store) == outbox.Pending(count=0, oldest_age_seconds=0.0)
+    assert await outbox.pending(store) == outbox.Pending(count=0, oldest_age_seconds=0.0, unroutable=0)
 
 
 async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: Database, host: Host) -> None:

@@ -1,11 +1,16 @@
 """What one channel has delivered: in which order it is given, when it is full, what settling forgets."""
 
+from datetime import timedelta
+
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import DataObject, data, floats, integers, sets
 
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.window import LETTER_OVERHEAD_BYTES, Window
-from tests.support.builders import a_dead_letter
+from dlq_handler.domain.canary import CANARY_QUEUE
+from dlq_handler.domain.dead_letter import GAME_DAY_ACTION_REF
+from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
+from tests.support.builders import NOON, a_canary, a_dead_letter, a_death
 
 
 def a_window(*, prefetch: int = 100, max_bytes: int = 1_000_000, letters: int = 0) -> Window:
@@ -164,3 +169,18 @@ class AnyUse(RuleBasedStateMachine):
 
 
 TestAnyUse = AnyUse.TestCase
+
+
+def test_the_oldest_death_is_that_of_a_letter_in_our_hands_that_is_somebodys_work() -> None:
+    window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
+    assert window.oldest_death is None
+    window.arrive(1, a_canary(death=a_death(queue=CANARY_QUEUE, time=NOON - timedelta(hours=9))))
+    rehearsal = {"worker_id": GAME_DAY_WORKER_ID, "action_ref": GAME_DAY_ACTION_REF}
+    window.arrive(2, a_dead_letter(death=a_death(time=NOON - timedelta(hours=9)), **rehearsal))
+    window.arrive(3, a_dead_letter(death=None))
+    assert window.oldest_death is None, "nobody knows of its death"
+    window.arrive(4, a_dead_letter(execution_id=4, death=a_death(time=NOON)))
+    window.arrive(5, a_dead_letter(execution_id=5, death=a_death(time=NOON - timedelta(minutes=5))))
+    assert window.oldest_death == NOON - timedelta(minutes=5)
+    window.settle(delivery for delivery in window.take(10, now=0) if delivery.tag == 5)
+    assert window.oldest_death == NOON, "taken, not yet settled"

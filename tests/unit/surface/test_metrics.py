@@ -4,8 +4,9 @@ import math
 
 from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.metrics import NOTICE_OUTCOMES, REASONS, Metrics
+from dlq_handler.surface.metrics import Metrics
 from dlq_handler.surface.metrics_reference import PAGE, metrics_page
+from dlq_handler.surface.series import LINKS, NOTICE_OUTCOMES, REASONS
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -19,6 +20,29 @@ def test_every_label_combination_exists_at_zero_from_the_first_scrape() -> None:
             assert sample(metrics, "dead_letters_total", reason=reason, outcome=outcome.value) == 0
     for answer in NOTICE_OUTCOMES:
         assert sample(metrics, "notices_total", outcome=answer) == 0
+    for link in LINKS:
+        assert sample(metrics, "reconnects_total", link=link) == 0
+    assert not labelled_without_series(metrics)
+
+
+def labelled_without_series(metrics: Metrics) -> list[str]:
+    return [family.name for family in metrics.registry.collect() if not family.samples]
+
+
+def test_shared_state_cannot_be_told_before_somebody_has_looked() -> None:
+    metrics = Metrics()
+    for name in (
+        "dlq_messages",
+        "dlq_consumers",
+        "dlq_oldest_age_seconds",
+        "outbox_pending",
+        "outbox_oldest_age_seconds",
+        "outbox_unroutable",
+        "brake_state",
+        "slots_leaked",
+        "worker_queues_unattended",
+    ):
+        assert math.isnan(sample(metrics, name) or 0), name
 
 
 def test_forged_reasons_do_not_make_new_series() -> None:
