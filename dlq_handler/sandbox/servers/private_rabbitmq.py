@@ -28,25 +28,28 @@ NORMAL_MEMORY_LIMIT = "0.6"
 
 class PrivateRabbitMQ(RabbitMQ):
     def __init__(self, programs: RabbitMQPrograms, origin: str, *, place: Place = ANYWHERE) -> None:
-        port, management_port = free_port(), free_port()
+        port, management_port, metrics_port = free_port(), free_port(), free_port()
         password = secrets.token_hex(8)
         super().__init__(
             amqp_url=f"amqp://{USER}:{password}@127.0.0.1:{port}/%2F",
             management_url=f"http://127.0.0.1:{management_port}",
             origin=origin,
         )
+        self.metrics_address = f"127.0.0.1:{metrics_port}"
         self.folder = private_folder("rabbitmq", parent=place.parent)
         self.log = place.log or self.folder / "rabbitmq-server.log"
         self._programs = programs
         self._epmd_port, self._distribution_port = free_port(), free_port()
         self._epmd: OwnedProcess | None = None
         self.process: OwnedProcess | None = None
-        (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_prometheus].\n")
         (self.folder / "advanced.config").write_text("[].\n")
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{port}\n"
             f"management.tcp.ip = 127.0.0.1\n"
             f"management.tcp.port = {management_port}\n"
+            f"prometheus.tcp.ip = 127.0.0.1\n"
+            f"prometheus.tcp.port = {metrics_port}\n"
             f"default_user = {USER}\n"
             f"default_pass = {password}\n"
             f"disk_free_limit.absolute = 50MB\n"
