@@ -1,0 +1,70 @@
+"""All workers die: whoever is on call is paged once, and told when they are back."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from dlq_handler.sandbox.demo.attune_client import attune_client
+from dlq_handler.sandbox.stage.parts import WORKERS
+from dlq_handler.sandbox.stage.stage import Stage
+from dlq_handler.sandbox.times import SCALED
+from tests.support.eventually import eventually
+from tests.support.monitoring import Receiver, alertmanager, prometheus, shortened, value_of
+
+EXECUTIONS = 12
+ALIVE = 'max(dlq_handler_workers{availability="available"})'
+
+
+def test_only_durations_are_shortened() -> None:
+    text = 'expr: rate(a_total[5m]) > 300\nfor: 2m\ngroup_wait: 15s\nsummary: "for 5 minutes: 5m"'
+    assert shortened(text) == (
+        'expr: rate(a_total[15000ms]) > 300\nfor: 6000ms\ngroup_wait: 750ms\nsummary: "for 5 minutes: 5m"'
+    )
+
+
+@pytest.mark.timeout(400)
+async def test_the_death_of_all_workers_pages_once_and_their_return_resolves_it(tmp_path: Path) -> None:
+    receiver = Receiver()
+    async with Stage.open(tmp_path / "stage", say=lambda _: None, times=SCALED) as stage:
+        await stage.start("api", "executor", *WORKERS)
+        await stage.start("sidecar")
+        async with (
+            alertmanager(tmp_path, receiver) as paging,
+            prometheus(
+                tmp_path,
+                {
+                    "dlq-handler": urlsplit(stage.ops_url).netloc,
+                    "rabbitmq": stage.broker.metrics_address,
+                    "alertmanager": paging,
+                },
+            ) as monitoring,
+        ):
+
+            async def all_alive() -> bool:
+                return await value_of(monitoring, ALIVE) == len(WORKERS)
+
+            async def letters_arrived() -> bool:
+                return bool(await value_of(monitoring, "sum(dlq_handler_dead_letters_total)"))
+
+            await eventually(all_alive, timeout=90, every=0.5)
+            await stage.kill(*WORKERS)
+            # While nobody has noticed yet that there is nobody to run them.
+            async with attune_client(stage.api_url, stage.api_token) as attune:
+                await attune.execute("core.echo", EXECUTIONS)
+            await eventually(lambda: receiver.told("page"), timeout=90, every=0.2)
+            await eventually(letters_arrived, timeout=60, every=0.5)
+            await stage.start(*WORKERS)
+            await eventually(lambda: is_resolved(receiver), timeout=90, every=0.2)
+            await eventually(all_alive, timeout=90, every=0.5)
+    assert receiver.told("page") == [
+        ("firing", ["DlqHandlerNoActiveWorkers"]),
+        ("resolved", ["DlqHandlerNoActiveWorkers"]),
+    ]
+    annotations = receiver.heard["page"][0]["alerts"][0]["annotations"]
+    assert annotations["dashboard_url"] == "http://localhost:8085/workers"
+    assert annotations["runbook_url"].endswith("/runbook.md#no-workers")
+
+
+def is_resolved(receiver: Receiver) -> bool:
+    return receiver.told("page")[-1][0] == "resolved"
