@@ -52,7 +52,7 @@ class DatabaseWatch:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
             self._observer.outbox_seen(None, None, None)
-            self._was_away = part == "database"
+            self._was_away |= part == "database"
             raise
         if self._was_away:
             self._was_away = False

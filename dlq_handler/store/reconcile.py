@@ -97,11 +97,14 @@ async def held_slots(
     ]
 
 
-async def count_leaked_slots(database: Database, *, held_seconds: float) -> int:
-    """Slots that executions hold which have ended that long ago, told of or not. A host without slots leaks none."""
+async def count_leaked_slots(database: Database, *, held_seconds: float) -> int | None:
+    """Slots that executions hold which have ended that long ago, told of or not. A host without slots leaks none; None:
+    it has some, and we may not read them.
+    """
     async with database.transaction() as tx:
         if not await has_admission(tx):
-            return 0
+            absent = await tx.row("SELECT to_regclass('execution_admission_entry') IS NULL AS is_so")
+            return 0 if absent is not None and absent.is_so else None
         row = await tx.row(
             f"""
             SELECT count(*) AS slots
@@ -112,7 +115,7 @@ async def count_leaked_slots(database: Database, *, held_seconds: float) -> int:
             """,  # noqa: S608  # our own text throughout
             held=float(held_seconds),
         )
-    return row.slots if row is not None else 0
+    return row.slots if row is not None else None
 
 
 async def silent_ends(

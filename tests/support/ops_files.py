@@ -16,6 +16,7 @@ TEST_FILES = sorted((OPS / "prometheus" / "tests").glob("*.yml"))
 ALERTMANAGER = OPS / "alertmanager" / "alertmanager.yml"
 DASHBOARD = OPS / "grafana" / "dashboards" / "dlq-handler.json"
 RUNBOOK = ROOT / "docs" / "runbook.md"
+GUIDE = ROOT / "docs" / "how-to" / "monitoring.md"
 
 # Ours, the broker's, and what every Python process and every scrape has.
 METRIC = re.compile(r"\b(?:dlq_handler|rabbitmq|process)_\w+|\bup\b")

@@ -9,6 +9,7 @@ from dlq_handler.sandbox.server_programs.prometheus import MonitoringPrograms
 from tests.support.ops_files import (
     ALERTMANAGER,
     DASHBOARD,
+    GUIDE,
     OPS,
     RULE_FILES,
     RUNBOOK,
@@ -90,3 +91,12 @@ def test_the_dashboard_keeps_its_address() -> None:
     assert dashboard["uid"] == "dlq-handler"
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
+
+
+def test_the_guide_lists_every_alert_under_its_severity() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| (`.+`) \|$", GUIDE.read_text(encoding="utf-8"))
+    listed = {severity: set(re.findall(r"`(\w+)`", names)) for severity, names in rows}
+    by_severity: dict[str, set[str]] = {}
+    for alert in ALERTS:
+        by_severity.setdefault(alert.severity, set()).add(alert.name)
+    assert listed == by_severity

@@ -266,6 +266,8 @@ async def test_host_without_admission_tables_has_no_slots(it: Fixture) -> None:
     [one] = await it.silent()
     await it.reconcile()
     assert await it.announced() == [one]
+    await SlotWatch(it.store, held_slot_seconds=600, observer=it.metrics).tick()
+    assert it.leaked() == 0
 
 
 # ------------------------------------------------------------------------------------------------ silent ends

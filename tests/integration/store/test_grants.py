@@ -14,6 +14,7 @@ from dlq_handler.sandbox.servers import PostgreSQL
 from dlq_handler.store import letters, migrate, outbox, workers
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import grant_statements, missing_grants
+from dlq_handler.store.reconcile import count_leaked_slots
 from dlq_handler.store.workflow_tasks import already_retried
 from tests.integration.store.host import Host, commit_batch
 
@@ -178,3 +179,10 @@ async def test_a_worker_may_be_marked_only_with_the_grants_for_it(role: Role, ho
     async with role.store.transaction() as tx:
         assert await workers.mark_inactive(tx, seen)
     assert await host.session.fetchval("SELECT status::text FROM worker") == "inactive"
+
+
+async def test_slots_that_we_may_not_read_are_not_counted_as_none(role: Role) -> None:
+    await role.run_as_admin(*role.grants)
+    assert await count_leaked_slots(role.store, held_seconds=600) == 0
+    await role.run_as_admin(f"REVOKE SELECT ON attune.execution_admission_entry FROM {role.name}")
+    assert await count_leaked_slots(role.store, held_seconds=600) is None
