@@ -32,7 +32,8 @@ class DatabaseWatch:
         self._database, self._readiness, self._observer = database, readiness, observer
         self._marks_workers = marks_workers
         self._interval_seconds = interval_seconds
-        self._were_missing = self._was_away = False
+        self._were_missing = False
+        self._times_back = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="database-watch")
@@ -52,13 +53,16 @@ class DatabaseWatch:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
             self._observer.outbox_seen(None, None, None)
-            self._was_away |= part == "database"
             raise
-        if self._was_away:
-            self._was_away = False
-            self._observer.reconnected("database")
+        self._tell_of_reconnects()
         self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
         self._tell_of_grants(missing)
+
+    def _tell_of_reconnects(self) -> None:
+        """By the link's own count: an outage between two looks was met by others, and must be counted too."""
+        for _ in range(self._database.times_back - self._times_back):
+            self._observer.reconnected("database")
+        self._times_back = self._database.times_back
 
     def _tell_of_grants(self, missing: Sequence[str]) -> None:
         """A note, not a verdict: a host may write its history with rights of its own."""

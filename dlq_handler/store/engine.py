@@ -87,6 +87,11 @@ class Database:
         """How long the database has been answering without a break; 0 when it is not, or nobody asked."""
         return self._link.age_seconds
 
+    @property
+    def times_back(self) -> int:
+        """How often the database answered again after it had not."""
+        return self._link.times_back
+
     @asynccontextmanager
     async def transaction(
         self,

@@ -23,14 +23,21 @@ class Link:
         self._silence_seconds = silence_seconds
         self._up_since: float | None = None
         self._last_answer = 0.0
+        self._is_broken = False
+        self.times_back = 0
+        """How often it answered again after a break, whoever noticed the break."""
 
     def answered(self) -> None:
         now = monotonic_seconds()
+        self.times_back += self._is_broken
+        self._is_broken = False
         if self._up_since is None or now - self._last_answer > self._silence_seconds:
             self._up_since = now
         self._last_answer = now
 
     def broke(self) -> None:
+        # One that never answered has not come back when it does.
+        self._is_broken |= self._last_answer > 0
         self._up_since = None
 
     @property

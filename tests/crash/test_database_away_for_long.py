@@ -33,7 +33,7 @@ async def test_letters_go_back_to_the_queue_while_the_database_is_away(
 
 
 async def was_counted(sidecar: SidecarProcess, link: str) -> bool:
-    return (await sidecar.metrics())[f'dlq_handler_reconnects_total{{link="{link}"}}'] == 1
+    return (await sidecar.metrics())[f'dlq_handler_reconnects_total{{link="{link}"}}'] >= 1
 
 
 @pytest.mark.parametrize(

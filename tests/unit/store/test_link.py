@@ -30,3 +30,21 @@ def test_database_that_hung_while_heartbeats_grew_old_has_a_new_link(clock: list
 
 def test_link_may_be_as_silent_as_the_health_loop_makes_it_where_limits_are_long() -> None:
     assert silence_within(90) == link.SILENCE_SECONDS
+
+
+def test_a_link_is_back_once_however_many_saw_it_break() -> None:
+    of_database = Link()
+    of_database.answered()
+    of_database.broke()
+    of_database.broke()
+    assert of_database.times_back == 0
+    of_database.answered()
+    of_database.answered()
+    assert of_database.times_back == 1
+
+
+def test_a_link_that_never_answered_is_not_back_when_it_does() -> None:
+    of_database = Link()
+    of_database.broke()
+    of_database.answered()
+    assert of_database.times_back == 0
