@@ -1,7 +1,7 @@
-"""Print what a command found: fitted to a terminal, or plain, whole and without colour in a pipe.
+"""Print what a command found: fitted to a terminal, or in a pipe as whole lines of fields with tabs between them.
 
 Text from outside (queue names, errors) may hold control characters: they are shown escaped, never sent to the
-terminal.
+terminal. So no field holds a tab or a line break, and a program may split by them.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlq_handler.settings.urls import SecretUrl
+from dlq_handler.surface.cli.times import with_age
 
 
 def print_json(value: object) -> None:
@@ -25,21 +26,34 @@ def print_json(value: object) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing found"
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    empty: str = "nothing found",
+    now: datetime | None = None,
 ) -> None:
-    cells = [[shown(value) for value in row] for row in rows]
-    if not cells:
+    """`now`: the database's; with it, a terminal is told how long ago each time was."""
+    if sys.stdout.isatty():
+        _print_fitted(columns, rows, empty, now)
+        return
+    print("\t".join(columns))
+    for row in rows:
+        print("\t".join(shown(value) for value in row))
+    if not rows:
+        # On stderr: a program that reads the lines would take it for one.
+        print(empty, file=sys.stderr)
+
+
+def _print_fitted(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str, now: datetime | None
+) -> None:
+    if not rows:
         print(empty)
-    elif sys.stdout.isatty():
-        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-        for row in cells:
-            table.add_row(*(Text(cell, overflow="fold") for cell in row))
-        Console().print(table)
-    else:
-        # Rich would cut columns to 80 characters here: a script that reads them needs them whole.
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        for row in (list(columns), *cells):
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(shown(value, now=now), overflow="fold") for value in row))
+    Console().print(table)
 
 
 def print_error(message: str) -> None:
@@ -53,8 +67,10 @@ def print_warning(message: str) -> None:
     )
 
 
-def shown(value: object) -> str:
-    """One cell: nothing for None, times in UTC, lists with commas."""
+def shown(value: object, *, now: datetime | None = None) -> str:
+    """One field: a dash for None, times in UTC, with how long ago if `now` is known, lists with commas."""
+    if isinstance(value, datetime) and now is not None:
+        return with_age(value, now)
     match jsonable(value):
         case None:
             return "-"

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import typer
 
@@ -11,13 +11,13 @@ from dlq_handler.compose.view import open_lookout
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
 from dlq_handler.domain.observation import Health
-from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import View
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.doctor import EXIT_CODES
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.printing import print_json, printable, shown
+from dlq_handler.surface.cli.printing import print_json, print_table, printable
+from dlq_handler.surface.cli.times import utc, with_age
 
 PATIENCE_SECONDS = 2.0
 
@@ -42,7 +42,7 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     elif sys.stdout.isatty():
         print_for_people(diagnoses, conclusion, view.at)
     else:
-        print_lines(diagnoses, view.at)
+        print_lines(diagnoses)
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
@@ -60,21 +60,24 @@ async def _say_that_it_goes_on() -> None:
     typer.echo("still asking the database and the broker ...", err=True)
 
 
-def print_lines(diagnoses: Sequence[Diagnosis], now: datetime) -> None:
-    print("\t".join(_COLUMNS))
-    for one in diagnoses:
-        fields = (
-            one.health,
-            one.part,
-            one.kind,
-            since_in_words(one.since, now),
-            one.sentence,
-            "; ".join(one.evidence) or None,
-            one.next_step,
-            one.command,
-            one.runbook,
-        )
-        print("\t".join(map(shown, fields)))
+def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
+    print_table(
+        _COLUMNS,
+        [
+            (
+                one.health,
+                one.part,
+                one.kind,
+                one.since,
+                one.sentence,
+                "; ".join(one.evidence) or None,
+                one.next_step,
+                one.command,
+                one.runbook,
+            )
+            for one in diagnoses
+        ],
+    )
 
 
 def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: datetime) -> None:
@@ -83,7 +86,7 @@ def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: da
             continue
         print(f"{SIGNS[one.health]} {one.health}  {one.part}: {one.kind}: {printable(one.sentence)}")
         told = {
-            "since": since_in_words(one.since, now),
+            "since": None if one.since is None else with_age(one.since, now),
             "next": one.next_step,
             "run": one.command,
             "read": one.runbook,
@@ -97,14 +100,3 @@ def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: da
     fine = [one.kind for one in diagnoses if one.health is Health.OK]
     print(f"{SIGNS[Health.OK]} ok: {', '.join(fine) or 'nothing'}")
     print(f"{SIGNS[conclusion]} {conclusion}, as of {utc(now)}")
-
-
-def since_in_words(since: datetime | None, now: datetime) -> str | None:
-    """`2026-03-01T02:26:00Z (32 min ago)`."""
-    if since is None:
-        return None
-    return f"{utc(since)} ({in_units(max(0.0, (now - since).total_seconds()))} ago)"
-
-
-def utc(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -126,7 +126,7 @@ async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_the
 
     code, out, err = await command().cli("workers", "list")
     assert (code, err) == (0, "")
-    rows = {line.split()[1]: line for line in out.splitlines()}
+    rows = {line.split("\t")[1]: line for line in out.splitlines()}
     assert "yes: being replaced" in rows["late"]
     assert "10 min" in rows["dead"]
     assert "never" in rows["mute"]
@@ -143,8 +143,8 @@ async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command
     code, out, err = await away.cli("workers", "list")
     assert code == 0
     assert "nothing is known of the queues" in err
-    [row] = [line for line in out.splitlines() if " dead " in line]
-    assert row.split()[-6:-1] == ["?", "?", "?", "3", "0"]
+    [row] = [line for line in out.splitlines() if "\tdead\t" in line]
+    assert row.split("\t")[-6:-1] == ["?", "?", "?", "3", "0"]
 
 
 async def test_without_the_management_api_only_what_is_held_is_unknown(
@@ -156,8 +156,8 @@ async def test_without_the_management_api_only_what_is_held_is_unknown(
 
     assert code == 0
     assert "UNACKED" in err
-    [row] = [line for line in out.splitlines() if " dead " in line]
-    assert row.split()[-6:-1] == ["0", "3", "?", "3", "0"]
+    [row] = [line for line in out.splitlines() if "\tdead\t" in line]
+    assert row.split("\t")[-6:-1] == ["0", "3", "?", "3", "0"]
 
 
 async def test_without_a_database_the_exit_code_says_so(command: Command) -> None:

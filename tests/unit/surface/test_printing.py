@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from enum import StrEnum
 from pathlib import Path
 from uuid import UUID
@@ -11,6 +11,10 @@ import pytest
 
 from dlq_handler.settings import SecretUrl
 from dlq_handler.surface.cli.printing import print_json, print_table, printable, shown
+from dlq_handler.surface.cli.times import utc, with_age
+
+
+NOON = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 
 
 class Colour(StrEnum):
@@ -24,12 +28,10 @@ class Thing:
 
 
 def test_json_has_arrays_utc_times_and_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    noon = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
-
     print_json(
         [
             Thing(
-                at=noon,
+                at=NOON,
                 items=(Colour.RED, UUID(int=1), Path("a"), SecretUrl("amqp://u:p@h"), None, "é\ud800"),
             )
         ]
@@ -49,19 +51,50 @@ def test_a_list_without_items_is_an_empty_array(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_a_table_in_a_pipe_is_neither_cut_nor_coloured(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("A", "LONGER"), [("x" * 200, 1), ("[bold]y", datetime(2026, 1, 1, tzinfo=UTC))])
+def test_a_table_in_a_pipe_is_whole_lines_with_tabs_between_the_fields(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("A", "LONGER"), [("x" * 200, 1), ("[bold]y\t\n", NOON)], now=NOON)
 
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert first == "A".ljust(202) + "LONGER"
-    assert second == "x" * 200 + "  1"
-    assert third == "[bold]y".ljust(202) + "2026-01-01T00:00:00Z"
+    assert capsys.readouterr().out.splitlines() == [
+        "A\tLONGER",
+        "x" * 200 + "\t1",
+        "[bold]y\\t\\n\t2026-01-02T12:00:00Z",
+    ]
 
 
-def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_rows_is_its_header_alone_and_says_so_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_table(("A",), [], empty="no letters")
 
-    assert capsys.readouterr().out == "no letters\n"
+    assert capsys.readouterr() == ("A\n", "no letters\n")
+
+
+def test_a_terminal_is_told_how_long_ago_each_time_was(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    print_table(("RECEIVED", "QUEUE"), [(NOON - timedelta(minutes=4), "q")], now=NOON)
+    print_table(("A",), [], empty="no letters")
+
+    header, row, empty = capsys.readouterr().out.splitlines()
+    assert header.index("RECEIVED") < header.index("QUEUE")
+    assert row.rstrip() == "2026-01-02T11:56:00Z (4 min ago)  q"
+    assert empty == "no letters"
+
+
+@pytest.mark.parametrize(
+    ("seconds_before", "words"),
+    [(240, "4 min ago"), (0, "0 s ago"), (-3, "0 s ago"), (-7200, "in 2 h"), (3 * 86_400, "3 d ago")],
+)
+def test_a_time_says_its_age_and_a_clock_that_is_a_little_ahead_does_not_make_it_the_future(
+    seconds_before: float, words: str
+) -> None:
+    when = NOON - timedelta(seconds=seconds_before)
+
+    assert with_age(when, NOON) == f"{utc(when)} ({words})"
 
 
 @pytest.mark.parametrize(
