@@ -77,6 +77,7 @@ class Stage:
                 "ATTUNE__DATABASE__URL": self.database_url,
                 "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
                 "ATTUNE__DLQ_HANDLER__HTTP__PORT": "0",
+                "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
                 # At work, with its cost, but never in the way of so many letters that are meant to end.
                 "ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE": "10000000",
                 **more,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.settings.model import Settings
+from dlq_handler.settings.ui import LEAST_TOKEN_CHARACTERS, Ui, read_token
 from dlq_handler.settings.urls import vhost_of
 
 
@@ -92,6 +93,45 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             wanted="one vhost, or after a change of broker we would serve another system",
             remedy="give all of them the same path",
         )
+    if own.ui.enabled:
+        yield from _of_the_ui(own.ui)
+
+
+def _of_the_ui(ui: Ui) -> Iterator[Contradiction]:
+    tokens = "dlq_handler.ui.tokens"
+    if not ui.is_local and not ui.tokens:
+        yield Contradiction(
+            keys=("dlq_handler.ui.host", tokens),
+            found=f"is {ui.host!r} without dlq_handler.ui.tokens",
+            wanted="127.0.0.1, ::1 or localhost: without tokens whoever reaches the address may end executions",
+            remedy="add a token, listen on 127.0.0.1, or set dlq_handler.ui.enabled to false",
+        )
+    owners: dict[str, str] = {}
+    for token in ui.tokens:
+        try:
+            secret = read_token(token.token_file)
+        except ValueError as error:
+            yield Contradiction(
+                keys=(tokens,),
+                found=f"names {token.token_file!r} for {token.name}, which {error}",
+                wanted=f"a readable file with a token of {LEAST_TOKEN_CHARACTERS} characters or more",
+                remedy="write one there: openssl rand -hex 32",
+            )
+            continue
+        if (owner := owners.setdefault(secret, token.name)) != token.name:
+            yield Contradiction(
+                keys=(tokens,),
+                found=f"gives {owner} and {token.name} the same token",
+                wanted="a token each, or the audit cannot tell who it was",
+                remedy="make another one: openssl rand -hex 32",
+            )
+    if len({token.name for token in ui.tokens}) < len(ui.tokens):
+        yield Contradiction(
+            keys=(tokens,),
+            found="has a name twice",
+            wanted="each name once, or the audit cannot tell who it was",
+            remedy="rename one of them",
+        )
 
 
 def warnings(settings: Settings) -> Iterator[str]:
@@ -122,3 +162,8 @@ def warnings(settings: Settings) -> Iterator[str]:
                 f"dlq_handler.worker.unavailable_after_seconds allows only {beats:.1f} heartbeats: a worker "
                 f"that is slow to report once may lose executions that it is running"
             )
+    if own.ui.enabled and own.ui.external_url is not None and not own.ui.tokens:
+        yield (
+            f"dlq_handler.ui.external_url is {own.ui.external_url} and there are no dlq_handler.ui.tokens: whoever is "
+            f"let through to that address may operate"
+        )

@@ -8,6 +8,7 @@ from dlq_handler.settings.backstop import Brake, Gate, Monitor, Shadow
 from dlq_handler.settings.canary import Canary
 from dlq_handler.settings.intake import LARGEST_PREFETCH, Batch, Intake, Pause, Topology, WorkerWatch
 from dlq_handler.settings.servers import Broker, DatabaseUse, Outbox, Retention
+from dlq_handler.settings.ui import Ui
 from dlq_handler.settings.value_types import OwnSection, SchemaName, Seconds
 
 
@@ -108,6 +109,7 @@ class DlqHandler(OwnSection):
     outbox: Outbox = Field(default_factory=Outbox)
     retention: Retention = Field(default_factory=Retention)
     http: Http = Field(default_factory=Http)
+    ui: Ui = Field(default_factory=Ui)
     grace: Grace = Field(default_factory=Grace)
     startup: Startup = Field(default_factory=Startup)
     log: Log = Field(default_factory=Log)

@@ -46,7 +46,7 @@ def _built(strongest_first: Iterable[PydanticBaseSettingsSource]) -> Settings:
 def _problem(detail: ErrorDetails, places: Mapping[Path, str]) -> Problem:
     path = _path_of(detail)
     where = places.get(path, "settings")
-    if detail["type"] in NO_SUCH_KEY:
+    if path not in known_keys() and detail["type"] in NO_SUCH_KEY:
         return unknown_own_key(where, path, ".".join)
     key = known_keys().get(path)
     item = f" (item {detail['loc'][len(path)]})" if len(detail["loc"]) > len(path) else ""
@@ -61,12 +61,17 @@ def _problem(detail: ErrorDetails, places: Mapping[Path, str]) -> Problem:
 
 def _path_of(detail: ErrorDetails) -> Path:
     loc = tuple(str(part) for part in detail["loc"])
-    if detail["type"] in NO_SUCH_KEY:
+    if detail["type"] in NO_SUCH_KEY and not _is_within_a_key(loc):
         return loc
     # Below a key there are only items of a list, or names that pydantic gives to the branches of a union.
     return next(
         (loc[:end] for end in range(len(loc), 0, -1) if loc[:end] in (known_keys() | known_sections())), loc
     )
+
+
+def _is_within_a_key(loc: Path) -> bool:
+    """In an item of a list, whose keys are no settings: it is the list that is wrong, and left out."""
+    return any(loc[:end] in known_keys() for end in range(1, len(loc)))
 
 
 def _shown(value: object) -> str:

@@ -66,6 +66,7 @@ async def run(container: Container, servers: PrivateServers) -> None:
         "ATTUNE__MESSAGE_QUEUE__URL": servers.rabbitmq.amqp_url,
         "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": servers.rabbitmq.management_url,
         "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port),
+        "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
     }
     container.environment |= environment
     async with step("a plain user on a read-only root"):

@@ -61,6 +61,7 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
             "ATTUNE__MESSAGE_QUEUE__URL": world.amqp_url,
             "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": rabbitmq.management_url,
             "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port),
+            "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
             # As after `export PATH`.
             "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }

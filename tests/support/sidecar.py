@@ -31,7 +31,7 @@ class SidecarProcess:
     def __init__(
         self, folder: Path, *, amqp_url: str, database_url: str, name: str, environment: Mapping[str, str]
     ) -> None:
-        self.name, self.port = name, free_port()
+        self.name, self.port, self.ui_port = name, free_port(), free_port()
         self.log_path = folder / f"{name}.log"
         self._folder = folder
         self._environment = surroundings(
@@ -42,6 +42,7 @@ class SidecarProcess:
                 "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": name,
                 "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
                 "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(self.port),
+                "ATTUNE__DLQ_HANDLER__UI__PORT": str(self.ui_port),
                 **environment,
             }
         )
@@ -97,6 +98,10 @@ class SidecarProcess:
         if self.is_running:
             self.signal(signal.SIGKILL)
             await self.wait()
+
+    @property
+    def ui_url(self) -> str:
+        return f"http://127.0.0.1:{self.ui_port}"
 
     async def readyz(self) -> tuple[int, dict[str, Any]]:
         """(0, {}) while nobody listens."""

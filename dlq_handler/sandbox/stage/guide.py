@@ -15,6 +15,7 @@ where everything is
                {amqp}
   PostgreSQL   {database}    schema attune
   sidecar      {ops}/readyz  {ops}/metrics
+  dashboard    {ui}/    API: {ui}/api/v1/diagnosis
 
 give it work
   curl {api}/api/v1/executions/execute -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\

@@ -36,6 +36,7 @@ class Addresses:
     api_token: str
     ops_host: str
     ops_port: int
+    ui_port: int
 
     @property
     def api_url(self) -> str:
@@ -44,6 +45,10 @@ class Addresses:
     @property
     def ops_url(self) -> str:
         return f"http://{self.ops_host}:{self.ops_port}"
+
+    @property
+    def ui_url(self) -> str:
+        return f"http://{self.ops_host}:{self.ui_port}"
 
 
 async def migrate(database_url: str, folder: Folder) -> None:
@@ -114,6 +119,8 @@ def sidecar_settings(addresses: Addresses, times: Times) -> dict[str, str]:
         "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": INTAKE_QUEUE,
         "ATTUNE__DLQ_HANDLER__HTTP__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(addresses.ops_port),
+        "ATTUNE__DLQ_HANDLER__UI__PORT": str(addresses.ui_port),
+        "ATTUNE__DLQ_HANDLER__UI__ENVIRONMENT": "sandbox",
         "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": "sandbox",
     }
 

@@ -60,11 +60,12 @@ class Stage:
             api_token=API_TOKEN,
             ops_host=HOST,
             ops_port=free_port(),
+            ui_port=free_port(),
         )
         self.amqp_url, self.management_url = broker.amqp_url, broker.management_url
         self.database_url = self.addresses.database_url
         self.api_url, self.api_token = self.addresses.api_url, API_TOKEN
-        self.ops_url = self.addresses.ops_url
+        self.ops_url, self.ui_url = self.addresses.ops_url, self.addresses.ui_url
         self.folder = folder
         environment = attune_environment(self.addresses, times, cured) | dict(attune_settings)
         self._attune = Environment.read(environment)
@@ -248,6 +249,7 @@ class Stage:
                 "management": self.management_url,
                 "database": self.database_url,
                 "ops": self.ops_url,
+                "ui": self.ui_url,
             },
             clients={
                 "psql": self.database.client(DATABASE, f"{SCHEMA},public"),

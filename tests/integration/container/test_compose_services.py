@@ -27,6 +27,7 @@ async def project(
     ports = {
         "SANDBOX_API_PORT": str(free_port()),
         "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(free_port()),
+        "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
         "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": rabbitmq.management_url,
     }
     scaled = services({"SANDBOX_TIMES": "scaled"})

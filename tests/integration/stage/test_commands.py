@@ -80,7 +80,7 @@ def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sand
     again = sandbox.done("up")
     assert again.startswith("the sandbox is already running")
     state = sandbox.state
-    for name in ("api", "api_token", "amqp", "management", "database", "ops"):
+    for name in ("api", "api_token", "amqp", "management", "database", "ops", "ui"):
         assert state.urls[name] in again
     for command in ("break worker-python", "dlq-handler doctor", "dlq-handler game-day --yes"):
         assert f"./run {command}" in again

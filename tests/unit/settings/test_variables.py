@@ -1,5 +1,6 @@
 """Variables over files: names, secrets in files, what is ignored and what is refused."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,12 +11,19 @@ from hypothesis import strategies as st
 from dlq_handler.settings import ConfigError, Settings, load
 from dlq_handler.settings.keys import Key, known_keys
 
+# Keys that do not take just any text.
+IN_WORDS = {
+    "dlq_handler.ui.host": "localhost",
+    "dlq_handler.ui.external_url": "https://dlq.example",
+    "dlq_handler.ui.tokens": json.dumps([{"name": "a", "role": "read", "token_file": "token"}]),
+}
 SECRETS = [key for key in known_keys().values() if key.is_secret]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("0123456789abcdef\n")
     return tmp_path
 
 
@@ -42,7 +50,7 @@ def another_value(key: Key) -> str:
         case {"type": "integer" | "number"}:
             return str(int(key.default) + 1) if isinstance(key.default, int | float) else "5000"
         case _:
-            return "x_{id}_y" if "pattern" in key.name else "another"
+            return IN_WORDS.get(key.name) or ("x_{id}_y" if "pattern" in key.name else "another")
 
 
 @pytest.mark.parametrize("key", known_keys().values(), ids=lambda key: key.name)

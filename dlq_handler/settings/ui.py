@@ -1,0 +1,138 @@
+"""The keys of the ui listener: where the dashboard and the API are, and who may use them.
+
+A token itself is never a setting: it stands in a file of its own, so that neither `config show`, a variable nor a
+ConfigMap can give it away.
+"""
+
+import ipaddress
+import json
+import re
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from dlq_handler.settings.value_types import OwnSection, Seconds, in_words
+
+# 16 characters of a random token are beyond guessing over HTTP; what people make up themselves is shorter.
+LEAST_TOKEN_CHARACTERS = 16
+TOKENS_WANTED = "a list of {name, role: read|operate, token_file}"
+
+
+def _token_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", name):
+        raise ValueError("a name of 1 to 64 letters, digits and . _ @ -, which the audit shows")
+    return name
+
+
+def _origin(url: str) -> str:
+    """As browsers write one: scheme and host, a port that is not the scheme's own, nothing else."""
+    wanted = "an address such as https://dlq.example, without a path and without a user"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(wanted) from None
+    is_more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not host or is_more or not url.isprintable():
+        raise ValueError(wanted)
+    shown_port = "" if port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown_port}"
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"{TOKENS_WANTED}; in a variable a JSON array of such objects") from None
+
+
+Origin = Annotated[str, AfterValidator(_origin), in_words("an address such as https://dlq.example")]
+TokenName = Annotated[str, AfterValidator(_token_name), in_words("a name of 1 to 64 characters")]
+
+
+class UiToken(OwnSection):
+    """One who may come in, by the name that the audit shows."""
+
+    name: TokenName
+    role: Literal["read", "operate"]
+    token_file: Annotated[str, Field(min_length=1)]
+
+
+class Ui(OwnSection):
+    """Where the dashboard and the API are served, and to whom."""
+
+    enabled: bool = Field(default=True, description="Whether dashboard and API are served at all.")
+    host: Annotated[str, Field(min_length=1)] = Field(
+        default="127.0.0.1",
+        description=(
+            "Address to listen on. Anything but this machine's own (127.0.0.1, ::1, localhost) needs `tokens`, and is "
+            "refused without."
+        ),
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=8085,
+        description="Port to listen on; 0 takes any free one, which the log then names.",
+    )
+    external_url: Origin | None = Field(
+        default=None,
+        description=(
+            "Address by which people reach it, through a proxy say; requests for any other host name than this one, "
+            "this machine's and the one listened on are refused."
+        ),
+    )
+    environment: Annotated[str, Field(min_length=1, max_length=40)] | None = Field(
+        default=None,
+        description="Which installation this is, for people who have several pages open: `production` say.",
+    )
+    tokens: Annotated[
+        tuple[UiToken, ...],
+        NoDecode,
+        BeforeValidator(_decoded),
+        in_words(TOKENS_WANTED),
+    ] = Field(
+        default=(),
+        description=(
+            "Who may come in: `read` sees everything but raw bodies, `operate` may also steer. `token_file` holds the "
+            f"token, at least {LEAST_TOKEN_CHARACTERS} characters, read once at the start. Empty: whoever reaches the "
+            "address may operate, which is why that is allowed on this machine only. In a variable: a JSON array."
+        ),
+    )
+    look_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
+        default=10,
+        description="Every how many seconds everything is looked at anew for the diagnosis.",
+    )
+
+    @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Only what is certain: a name may resolve to anything, except this one."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(token_file: str) -> str:
+    """ValueError says, in words that follow the file's name, what is wrong; never the token."""
+    try:
+        token = FilePath(token_file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise ValueError(f"cannot be read ({reason})") from None
+    if not token:
+        raise ValueError("is empty")
+    if not token.isascii() or any(not character.isprintable() or character.isspace() for character in token):
+        raise ValueError("holds characters that no HTTP header can carry")
+    if len(token) < LEAST_TOKEN_CHARACTERS:
+        raise ValueError(f"holds {len(token)} characters")
+    return token
