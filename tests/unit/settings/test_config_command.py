@@ -102,5 +102,5 @@ def test_it_runs_as_a_module_and_is_plain_and_whole_in_a_pipe() -> None:
 
     assert "\x1b" not in result.stdout
     assert re.search(
-        r"dlq_handler\.worker\.routing_key_pattern +execution\.dispatch\.worker\.\{id\}", result.stdout
+        r"dlq_handler\.worker\.routing_key_pattern\texecution\.dispatch\.worker\.\{id\}", result.stdout
     )

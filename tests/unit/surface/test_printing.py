@@ -13,7 +13,6 @@ from dlq_handler.settings import SecretUrl
 from dlq_handler.surface.cli.printing import print_json, print_table, printable, shown
 from dlq_handler.surface.cli.times import utc, with_age
 
-
 NOON = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 
 
