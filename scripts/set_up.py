@@ -2,7 +2,7 @@
 installed.
 
 `--runtime` is content with what the sidecar itself needs, half as much: enough for demo and sandbox. `--servers`
-fetches the servers' programs into the cache at the same time.
+fetches the servers' programs into the cache at the same time; `--browser` Chromium too.
 
 Promises: nothing outside .venv is written but caches; every package is checked against its hash; the mark that
 says "whole" is written last, so a set-up killed anywhere is done again. Never needs root, never names a package
@@ -106,9 +106,10 @@ def make_importable() -> None:
 
 
 @contextmanager
-def fetching_servers() -> Iterator[None]:
+def fetching_servers(*options: str) -> Iterator[None]:
     """While pip works. Ends with us; where nothing can be fetched, whoever needs a server says so."""
-    fetching = subprocess.Popen([sys.executable, "-B", "-m", "dlq_handler.sandbox.server_programs"], cwd=ROOT)
+    fetch = [sys.executable, "-B", "-m", "dlq_handler.sandbox.server_programs", *options]
+    fetching = subprocess.Popen(fetch, cwd=ROOT)
     try:
         yield
         finish(fetching, "fetching the servers' packages")
@@ -198,9 +199,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--runtime", action="store_true")
     parser.add_argument("--servers", action="store_true")
+    parser.add_argument("--browser", action="store_true")
     wanted = parser.parse_args()
     try:
-        with fetching_servers() if wanted.servers else nullcontext():
+        options = ["--browser"] if wanted.browser else []
+        with fetching_servers(*options) if wanted.servers else nullcontext():
             set_up(runtime_only=wanted.runtime)
     except KeyboardInterrupt:
         print("\n./run: interrupted; the next command takes it up again", file=sys.stderr)

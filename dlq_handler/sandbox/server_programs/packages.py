@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from dlq_handler.sandbox.server_programs.errors import WayClosed
 from dlq_handler.sandbox.server_programs.program import output_of
 
 # Needed by the packages' install scripts and services, which are not run; libllvm (100 MB) only by
-# PostgreSQL's just-in-time compiler, which private servers have off.
+# PostgreSQL's just-in-time compiler, which private servers have off, and by the graphics drivers of a screen.
 LEFT_OUT = (
-    "adduser", "cron", "init-system-helpers", "libllvm", "libz3", "logrotate", "lsb-base",
-    "postgresql-client-common", "postgresql-common", "ssl-cert", "sysvinit-utils",
+    "adduser", "cron", "init-system-helpers", "libgl1-mesa-dri", "libllvm", "libz3", "logrotate", "lsb-base",
+    "postgresql-client-common", "postgresql-common", "ssl-cert", "sysvinit-utils", "x11-utils", "xdg-utils",
 )  # fmt: skip
 
 
@@ -34,11 +34,13 @@ def cache_folder() -> Path:
     return Path(home) / "dlq-handler" / f"{release['ID']}-{version}-{platform.machine()}"
 
 
-async def unpacked(package: str, finish: Callable[[Path, Path], None] | None = None) -> Path:
+async def unpacked(
+    package: str, finish: Callable[[Path, Path], None] | None = None, *, always: Sequence[str] = ()
+) -> Path:
     """The root folder of `package` and all it needs that this machine lacks. The first call downloads.
 
     `finish(unpacked, final)` mends what the unpacked files say about their place before they are moved to
-    `final`.
+    `final`. `always` names packages that are unpacked too, even where this machine has them.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise WayClosed("apt-get and dpkg-deb are not on this machine (it is not a Debian or Ubuntu)")
@@ -47,7 +49,7 @@ async def unpacked(package: str, finish: Callable[[Path, Path], None] | None = N
     async with turn(final.with_suffix(".lock")):
         if not final.exists():
             with tempfile.TemporaryDirectory(prefix=f".{package}-", dir=final.parent) as scratch:
-                root = await download(package, Path(scratch))
+                root = await download(package, Path(scratch), always)
                 if finish:
                     finish(root, final)
                 root.rename(final)
@@ -67,7 +69,7 @@ async def turn(lock: Path) -> AsyncIterator[None]:
         yield
 
 
-async def download(package: str, scratch: Path) -> Path:
+async def download(package: str, scratch: Path, always: Sequence[str] = ()) -> Path:
     for folder in ("lists/partial", "cache/archives/partial", "packages", "root"):
         (scratch / folder).mkdir(parents=True)
     options = [
@@ -94,6 +96,7 @@ async def download(package: str, scratch: Path) -> Path:
         wanted = [name for name in wanted if not name.startswith(LEFT_OUT)]
         if not wanted:
             raise WayClosed(f"{package} is installed, yet was not found where its package puts it")
+        wanted += [name for name in always if name not in wanted]
         await output_of(*apt, "download", *wanted, folder=packages)
     except WayClosed as closed:
         raise closed from failed

@@ -49,6 +49,14 @@ async def test_what_the_package_needs_is_unpacked_once(
     assert log.read_text() == asked
 
 
+async def test_what_is_wanted_always_is_unpacked_even_where_the_machine_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = play_debian(tmp_path, monkeypatch)
+    await packages.unpacked("thing", always=("fonts", "thing"))
+    assert "download libfine thing fonts\n" in log.read_text()
+
+
 async def test_two_at_once_fetch_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = play_debian(tmp_path, monkeypatch)
     async with asyncio.TaskGroup() as both:
