@@ -25,6 +25,10 @@ class Health(StrEnum):
     OK = "ok"
 
 
+# Always with the word beside it.
+SIGNS = {Health.PROBLEM: "✕", Health.CANNOT_TELL: "?", Health.OK: "✓"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     part: Part

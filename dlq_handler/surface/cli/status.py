@@ -10,19 +10,15 @@ import typer
 from dlq_handler.compose.view import open_lookout
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
-from dlq_handler.domain.observation import Health
+from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.view import View
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.doctor import EXIT_CODES
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_json, print_table, printable
 from dlq_handler.surface.cli.times import utc, with_age
-
-PATIENCE_SECONDS = 2.0
-
-# Always with the word beside it.
-SIGNS = {Health.PROBLEM: "✕", Health.CANNOT_TELL: "?", Health.OK: "✓"}
 
 _COLUMNS = ("STATE", "PART", "KIND", "SINCE", "SENTENCE", "EVIDENCE", "NEXT STEP", "COMMAND", "RUNBOOK")
 
@@ -34,7 +30,7 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
     """
     settings = load_or_exit(config).settings
-    view = asyncio.run(_look(settings))
+    view = asyncio.run(look(settings))
     diagnoses = diagnose(view)
     conclusion = conclusion_of(diagnoses)
     if output is Output.JSON:
@@ -46,18 +42,10 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
-async def _look(settings: Settings) -> View:
-    async with asyncio.TaskGroup() as group:
-        patience = group.create_task(_say_that_it_goes_on())
-        async with open_lookout(settings) as lookout:
-            view = await lookout.look()
-        patience.cancel()
-    return view
-
-
-async def _say_that_it_goes_on() -> None:
-    await asyncio.sleep(PATIENCE_SECONDS)
-    typer.echo("still asking the database and the broker ...", err=True)
+async def look(settings: Settings) -> View:
+    async with open_lookout(settings) as lookout:
+        with patience("asking the database and the broker"):
+            return await lookout.look()
 
 
 def print_lines(diagnoses: Sequence[Diagnosis]) -> None:

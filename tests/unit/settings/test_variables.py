@@ -15,7 +15,13 @@ from dlq_handler.settings.keys import Key, known_keys
 IN_WORDS = {
     "dlq_handler.ui.host": "localhost",
     "dlq_handler.ui.external_url": "https://dlq.example",
+    "dlq_handler.ui.runbook_url": "https://docs.example/runbook.md",
     "dlq_handler.ui.tokens": json.dumps([{"name": "a", "role": "read", "token_file": "token"}]),
+}
+SCHEMES = {
+    "database.url": "postgresql",
+    "dlq_handler.broker.management_url": "http",
+    "dlq_handler.notify.webhook_url": "https",
 }
 SECRETS = [key for key in known_keys().values() if key.is_secret]
 
@@ -40,7 +46,7 @@ def problems_with(**variables: str) -> list[str]:
 def another_value(key: Key) -> str:
     """A value that the key accepts and that is not its default."""
     if key.is_secret:
-        return f"{'postgresql' if key.name == 'database.url' else 'http' if 'management' in key.name else 'amqp'}://other/x"
+        return f"{SCHEMES.get(key.name, 'amqp')}://other/x"
     schema = key.schema.get("anyOf", [key.schema])[0]
     match schema:
         case {"enum": [*_, last]}:

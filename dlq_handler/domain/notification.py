@@ -1,0 +1,88 @@
+"""What to tell the webhook, and when. Pure: diagnoses and what was told already in, changes out; `now` is given.
+
+It compares what is with what was last told, so that nothing is told twice, by whichever replica, and the last word
+is always true. Promises: a problem is told at once, its end too, and neither again within the cooldown of its kind.
+Never: takes what cannot be told for a recovery.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.observation import Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The last that was said of one kind, and when, by the database's clock."""
+
+    kind: str
+    health: Health
+    sentence: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    diagnosis: Diagnosis
+    was: Health
+    """What was told before; ok if nothing was."""
+
+    @property
+    def is_recovery(self) -> bool:
+        return self.diagnosis.health is Health.OK
+
+
+def changes(
+    diagnoses: Iterable[Diagnosis],
+    told: Mapping[str, Told],
+    *,
+    unclear_since: Mapping[str, datetime],
+    now: datetime,
+    cooldown_seconds: float,
+) -> tuple[Change, ...]:
+    """What has to be told now. `unclear_since`: since when each kind cannot be told, of those that cannot."""
+    found = []
+    for one in diagnoses:
+        before = told.get(one.kind)
+        was = Health.OK if before is None else before.health
+        is_cool = before is None or (now - before.at).total_seconds() >= cooldown_seconds
+        if (
+            one.health is not was
+            and is_cool
+            and _is_worth_telling(one, was, unclear_since, now, cooldown_seconds)
+        ):
+            found.append(Change(diagnosis=one, was=was))
+    return tuple(found)
+
+
+def _is_worth_telling(
+    one: Diagnosis,
+    was: Health,
+    unclear_since: Mapping[str, datetime],
+    now: datetime,
+    cooldown_seconds: float,
+) -> bool:
+    if one.health is not Health.CANNOT_TELL:
+        return True
+    # A problem that is out of sight is still the problem that was told.
+    if was is Health.PROBLEM:
+        return False
+    # One answer that came too late is no news; a question that nobody can answer for minutes is.
+    since = unclear_since.get(one.kind, now)
+    return (now - since).total_seconds() >= cooldown_seconds
+
+
+def unclear(
+    diagnoses: Iterable[Diagnosis], before: Mapping[str, datetime], *, now: datetime
+) -> dict[str, datetime]:
+    """Since when each kind that cannot be told cannot be told; whoever can be told again is forgotten."""
+    return {one.kind: before.get(one.kind, now) for one in diagnoses if one.health is Health.CANNOT_TELL}
+
+
+def told_by(changed: Sequence[Change], *, at: datetime) -> tuple[Told, ...]:
+    return tuple(
+        Told(kind=one.diagnosis.kind, health=one.diagnosis.health, sentence=one.diagnosis.sentence, at=at)
+        for one in changed
+    )
