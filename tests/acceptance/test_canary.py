@@ -219,11 +219,16 @@ async def test_the_doctor_tells_an_operator_what_is_wrong_and_ends_with_the_righ
         assert lines[0].split() == ["STATE", "PART", "CHECK", "WHAT"]
         assert lines[1].startswith("problem")
         assert "  fix: start Attune's executor" in lines
+        assert "right now (`dlq-handler status` tells all of it):" in lines
         assert lines[-1] == "conclusion: problem"
         assert "sent 1 canary message(s), waiting" in err
         async with consuming(world, topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE):
             code, out, _ = await sidecar.cli("doctor", "--output", "json")
-        assert (code, json.loads(out)["conclusion"]) == (0, "ok"), out
+        told = json.loads(out)
+        assert (code, told["conclusion"]) == (0, "ok"), out
+        kinds = [one["kind"] for one in told["right_now"]]
+        assert {"brake", "worker gone", "announcing"} <= set(kinds)
+        assert not {seen["check"] for seen in told["observations"]} & set(kinds), "told once"
         assert await sidecar.terminate() == 0
         code, out, _ = await sidecar.cli("doctor", "--no-canary", "--output", "json")
         told = {seen["check"]: seen for seen in json.loads(out)["observations"]}

@@ -1,20 +1,24 @@
-"""`dlq-handler doctor`: everything that a rescue depends on, looked at once, each line with what to do about it."""
+"""`dlq-handler doctor`: everything that a rescue depends on, looked at once, each line with what to do about it.
+
+Behind it, what is wrong right now, in the words of `status`. It does not decide how the doctor ends: a worker that is
+gone is what the sidecar is for, and whoever sets up a new one asks whether the next rescue would work.
+"""
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
 from dlq_handler.compose.doctor import open_doctor
-from dlq_handler.domain.diagnosis import page_of
-from dlq_handler.domain.observation import Health, Observation, conclude, worst_first
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import Diagnosis, page_of
+from dlq_handler.domain.observation import SIGNS, Health, Observation, conclude, worst_first
 from dlq_handler.settings import Loaded
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.printing import jsonable, print_json, print_table, printable
-
-# As those of `topology check`.
-EXIT_CODES = {Health.OK: 0, Health.PROBLEM: 1, Health.CANNOT_TELL: 2}
+from dlq_handler.surface.cli.status import EXIT_CODES, look
 
 
 def doctor(
@@ -29,30 +33,45 @@ def doctor(
 ) -> None:
     """Look at settings, servers, rights, tables, clocks, topology, consumers and the canary, and say what to do.
 
-    Exit 0: all is well. Exit 1: something is wrong. Exit 2: something cannot be told. Works with servers down.
+    Exit 0: all is there that a rescue needs. Exit 1: something of it is wrong. Exit 2: something cannot be told. Works
+    with servers down. What else is wrong right now is told below it and changes no exit code: that is `status`.
     """
-    observations = worst_first(asyncio.run(_examine(load_or_exit(config), canary)))
+    observations, diagnoses = asyncio.run(_examine(load_or_exit(config), canary))
+    observations = worst_first(observations)
     conclusion = conclude(observations)
+    besides = beyond(observations, diagnoses)
     if output is Output.JSON:
         told = [jsonable(seen) | {"runbook": page_of(seen)} for seen in observations]
-        print_json({"conclusion": conclusion, "observations": told})
+        print_json({"conclusion": conclusion, "observations": told, "right_now": besides})
     else:
-        _print(observations, conclusion)
+        _print(observations)
+        print_right_now(besides)
+        print(f"\nconclusion: {conclusion}")
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
-async def _examine(loaded: Loaded, with_canary: bool) -> list[Observation]:
-    async with open_doctor(
-        loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=_say
-    ) as opened:
-        return await opened.examine()
+async def _examine(loaded: Loaded, with_canary: bool) -> tuple[list[Observation], Sequence[Diagnosis]]:
+    """Side by side: each waits for servers, and neither needs the other."""
+    async with asyncio.TaskGroup() as asking:
+        view = asking.create_task(look(loaded.settings))
+        async with open_doctor(
+            loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=_say
+        ) as opened:
+            observations = await opened.examine()
+    return observations, diagnose(view.result())
+
+
+def beyond(observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """What `status` looks at and the doctor does not: what both look at is told once."""
+    examined = {(seen.part, seen.check) for seen in observations}
+    return [one for one in diagnoses if (one.part, one.kind) not in examined]
 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def _print(observations: list[Observation], conclusion: Health) -> None:
+def _print(observations: list[Observation]) -> None:
     print_table(
         ("STATE", "PART", "CHECK", "WHAT"),
         [(seen.health, seen.part, seen.check, seen.what) for seen in observations],
@@ -71,4 +90,15 @@ def _print(observations: list[Observation], conclusion: Health) -> None:
     for seen in observations:
         for note in seen.notes:
             print(f"\nnote on {seen.check}: {printable(note)}")
-    print(f"\nconclusion: {conclusion}")
+
+
+def print_right_now(diagnoses: list[Diagnosis]) -> None:
+    """The ill ones with what to do, the others in one line: whoever wants them in full asks `status`."""
+    print("\nright now (`dlq-handler status` tells all of it):")
+    for one in diagnoses:
+        if one.health is not Health.OK:
+            print(f"{SIGNS[one.health]} {one.health}  {one.part}: {one.kind}: {printable(one.sentence)}")
+            print(f"  next: {printable(one.next_step or '-')}\n  read: {one.runbook}")
+    fine = ", ".join(one.kind for one in diagnoses if one.health is Health.OK)
+    if fine:
+        print(f"{SIGNS[Health.OK]} ok: {fine}")

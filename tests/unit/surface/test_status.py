@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from dlq_handler.compose.view import ops_url
+from dlq_handler.domain import doctor_broker, doctor_database
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import conclusion_of
 from dlq_handler.domain.view import Unknown
 from dlq_handler.settings import load
-from dlq_handler.surface.cli import status
+from dlq_handler.surface.cli import doctor, status
 from tests.support.views import NOW, a_view, a_worker
 
 GONE = a_worker(name="py\x1b[31m\tthon", silent_seconds=1920, queue=None, ended_last_hour=611)
@@ -43,6 +44,19 @@ def test_a_pipe_gets_one_line_of_tabs_for_each_and_nothing_is_cut_off(printed: C
     assert len(lines) == len(DIAGNOSES)
     assert {len(line) for line in lines} == {len(header)}, "a tab in a worker's name is none of ours"
     assert lines[0][:4] == ["problem", "workers", "worker gone", "2026-03-01T02:28:00Z"]
+
+
+def test_the_doctor_adds_what_only_the_status_looks_at(printed: Callable[[], str]) -> None:
+    examined = [doctor_database.WORKERS.ok("2 have reported"), doctor_broker.TOPOLOGY.ok("all arrive")]
+
+    added = doctor.beyond(examined, DIAGNOSES)
+    doctor.print_right_now(added)
+
+    assert {"workers", "topology"} == {one.kind for one in DIAGNOSES} - {one.kind for one in added}
+    out = printed()
+    assert "✕ problem  workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 32 min; 611 of" in out
+    assert "  read: docs/runbook.md#worker-gone\n" in out
+    assert "✓ ok: database, broker," in out
 
 
 @pytest.mark.parametrize(
