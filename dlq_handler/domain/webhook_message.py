@@ -22,6 +22,8 @@ class Sender:
     instance: str
     environment: str | None = None
     dashboard_url: str | None = None
+    runbook_url: str | None = None
+    """Where the runbook can be read; None: the page is named."""
 
     @property
     def prefix(self) -> str:
@@ -63,16 +65,17 @@ def _message(
     lines: Sequence[str],
     changed: Sequence[Change],
 ) -> Message:
-    link = () if sender.dashboard_url is None else (sender.dashboard_url,)
+    # As of then: whoever opens it in the morning wants to see the night.
+    link = None if sender.dashboard_url is None else f"{sender.dashboard_url}/?at={_utc(at)}"
     return {
         "event": event,
         "conclusion": conclusion,
         "at": _utc(at),
         "environment": sender.environment,
         "instance": sender.instance,
-        "dashboard_url": sender.dashboard_url,
-        "text": "\n".join((*lines, *link)),
-        "changes": [_change(one) for one in changed],
+        "dashboard_url": link,
+        "text": "\n".join(lines if link is None else (*lines, link)),
+        "changes": [_change(one, sender) for one in changed],
     }
 
 
@@ -99,8 +102,9 @@ def _lines(changed: Sequence[Change]) -> Iterator[str]:
             yield f"    next: {said.next_step} (`{said.command}`)"
 
 
-def _change(one: Change) -> Message:
+def _change(one: Change, sender: Sender) -> Message:
     said = one.diagnosis
+    anchor = said.runbook.partition("#")[2]
     return {
         "kind": said.kind,
         "part": said.part.value,
@@ -111,7 +115,7 @@ def _change(one: Change) -> Message:
         "evidence": list(said.evidence),
         "next_step": said.next_step,
         "command": said.command,
-        "runbook": said.runbook,
+        "runbook": said.runbook if sender.runbook_url is None else f"{sender.runbook_url}#{anchor}",
     }
 
 

@@ -84,3 +84,6 @@ class Observer:
 
     def canaries_seen(self, canaries: Sequence[WorkerCanary] | None) -> None:
         """What the canary says of each worker; None when that cannot be told."""
+
+    def notified(self, *, is_delivered: bool) -> None:
+        """The webhook took a message, or did not."""

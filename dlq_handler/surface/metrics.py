@@ -125,6 +125,9 @@ class Metrics(Series, Observer):
         took = [one.took_seconds for one in canaries or () if one.took_seconds is not None]
         self._canary_seconds.set(_or_nan(max(took, default=None)))
 
+    def notified(self, *, is_delivered: bool) -> None:
+        self._notifications.labels("delivered" if is_delivered else "failed").inc()
+
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 

@@ -28,6 +28,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # ships without its 
 OTHER_REASON = "other"
 REASONS = (*DEATH_REASONS, UNKNOWN_REASON, OTHER_REASON)
 NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+NOTIFICATION_RESULTS = ("delivered", "failed")
 LINKS = ("database", "intake", "publisher", "topology")
 
 STALE_ENDS = {
@@ -191,6 +192,9 @@ class Series:
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         self._reconnects = self._counter(
             "reconnects", "Links that were there before and were opened again.", link=LINKS
+        )
+        self._notifications = self._counter(
+            "notifications", "Messages to the webhook, by what became of them.", result=NOTIFICATION_RESULTS
         )
         self._loop_lag = self._histogram(
             "loop_lag_seconds", "How much too late the event loop does what is due.", _LAG_BUCKETS
