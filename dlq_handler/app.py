@@ -34,8 +34,9 @@ from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.services.worker_watch import WorkerWatch
 from dlq_handler.settings import Settings
 from dlq_handler.store import migrate
+from dlq_handler.surface.listener import Listener
 from dlq_handler.surface.metrics import Metrics
-from dlq_handler.surface.ops_http import OpsListener
+from dlq_handler.surface.ops_http import ops_app
 
 log = structlog.get_logger()
 
@@ -48,8 +49,11 @@ class Sidecar:
         self._settings = settings
         self.readiness, self.metrics = Readiness(), Metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
-        self._listener = OpsListener(
-            host=own.http.host, port=own.http.port, readiness=self.readiness, metrics=self.metrics
+        self._listener = Listener(
+            host=own.http.host,
+            port=own.http.port,
+            setting="dlq_handler.http",
+            app=lambda: ops_app(self.readiness, self.metrics),
         )
         self._database = compose.database(settings)
         self._address = compose.broker_address(settings, observer=self.metrics)

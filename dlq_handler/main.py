@@ -23,6 +23,7 @@ from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.printing import print_error
 from dlq_handler.surface.cli.status import status
+from dlq_handler.surface.listener import ListenerRefused
 
 EXIT_FAILED = 1
 EXIT_UNAVAILABLE = 69
@@ -85,12 +86,15 @@ def health(config: ConfigOption = None) -> None:
 async def _run(settings: Settings) -> int:
     stop = asyncio.Event()
     _listen_for_signals(stop)
-    http = settings.dlq_handler.http
     try:
         sidecar = Sidecar(settings)
-    except OSError as error:
+    except ListenerRefused as refused:
         log.error(
-            "listener.refused", host=http.host, port=http.port, error=str(error), setting="dlq_handler.http"
+            "listener.refused",
+            host=refused.host,
+            port=refused.port,
+            error=refused.why,
+            setting=refused.setting,
         )
         return EXIT_CONFIG
     try:

@@ -22,8 +22,8 @@ TOKENS_WANTED = "a list of {name, role: read|operate, token_file}"
 
 
 def _token_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", name):
-        raise ValueError("a name of 1 to 64 letters, digits and . _ @ -, which the audit shows")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ValueError("a name of 1 to 64 letters, digits and . _ -, which the audit shows")
     return name
 
 
@@ -42,6 +42,12 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{shown_port}"
 
 
+def _page_url(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s#\"'<>]+", url):
+        raise ValueError("an address such as https://docs.example/dlq-handler/runbook.md, without a #")
+    return url
+
+
 def _decoded(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -52,6 +58,7 @@ def _decoded(value: Any) -> Any:
 
 
 Origin = Annotated[str, AfterValidator(_origin), in_words("an address such as https://dlq.example")]
+PageUrl = Annotated[str, AfterValidator(_page_url), in_words("an address of a page")]
 TokenName = Annotated[str, AfterValidator(_token_name), in_words("a name of 1 to 64 characters")]
 
 
@@ -88,6 +95,13 @@ class Ui(OwnSection):
     environment: Annotated[str, Field(min_length=1, max_length=40)] | None = Field(
         default=None,
         description="Which installation this is, for people who have several pages open: `production` say.",
+    )
+    runbook_url: PageUrl | None = Field(
+        default=None,
+        description=(
+            "Where your copy of `docs/runbook.md` is, so that a diagnosis can link to its page in it; null: it is "
+            "named, and no link."
+        ),
     )
     tokens: Annotated[
         tuple[UiToken, ...],

@@ -54,8 +54,9 @@ async def trip(tx: Transaction, *, by: str, why: str, hold_seconds: float) -> bo
     return row is not None
 
 
-async def release(tx: Transaction, *, by: str, for_seconds: float) -> None:
-    await tx.run(
+async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeState | None = None) -> bool:
+    """False, and nothing done, when it is no longer as it was `seen`; None: whatever it is."""
+    row = await tx.row(
         """
         INSERT INTO own.brake AS b (released_at, released_until, released_by)
         VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => :seconds), :by)
@@ -63,10 +64,18 @@ async def release(tx: Transaction, *, by: str, for_seconds: float) -> None:
            SET tripped_at = NULL, hold_until = NULL, tripped_by = NULL, why = NULL,
                released_at = excluded.released_at, released_until = excluded.released_until,
                released_by = excluded.released_by
+         WHERE CAST(:is_any AS boolean)
+            OR (b.tripped_at IS NOT DISTINCT FROM CAST(:tripped_at AS timestamptz)
+                AND b.released_at IS NOT DISTINCT FROM CAST(:released_at AS timestamptz))
+        RETURNING true AS is_released
         """,
         seconds=float(for_seconds),
         by=by,
+        is_any=seen is None,
+        tripped_at=seen.tripped_at if seen else None,
+        released_at=seen.released_at if seen else None,
     )
+    return row is not None
 
 
 async def sweep_count(tx: Transaction) -> None:

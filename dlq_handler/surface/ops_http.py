@@ -3,12 +3,6 @@
 Never: asks a server during a request. A probe that waits for a sick database is one more victim of it.
 """
 
-import asyncio
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -40,43 +34,3 @@ def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
         ]
     )
 
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # The process has one owner of SIGTERM, and it is not the web server: it would stop the loop under the batch.
-        yield
-
-
-class OpsListener:
-    """Serves until `stop`; open requests get a second, no more: a probe must not hold up SIGTERM."""
-
-    def __init__(self, *, host: str, port: int, readiness: Readiness, metrics: Metrics) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # Bound here, not in the server: a taken port must end the start with a clear error, not a logged one.
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-        except OSError:
-            self._socket.close()
-            raise
-        config = uvicorn.Config(
-            ops_app(readiness, metrics),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-        )
-        self._server = _Server(config)
-
-    @property
-    def port(self) -> int:
-        return int(self._socket.getsockname()[1])
-
-    async def run(self, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(self._server.serve(sockets=[self._socket]), name="ops-http")
-            await stop.wait()
-            self._server.should_exit = True
-            await serving

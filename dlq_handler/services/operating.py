@@ -1,0 +1,226 @@
+"""What an operator may do, from wherever it is asked: release the brake, judge letters again, mute, read a raw body.
+
+Promises: each act and its line in the audit are one transaction, so that neither is without the other; an act that was
+asked for on the strength of a state that has changed since raises `Changed` and does nothing. Never: decides who may.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from dlq_handler.domain import operation
+from dlq_handler.domain.brake import BrakeView
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.operation import Mute, Via
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.state_version import brake_version, group_version, letters_version, mute_version
+from dlq_handler.domain.verdict import REJUDGEABLE
+from dlq_handler.errors import Unavailable
+from dlq_handler.services.rejudge import Rejudged, Rejudger
+from dlq_handler.store import brake, letters, operations, put_up
+from dlq_handler.store import mute as store_mute
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+LONGEST_REASON = 500
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Who does it, for the audit: a token's name, or OS user@host."""
+
+    who: str
+    via: Via
+
+
+class Changed(Exception):
+    """The state is not the one that the operator saw. `version` is the one it has now."""
+
+    def __init__(self, what: str, *, version: str) -> None:
+        super().__init__(f"{what} changed since you looked; look again, then decide")
+        self.what, self.version = what, version
+
+
+class Impossible(Exception):
+    """It cannot be done at all as things are, and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    operation_id: int
+    view: BrakeView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutUp:
+    """Letters that are due to be judged again, and what became at once of the first of them."""
+
+    operation_id: int
+    letter_ids: Sequence[int]
+    judged: Sequence[Rejudged] = ()
+    waiting: Mapping[int, str] = field(default_factory=dict)
+    """Letters that were not judged at once, and why; a sidecar takes them up when it can."""
+    passed_over: Mapping[int, str] = field(default_factory=dict)
+    """Letters that were asked for and cannot be judged again, and why."""
+
+
+class Operating:
+    def __init__(self, database: Database, rejudger: Rejudger | None, *, instance: str) -> None:
+        """Without a rejudger (shadow mode) no letter is judged again."""
+        self._database, self._rejudger, self._instance = database, rejudger, instance
+
+    async def release_brake(
+        self, actor: Actor, *, reason: str, for_seconds: float, version: str | None = None
+    ) -> Released:
+        """`version` None, here and below: whatever the state is."""
+        async with self._database.transaction() as tx:
+            seen = await brake.look(tx)
+            _expect(version, brake_version(seen.state), "the brake")
+            is_released = await brake.release(tx, by=actor.who, for_seconds=for_seconds, seen=seen.state)
+            view = await brake.look(tx)
+            if not is_released:
+                # Somebody else did, between our two statements.
+                raise Changed("the brake", version=brake_version(view.state))
+            result = f"no limit for {in_units(for_seconds)}" if for_seconds else "the limit holds again"
+            number = await self._record(
+                tx, actor, operation.BRAKE_RELEASE, target=None, reason=reason, result=result
+            )
+        return Released(operation_id=number, view=view)
+
+    async def rejudge(
+        self,
+        actor: Actor,
+        *,
+        letter_ids: Sequence[int] | None = None,
+        group: str | None = None,
+        reason: str,
+        version: str | None = None,
+        at_once: int | None = None,
+    ) -> PutUp:
+        """Put the named letters, or those of a group, up to be judged again, and judge the first `at_once` of them here
+        (None: all).
+        """
+        if self._rejudger is None:
+            raise Impossible("in shadow mode nothing is ended, so nothing is judged again")
+        passed_over: dict[int, str] = {}
+        async with self._database.transaction() as tx:
+            if group is not None:
+                due, target = await put_up.put_up_group(tx, group), f"group {group}"
+                _expect(version, group_version(due), "the group")
+            else:
+                found = await put_up.lock_letters(tx, letter_ids or ())
+                _expect(version, letters_version(found), "the letter" if len(found) == 1 else "a letter")
+                passed_over = _passed_over(letter_ids or (), found)
+                due, target = await put_up.put_up(tx, letter_ids or ()), _named(letter_ids or ())
+            number = await self._record(
+                tx, actor, operation.LETTERS_REJUDGE, target=target, reason=reason, result=_put_up(len(due))
+            )
+        judged, waiting = await self._judge(self._rejudger, due if at_once is None else due[:at_once])
+        waiting |= {} if at_once is None else dict.fromkeys(due[at_once:], "it is in line")
+        return PutUp(
+            operation_id=number, letter_ids=due, judged=judged, waiting=waiting, passed_over=passed_over
+        )
+
+    async def mute(
+        self, actor: Actor, *, for_seconds: float, reason: str, version: str | None = None
+    ) -> tuple[int, Mute | None]:
+        """The number of its line in the audit, and the mute as it holds now; none after 0 seconds."""
+        async with self._database.transaction() as tx:
+            _expect(version, mute_version(await store_mute.lock(tx)), "the mute")
+            await store_mute.mute(tx, for_seconds=for_seconds, reason=reason, by=actor.who)
+            mute = await store_mute.lock(tx)
+            result = f"nobody is notified for {in_units(for_seconds)}"
+            number = await self._record(
+                tx, actor, operation.NOTIFY_MUTE, target=None, reason=reason, result=result
+            )
+        return number, mute
+
+    async def unmute(self, actor: Actor, *, reason: str, version: str | None = None) -> int:
+        async with self._database.transaction() as tx:
+            _expect(version, mute_version(await store_mute.lock(tx)), "the mute")
+            await store_mute.unmute(tx)
+            return await self._record(
+                tx, actor, operation.NOTIFY_UNMUTE, target=None, reason=reason, result="notified again"
+            )
+
+    async def read_body(self, actor: Actor, letter_id: int) -> bytes | None:
+        """As it came, unmasked. None: no such letter on record."""
+        async with self._database.transaction() as tx:
+            body = await put_up.raw_body(tx, letter_id)
+            if body is not None:
+                await self._record(
+                    tx,
+                    actor,
+                    operation.LETTER_BODY_READ,
+                    target=f"letter {letter_id}",
+                    reason=None,
+                    result=f"{len(body)} bytes",
+                )
+        return body
+
+    async def _judge(
+        self, rejudger: Rejudger, letter_ids: Sequence[int]
+    ) -> tuple[list[Rejudged], dict[int, str]]:
+        judged: list[Rejudged] = []
+        waiting: dict[int, str] = {}
+        for place, letter_id in enumerate(letter_ids):
+            try:
+                one = await rejudger.rejudge(letter_id)
+            except Unavailable as error:
+                # Gate, brake or a server: the next one would hear the same, and all of them are due.
+                return judged, waiting | dict.fromkeys(letter_ids[place:], str(error))
+            if one is None:
+                waiting[letter_id] = await self._why_waiting(letter_id)
+            else:
+                judged.append(one)
+        return judged, waiting
+
+    async def _why_waiting(self, letter_id: int) -> str:
+        record = await letters.show(self._database, letter_id)
+        if record is not None and record.outcome not in REJUDGEABLE:
+            return f"another sidecar was quicker: {record.outcome.value}"
+        return "its record or its execution is locked by somebody just now, or the brake has no room for it"
+
+    async def _record(
+        self, tx: Transaction, actor: Actor, what: str, *, target: str | None, reason: str | None, result: str
+    ) -> int:
+        number = await operations.record(
+            tx, who=actor.who, via=actor.via, what=what, target=target, reason=reason, result=result
+        )
+        log.info(
+            "operation.recorded", number=number, who=actor.who, via=actor.via.value, what=what, target=target
+        )
+        return number
+
+
+def _expect(version: str | None, found: str, what: str) -> None:
+    if version is not None and version != found:
+        raise Changed(what, version=found)
+
+
+def _passed_over(asked: Sequence[int], found: Sequence[LetterRecord]) -> dict[int, str]:
+    by_id = {record.id: record for record in found}
+    return {one: why for one in asked if (why := _why_passed_over(by_id.get(one))) is not None}
+
+
+def _why_passed_over(record: LetterRecord | None) -> str | None:
+    if record is None:
+        return "there is no such letter on record"
+    if record.is_shadow:
+        return "it is a record of shadow mode; the letter itself went another way"
+    if record.outcome not in REJUDGEABLE:
+        return f"{record.outcome.value} is settled for good"
+    return None
+
+
+def _named(letter_ids: Sequence[int]) -> str:
+    shown = ", ".join(str(one) for one in letter_ids[:5])
+    more = f" and {len(letter_ids) - 5} more" if len(letter_ids) > 5 else ""
+    return f"letter {shown}" if len(letter_ids) == 1 else f"letters {shown}{more}"
+
+
+def _put_up(count: int) -> str:
+    return f"{count} {'letter' if count == 1 else 'letters'} put up to be judged again"

@@ -1,0 +1,34 @@
+"""The ui application: the guard, the API, the dashboard."""
+
+from fastapi import FastAPI
+
+from dlq_handler import __version__
+from dlq_handler.surface.api.router import api_router
+from dlq_handler.surface.dashboard.router import dashboard_router
+from dlq_handler.surface.web.errors import LastResort, answer_errors
+from dlq_handler.surface.web.guard import Guard
+from dlq_handler.surface.web.login import login_router
+from dlq_handler.surface.web.origins import Origins
+from dlq_handler.surface.web.session import Sessions
+from dlq_handler.surface.web.world import UiWorld
+
+
+def ui_app(world: UiWorld) -> FastAPI:
+    # No page of FastAPI's own: they load scripts from another host.
+    app = FastAPI(
+        title="dlq-handler",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    sessions = Sessions(world.tokens)
+    origins = Origins.of(host=world.host, external_url=world.external_url)
+    answer_errors(app)
+    app.include_router(api_router(world))
+    app.include_router(login_router(tokens=world.tokens, sessions=sessions, origins=origins))
+    app.include_router(dashboard_router(world))
+    # The last one added is the first to be asked: nothing passes the guard.
+    app.add_middleware(LastResort)
+    app.add_middleware(Guard, tokens=world.tokens, sessions=sessions, origins=origins)
+    return app

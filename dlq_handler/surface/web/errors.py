@@ -1,0 +1,122 @@
+"""Answers that are no success: JSON for programs, a page for people, both with the request's id and what to do."""
+
+import asyncio
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services.operating import Changed
+from dlq_handler.surface.dashboard.errors import error_page
+
+RETRY_SECONDS = 5
+
+TITLES = {
+    400: "Not understood",
+    401: "No valid token",
+    403: "Not allowed",
+    404: "Not here",
+    405: "Not that way",
+    409: "It has changed",
+    410: "Swept",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Not valid",
+    500: "A fault of ours",
+    503: "Not now",
+}
+
+log = structlog.get_logger()
+
+
+class Refused(HTTPException):
+    """A route says no, in words. `more` goes into the JSON of the API."""
+
+    def __init__(self, status: int, text: str, **more: object) -> None:
+        super().__init__(status, text)
+        self.text, self.more = text, more
+
+
+def refusal(request: Request, status: int, title: str, text: str, **more: object) -> Response:
+    if request.url.path.startswith("/api/"):
+        request_id = getattr(request.state, "request_id", None)
+        told = {"status": status, "title": title, "detail": text, "request_id": request_id, **more}
+        return JSONResponse({"error": told}, status_code=status)
+    return error_page(request, status, title, text)
+
+
+def answer_errors(app: FastAPI) -> None:
+    async def told(request: Request, error: Exception) -> Response:
+        match error:
+            case Refused():
+                answer = _said(request, error.status_code, error.text, **error.more)
+            case Changed():
+                answer = _said(request, 409, f"{error}. Nothing was done.", version=error.version)
+            case RequestValidationError():
+                answer = _said(request, 422, _in_words(error))
+            case HTTPException():
+                answer = _said(request, error.status_code, _usual(error.status_code, str(error.detail)))
+                answer.headers.update(error.headers or {})
+            case _:
+                answer = _said(request, 503, f"{error}. Nothing was done; try again in a moment.")
+                answer.headers["Retry-After"] = str(RETRY_SECONDS)
+        return answer
+
+    for kind in (HTTPException, RequestValidationError, Changed, Unavailable, Contended):
+        app.add_exception_handler(kind, told)
+
+
+class LastResort:
+    """Whatever a route did not foresee: one line with the request's id in the log, and the same id in the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except (ClientDisconnect, asyncio.CancelledError):
+            raise
+        except Exception:  # the edge: a bug in one page must neither end the others nor show its insides
+            request = Request(scope)
+            # The path and never the query: people search for ids and names there.
+            log.exception("request.failed", request_id=request.state.request_id, path=scope["path"])
+            if has_begun:
+                raise
+            await _said(request, 500, _usual(500, ""))(scope, receive, send)
+
+
+def _said(request: Request, status: int, text: str, **more: object) -> Response:
+    return refusal(request, status, TITLES.get(status, "Refused"), text, **more)
+
+
+def _usual(status: int, detail: str) -> str:
+    match status:
+        case 404:
+            return "There is no such page. The address may be mistyped."
+        case 405:
+            return "This address is not asked that way."
+        case 500:
+            return "The log of this sidecar says more under this request's id. Nothing is lost; try again."
+        case _:
+            return detail
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """Without the value: it may be anything that somebody pasted."""
+    told = [
+        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg']}" for one in error.errors()
+    ]
+    return "; ".join(told)

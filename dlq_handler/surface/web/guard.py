@@ -1,0 +1,211 @@
+"""The guard in front of every route, static files and unknown paths included: who is it, and may it come in?
+
+Promises: an answer goes out with headers that let a browser load nothing but our own; a request under a host name that
+is not ours, without a valid token, or from a form of somebody else never reaches a route; a body is bounded.
+Never: decides what a role may do, which the routes know.
+"""
+
+import secrets
+from collections.abc import Callable
+from time import time
+from urllib.parse import parse_qs, quote
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dlq_handler.domain.operation import Via
+from dlq_handler.surface.web.errors import refusal
+from dlq_handler.surface.web.origins import Origins
+from dlq_handler.surface.web.session import Session, Sessions
+from dlq_handler.surface.web.tokens import NamedToken, Tokens
+from dlq_handler.surface.web.visitor import ANONYMOUS, Role, Visitor
+
+API = "/api/"
+LOGIN = "/login"
+# What the login page itself needs is for everybody.
+FOR_EVERYBODY = (LOGIN, "/static/")
+LARGEST_BODY_BYTES = 262_144
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not "no-referrer": with it browsers send forms with `Origin: null`, which we refuse.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+log = structlog.get_logger()
+
+
+class Guard:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        sessions: Sessions,
+        origins: Origins,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self._app, self._tokens, self._sessions, self._origins = app, tokens, sessions, origins
+        self._now = now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # a websocket: we have none
+        request = Request(scope, receive)
+        request.state.request_id = secrets.token_hex(6)
+        send = _with_headers(send, request.state.request_id)
+        refused = self._refused(request)
+        if refused is None and request.method not in SAFE_METHODS:
+            receive, refused = await self._checked_body(request)
+        if refused is not None:
+            await refused(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _refused(self, request: Request) -> Response | None:
+        if not self._origins.has_host(request.headers.get("host", "")):
+            return refusal(
+                request,
+                421,
+                "Unknown host name",
+                "This address is not one of ours: use localhost, or the one set as dlq_handler.ui.external_url.",
+            )
+        request.state.csrf, request.state.visitor = "", None
+        path = request.url.path
+        via = Via.API if path.startswith(API) else Via.BROWSER
+        if not self._tokens.are_needed:
+            request.state.visitor = Visitor(name=ANONYMOUS, role=Role.OPERATE, via=via)
+            request.state.csrf = self._sessions.csrf_of(None)
+            return None
+        session = self._sessions.read(request, now=self._now())
+        request.state.session = session
+        owner = self._bearer(request) if "authorization" in request.headers else session and session.owner
+        if owner is not None:
+            request.state.visitor = Visitor(name=owner.name, role=owner.role, via=via)
+            request.state.csrf = self._sessions.csrf_of(session)
+            return None
+        return None if path.startswith(FOR_EVERYBODY) else _asked_in(request, via)
+
+    def _bearer(self, request: Request) -> NamedToken | None:
+        kind, _, token = request.headers["authorization"].partition(" ")
+        owner = self._tokens.owner_of(token.strip()) if kind.lower() == "bearer" else None
+        if owner is None:
+            log.warning("token.refused", client=request.client.host if request.client else None)
+        return owner
+
+    async def _checked_body(self, request: Request) -> tuple[Receive, Response | None]:
+        """Read, so that its size and the form's own secret can be checked; the route reads it again from memory."""
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LARGEST_BODY_BYTES:
+                text = f"A request may have {LARGEST_BODY_BYTES} bytes; this one has more."
+                return request.receive, refusal(request, 413, "Too large", text)
+        return _replayed(body, request.receive), self._foreign(request, body)
+
+    def _foreign(self, request: Request, body: bytes) -> Response | None:
+        """A refusal when the browser was made to send it by a page that is not ours."""
+        origin = request.headers.get("origin")
+        is_bearer = "authorization" in request.headers and self._tokens.are_needed
+        if origin is not None and not self._origins.is_own(
+            origin, host_header=request.headers.get("host", "")
+        ):
+            return refusal(
+                request, 403, "Sent from elsewhere", f"A page of {origin} sent this; ours did not."
+            )
+        if is_bearer:
+            return None  # no browser adds this header by itself
+        if request.url.path.startswith(API):
+            # No form can send JSON, and no script of another site may without asking first.
+            if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+                return None
+            return refusal(request, 415, "Not JSON", "Send Content-Type: application/json.")
+        given = parse_qs(body.decode(errors="replace"), max_num_fields=100).get("csrf", [""])[0]
+        session: Session | None = getattr(request.state, "session", None)
+        if request.url.path == LOGIN or self._sessions.is_csrf(session, given):
+            return None  # to log in proves by itself that one knows a token
+        return refusal(
+            request,
+            403,
+            "The form is too old",
+            "It was made before you logged in, or before the sidecar was restarted. Go back, load the page again, and "
+            "send it then. Nothing was done.",
+        )
+
+
+def csrf_of(request: Request) -> str:
+    """For the hidden field `csrf` of a form."""
+    return str(request.state.csrf)
+
+
+def local_path(given: str) -> str:
+    """Where to go after the login: a path of ours, whatever the link said."""
+    is_local = given.startswith("/") and not given.startswith(("//", "/\\")) and given.isprintable()
+    return given if is_local else "/"
+
+
+def _asked_in(request: Request, via: Via) -> Response:
+    if via is Via.API:
+        answer = refusal(
+            request, 401, "No valid token", "Send one of dlq_handler.ui.tokens: Authorization: Bearer TOKEN"
+        )
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+    if request.method not in SAFE_METHODS:
+        return refusal(
+            request,
+            401,
+            "Not logged in",
+            "Your login has ended. Nothing was done; log in, and send it again.",
+        )
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if (
+        request.headers.get("sec-fetch-site") == "cross-site"
+        and request.headers.get("sec-fetch-mode") == "navigate"
+    ):
+        return _asked_again(here)
+    return RedirectResponse(f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
+
+
+def _asked_again(here: str) -> Response:
+    """A link from a chat or a mail: browsers keep a SameSite=Strict cookie back, once. From our own page it comes."""
+    address = quote(here, safe="/?&=%:,+~.-_")
+    page = f'<!doctype html><title>dlq-handler</title><meta http-equiv="refresh" content="0;url={address}">'
+    return Response(page, media_type="text/html")
+
+
+def _with_headers(send: Send, request_id: str) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers["X-Request-Id"] = request_id
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return sent
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    is_sent = False
+
+    async def replay() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            return await receive()
+        is_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

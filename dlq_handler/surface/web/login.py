@@ -1,0 +1,42 @@
+"""Log in with a token, and out again. The form itself is the dashboard's page GET /login."""
+
+from time import time
+from typing import Annotated
+from urllib.parse import quote
+
+import structlog
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from dlq_handler.surface.web.guard import LOGIN, local_path
+from dlq_handler.surface.web.origins import Origins
+from dlq_handler.surface.web.session import Sessions, forget, keep
+from dlq_handler.surface.web.tokens import Tokens
+
+log = structlog.get_logger()
+
+
+def login_router(*, tokens: Tokens, sessions: Sessions, origins: Origins) -> APIRouter:
+    """`/login?refused=1` is where a wrong token leads back to."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.post(LOGIN)
+    async def log_in(
+        request: Request, token: Annotated[str, Form()] = "", go_on: Annotated[str, Form(alias="next")] = "/"
+    ) -> Response:
+        owner, there = tokens.owner_of(token.strip()), local_path(go_on)
+        if owner is None:
+            log.warning("token.refused", client=request.client.host if request.client else None)
+            return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
+        log.info("session.begun", name=owner.name, role=owner.role.value)
+        answer = RedirectResponse(there, status_code=303)
+        keep(answer, sessions.begin(owner, now=time()), is_secure=origins.is_secure)
+        return answer
+
+    @router.post("/logout")
+    async def log_out() -> Response:
+        answer = RedirectResponse(LOGIN, status_code=303)
+        forget(answer, is_secure=origins.is_secure)
+        return answer
+
+    return router

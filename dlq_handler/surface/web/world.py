@@ -1,0 +1,64 @@
+"""What the ui listener stands on: everything that a route may ask, gathered once.
+
+Routes read the database through store/, what was seen last through the diagnoser, and act through `operating` alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.view import TopologySeen, Unknown, WorkerSeen
+from dlq_handler.services.explain import Explanation
+from dlq_handler.services.operating import Operating
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.web.tokens import Tokens
+
+if TYPE_CHECKING:
+    from dlq_handler.services.diagnoser import Diagnoser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiWorld:
+    database: Database
+    diagnoser: "Diagnoser"
+    operating: Operating
+    explain: Callable[[int], Awaitable[Explanation | None]]
+    """None: nobody has ever heard of that execution. Asks the broker about the one queue that matters."""
+    brake_policy: BrakePolicy
+    environment: str
+    """Which installation this is, in a word."""
+    retention_seconds: float
+    """For how long a resolved letter stays on record."""
+    history_days: int
+    """For how long chart, lanes, happenings and changes of diagnosis are kept."""
+    ttl_seconds: float
+    """Of the workers' queues, as configured."""
+    instance: str
+    tokens: Tokens
+    """Empty: whoever is on this machine may operate."""
+    external_url: str | None = None
+    host: str = "127.0.0.1"
+    """The address listened on."""
+    warning_rate: float = 10.0
+    """Letters a minute beyond which the chart and the alert say that something is up."""
+    is_shadow: bool = False
+    runbook_url: str | None = None
+    """Where this installation has its copy of docs/runbook.md."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the sidecar ends: open streams must not hold it up."""
+
+    def runbook_link(self, page: str) -> str | None:
+        """`page` as a diagnosis names it. None: nobody said where the runbook is."""
+        anchor = page.partition("#")[2]
+        return f"{self.runbook_url}#{anchor}" if self.runbook_url else None
+
+    def workers(self) -> Sequence[WorkerSeen] | Unknown:
+        """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""
+        seen = self.diagnoser.latest
+        return Unknown("nobody has looked yet") if seen is None else seen.view.workers
+
+    def topology(self) -> TopologySeen | Unknown:
+        seen = self.diagnoser.latest
+        return Unknown("nobody has looked yet") if seen is None else seen.view.topology
