@@ -60,6 +60,8 @@ class DeadLetter:
     action_ref: str | None = None
     flaw: str | None = None
     """Why the letter is unreadable, in words; None when it was read."""
+    headers: str = "{}"
+    """As received, as JSON text that the database takes: for people, never read again."""
     rescue: Rescue | None = None
     """Set exactly for a message that did not die, but was taken out of its worker's queue."""
 

@@ -62,6 +62,10 @@ class LetterRecord:
     body_size: int
     body: bytes | None
     """None in a list, which is made without bodies."""
+    group_id: str | None = None
+    """None: it counts nowhere (a shadow's, a game day's), or came before letters were counted."""
+    headers: Mapping[str, object] | None = None
+    """As received, if need be cut; None in a list, empty for letters of before they were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

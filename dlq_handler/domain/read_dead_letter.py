@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter, Death
+from dlq_handler.domain.headers_as_json import headers_as_json
 from dlq_handler.domain.read_deaths import first_death_queue, newest_death
 from dlq_handler.domain.text import storable
 
@@ -86,6 +87,7 @@ def read_dead_letter(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str =
         body_size=len(raw.body),
         action_ref=envelope.action_ref,
         flaw=flaw or envelope.flaw,
+        headers=headers_as_json(raw.headers),
     )
 
 

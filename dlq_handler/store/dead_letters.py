@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.letter_group import group_id_of
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.worker import Worker
@@ -37,6 +38,8 @@ async def rehearse(tx: Transaction, *, is_shadow: bool = False) -> None:
     await tx.run("INSERT INTO own.letter SELECT * FROM own.letter WHERE false")
     if is_shadow:
         return
+    await tx.run("INSERT INTO own.letter_group SELECT * FROM own.letter_group WHERE false")
+    await tx.run("INSERT INTO own.letter_minute SELECT * FROM own.letter_minute WHERE false")
     await tx.run("UPDATE execution SET status = status, result = result WHERE false")
     await tx.run("INSERT INTO own.outbox SELECT * FROM own.outbox WHERE false")
     await tx.run("INSERT INTO own.change_count SELECT * FROM own.change_count WHERE false")
@@ -129,19 +132,22 @@ async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dic
 
 async def record_letters(
     tx: Transaction, entries: Sequence[Entry], *, instance: str, is_shadow: bool = False
-) -> None:
-    """Put letters on record; of two with one key the first stays, in this batch or on record."""
+) -> list[Entry]:
+    """Put letters on record; of two with one key the first stays, in this batch or on record.
+
+    The answer are those that are on record by this.
+    """
     if not entries:
-        return
+        return []
     letters = [entry.letter for entry in entries]
     # Ids follow the order of delivery, the insert follows the keys.
-    await tx.run(
+    result = await tx.run(
         """
         INSERT INTO own.letter (
             id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
             reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
-            flaw, outcome, why, error, tries, next_try_at, evidence, received_at, judged_at, instance,
-            is_shadow)
+            flaw, outcome, why, error, tries, next_try_at, evidence, group_id, headers, received_at, judged_at,
+            instance, is_shadow)
         SELECT arrived.*, now(), now(), :instance, :is_shadow
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
                   FROM unnest(
@@ -153,7 +159,8 @@ async def record_letters(
                     CAST(:routing_key AS text[]), CAST(:stamp AS timestamptz[]), CAST(:body AS bytea[]),
                     CAST(:body_size AS bigint[]), CAST(:flaw AS text[]), CAST(:outcome AS text[]),
                     CAST(:why AS text[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
-                    CAST(:next_try_at AS timestamptz[]), CAST(:evidence AS jsonb[])
+                    CAST(:next_try_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
+                    CAST(:group_id AS text[]), CAST(:headers AS jsonb[])
                   ) AS given(key)) AS arrived
          ORDER BY arrived.key, arrived.id
         ON CONFLICT (key) DO NOTHING
@@ -182,9 +189,29 @@ async def record_letters(
         tries=[entry.tries for entry in entries],
         next_try_at=[entry.next_try_at for entry in entries],
         evidence=[as_jsonb(entry.evidence) for entry in entries],
+        group_id=[None if is_shadow else group_id_of(entry) for entry in entries],
+        headers=[letter.headers for letter in letters],
         instance=instance,
         is_shadow=is_shadow,
     )
+    if result.rowcount == len(entries):
+        return list(entries)
+    return await _recorded(tx, entries)
+
+
+async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:
+    """Another replica was quicker with some of them. Which rows are this transaction's own is asked for only then: the
+    keys of every batch would have to come back over the wire for it.
+    """
+    first = {entry.letter.key: entry for entry in reversed(entries)}
+    rows = await tx.rows(
+        """
+        SELECT key FROM own.letter
+         WHERE key = ANY (CAST(:keys AS text[])) AND xmin = CAST(pg_current_xact_id() AS xid) AND repeats = 0
+        """,
+        keys=list(first),
+    )
+    return [first[row.key] for row in rows]
 
 
 def _texts(values: Iterable[str | None]) -> list[str | None]:

@@ -42,7 +42,26 @@ _MARKING_NEEDS = (
 _GAME_DAY_NEED = _Need(
     table="execution", privilege="INSERT", columns=("action_ref", "config", "status"), is_everywhere=True
 )
-_OWN_TABLES = ("letter", "outbox", "stale_verdict", "worker_look", "lease", "brake", "change_count", "canary")
+_OWN_TABLES = (
+    "letter",
+    "outbox",
+    "stale_verdict",
+    "worker_look",
+    "lease",
+    "brake",
+    "change_count",
+    "canary",
+    "letter_group",
+    "letter_minute",
+    "swept",
+    "happening",
+    "seen_minute",
+    "worker_change",
+    "diagnosis_change",
+    "operation",
+    "mute",
+    "notified",
+)
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _OWN_NEEDS = (
     *(

@@ -13,11 +13,18 @@ from dlq_handler.domain.text import storable
 from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
 from dlq_handler.store.jsonb import as_jsonb
+from dlq_handler.store.swept import note_swept
 from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
 
 _FIELDS = frozenset(field.name for field in fields(LetterRecord))
+
+# What a list shows of each: neither bodies nor headers, which nobody reads in one.
+LISTED = """
+    id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
+    first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, received_at,
+    judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
 
 
 async def list_letters(
@@ -32,38 +39,35 @@ async def list_letters(
     """Newest first, without bodies. `before_id` continues after the last record of the page before."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            """
-            SELECT id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref,
-                   queue, reason, died_at, first_death_queue, exchange, routing_key, stamp, outcome, why,
-                   error, tries, next_try_at, repeats, received_at, judged_at, instance, evidence,
-                   is_shadow, body_size, NULL AS body
+            f"""
+            SELECT {LISTED}
               FROM own.letter
              WHERE (CAST(:outcome AS text) IS NULL OR outcome = :outcome)
                AND (CAST(:reason AS text) IS NULL OR reason = :reason)
                AND (CAST(:since AS timestamptz) IS NULL OR received_at >= :since)
                AND (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
              ORDER BY id DESC LIMIT :limit
-            """,
+            """,  # noqa: S608  # our own texts
             outcome=outcome.value if outcome else None,
             reason=storable(reason) if reason is not None else None,
             since=since,
             before_id=before_id,
             limit=limit,
         )
-    return [_record(row) for row in rows]
+    return [record_of(row) for row in rows]
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:
     async with database.transaction() as tx:
         row = await tx.row("SELECT * FROM own.letter WHERE id = :id", id=record_id)
-    return _record(row) if row else None
+    return record_of(row) if row else None
 
 
 async def of_execution(database: Database, execution_id: int) -> list[LetterRecord]:
     """Every letter about it, in the order of their arrival."""
     async with database.transaction() as tx:
         rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
-    return [_record(row) for row in rows]
+    return [record_of(row) for row in rows]
 
 
 async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
@@ -152,7 +156,7 @@ async def _sweep(
     while True:
         # Some at a time: one large DELETE would hold its locks, and its transaction, against its deadline.
         async with database.transaction() as tx:
-            result = await tx.run(
+            rows = await tx.rows(
                 """
                 DELETE FROM own.letter WHERE id IN (
                     SELECT id FROM own.letter
@@ -160,18 +164,20 @@ async def _sweep(
                        AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
                        AND outcome = ANY (CAST(:outcomes AS text[]))
                      LIMIT :batch FOR UPDATE SKIP LOCKED)
+                RETURNING id
                 """,
                 age=float(older_than_seconds),
                 by_judgement=by_judgement,
                 outcomes=list(outcomes),
                 batch=SWEEP_BATCH,
             )
-        swept += result.rowcount
-        if result.rowcount < SWEEP_BATCH:
+            await note_swept(tx, [row.id for row in rows])
+        swept += len(rows)
+        if len(rows) < SWEEP_BATCH:
             return swept
 
 
-def _record(row: Row[Any]) -> LetterRecord:
+def record_of(row: Row[Any]) -> LetterRecord:
     shown = {name: value for name, value in row._asdict().items() if name in _FIELDS}
     return LetterRecord(**shown | {"outcome": Outcome(row.outcome)})
 

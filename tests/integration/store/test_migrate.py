@@ -23,6 +23,16 @@ OUR_TABLES = {
     "brake",
     "change_count",
     "canary",
+    "letter_group",
+    "letter_minute",
+    "swept",
+    "happening",
+    "seen_minute",
+    "worker_change",
+    "diagnosis_change",
+    "operation",
+    "mute",
+    "notified",
 }
 
 

@@ -1,0 +1,61 @@
+"""A happening: something changed that a person who watches wants to see at once, or to find on the chart later."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """What of the page is another one now."""
+
+    LETTERS = "letters"
+    WORKERS = "workers"
+    BRAKE = "brake"
+    GATE = "gate"
+    SIDECAR = "sidecar"
+    BROKER = "broker"
+    DIAGNOSIS = "diagnosis"
+    AUDIT = "audit"
+    TOPOLOGY = "topology"
+
+
+LETTERS_JUDGED = "letters.judged"
+WORKER_GONE = "worker.gone"
+WORKER_LATE = "worker.late"
+WORKER_BACK = "worker.back"
+BRAKE_TRIPPED = "brake.tripped"
+BRAKE_RELEASED = "brake.released"
+GATE_CLOSED = "gate.closed"
+GATE_OPENED = "gate.opened"
+SIDECAR_STARTED = "sidecar.started"
+SIDECAR_STOPPED = "sidecar.stopped"
+DIAGNOSIS_CHANGED = "diagnosis.changed"
+OPERATION_RECORDED = "operation.recorded"
+
+# What stands as a mark on the chart. A worker that is late only is in its lane.
+MARKS = frozenset(
+    {
+        WORKER_GONE,
+        WORKER_BACK,
+        BRAKE_TRIPPED,
+        BRAKE_RELEASED,
+        GATE_CLOSED,
+        GATE_OPENED,
+        SIDECAR_STARTED,
+        SIDECAR_STOPPED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    id: int
+    """In the order of commits: whoever has seen one has seen all with a smaller one."""
+    at: datetime
+    part: str
+    kind: str
+    subject: str | None
+    """Which one: a worker's name, a cause."""
+    detail: str | None
+    instance: str
+    """Who tells it."""

@@ -1,0 +1,156 @@
+"""When somebody looked, and how the workers were found: what the chart shows under the letters.
+
+Minutes in which nobody looked have no row, and are told as such.
+"""
+
+from datetime import datetime
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.happening import Part
+from dlq_handler.domain.history import Change, Lane, Span, Workers, change_of, happening_of, lanes_of, unseen
+from dlq_handler.domain.text import storable
+from dlq_handler.store import happenings
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+
+async def saw_this_minute(database: Database) -> None:
+    """Some replica was consuming: a letter that died would have come to us."""
+    async with database.transaction() as tx:
+        await _looked(tx, Part.LETTERS)
+
+
+async def blind(database: Database, *, since: datetime, until: datetime) -> list[Span]:
+    """Minutes in which no replica consumed, from the first one in which any ever did."""
+    async with database.transaction() as tx:
+        return await _unseen(tx, Part.LETTERS, since=since, until=until)
+
+
+async def note_workers(database: Database, seen: Workers, *, instance: str = "") -> None:
+    """What the leader found at a look: changes alone are written, and told. Who is missing is registered no more."""
+    async with database.transaction() as tx:
+        # Two that take themselves for the leader tell of no change twice.
+        await happenings.take_turn(tx)
+        await _looked(tx, Part.WORKERS)
+        before = await _last_changes(tx)
+        for worker_id, (name, availability) in sorted(seen.items()):
+            known = before.get(worker_id)
+            became = change_of(known.availability if known else None, availability)
+            if became is None:
+                continue
+            await _change(tx, worker_id, name, became)
+            kind = happening_of(known.availability if known else None, became)
+            if kind is not None:
+                await happenings.tell(
+                    tx, part=Part.WORKERS, kind=kind, subject=name, detail=str(worker_id), instance=instance
+                )
+        for worker_id, known in sorted(before.items()):
+            if worker_id not in seen and known.availability is not None:
+                await _change(tx, worker_id, known.name, None)
+
+
+async def lanes(database: Database, *, since: datetime, until: datetime) -> list[Lane]:
+    """Of every worker that was registered at some time of the window, by id."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT least(clock_timestamp(), :until) AS end, worker_id, name, at, availability
+              FROM own.worker_change c
+             WHERE at < :until
+               AND (at >= :since
+                    OR at = (SELECT max(at) FROM own.worker_change WHERE worker_id = c.worker_id AND at < :since))
+             ORDER BY at
+            """,
+            since=since,
+            until=until,
+        )
+        if not rows:
+            return []
+        unwatched = await _unseen(tx, Part.WORKERS, since=since, until=until)
+    changes = [
+        Change(
+            worker_id=row.worker_id,
+            name=row.name,
+            at=row.at,
+            availability=None if row.availability is None else Availability(row.availability),
+        )
+        for row in rows
+    ]
+    return lanes_of(changes, blind=unwatched, since=since, until=rows[0].end)
+
+
+async def sweep(database: Database, *, older_than_seconds: float) -> int:
+    """The last change of a worker that is registered stays: it is how it is found today."""
+    async with database.transaction() as tx:
+        minutes = await tx.run(
+            "DELETE FROM own.seen_minute WHERE minute < now() - make_interval(secs => :age)",
+            age=float(older_than_seconds),
+        )
+        changes = await tx.run(
+            """
+            DELETE FROM own.worker_change old
+             WHERE at < now() - make_interval(secs => :age)
+               AND (availability IS NULL
+                    OR EXISTS (SELECT FROM own.worker_change newer
+                                WHERE newer.worker_id = old.worker_id AND newer.at > old.at
+                                  AND newer.at < now() - make_interval(secs => :age)))
+            """,
+            age=float(older_than_seconds),
+        )
+    return minutes.rowcount + changes.rowcount
+
+
+async def _looked(tx: Transaction, part: Part) -> None:
+    await tx.run(
+        "INSERT INTO own.seen_minute (part, minute) VALUES (:part, date_trunc('minute', clock_timestamp()))"
+        " ON CONFLICT DO NOTHING",
+        part=part.value,
+    )
+
+
+async def _unseen(tx: Transaction, part: Part, *, since: datetime, until: datetime) -> list[Span]:
+    rows = await tx.rows(
+        """
+        SELECT clock_timestamp() AS now, (SELECT min(minute) FROM own.seen_minute WHERE part = :part) AS first, s.minute
+          FROM (VALUES (1)) AS one(row)
+          LEFT JOIN own.seen_minute s
+            ON s.part = :part AND s.minute >= date_trunc('minute', CAST(:since AS timestamptz)) AND s.minute < :until
+        """,
+        part=part.value,
+        since=since,
+        until=until,
+    )
+    seen = [row.minute for row in rows if row.minute is not None]
+    return unseen(seen, first=rows[0].first, since=since, until=until, now=rows[0].now)
+
+
+async def _last_changes(tx: Transaction) -> dict[int, Change]:
+    rows = await tx.rows(
+        """
+        SELECT DISTINCT ON (worker_id) worker_id, name, at, availability
+          FROM own.worker_change ORDER BY worker_id, at DESC
+        """
+    )
+    return {
+        row.worker_id: Change(
+            worker_id=row.worker_id,
+            name=row.name,
+            at=row.at,
+            availability=None if row.availability is None else Availability(row.availability),
+        )
+        for row in rows
+    }
+
+
+async def _change(tx: Transaction, worker_id: int, name: str, availability: Availability | None) -> None:
+    # The clock may have been set back since the last change; two at one moment would be none.
+    await tx.run(
+        """
+        INSERT INTO own.worker_change (worker_id, at, name, availability)
+        VALUES (:worker_id, clock_timestamp(), :name, :availability)
+        ON CONFLICT (worker_id, at) DO UPDATE SET availability = excluded.availability, name = excluded.name
+        """,
+        worker_id=worker_id,
+        name=storable(name),
+        availability=None if availability is None else availability.value,
+    )

@@ -1,0 +1,117 @@
+"""What operators see and steer: letters counted by group and minute, what happened when, and who did what.
+
+Names are bare: the search_path of a migration is our own schema and nothing else. Old letters get no group: nobody
+counted them, and to write them all over would lock the table for minutes.
+"""
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+_STATEMENTS = (
+    # NULL: not counted, which is so for letters of a shadow, of a game day, and of before this table was.
+    "ALTER TABLE letter ADD COLUMN group_id text",
+    "ALTER TABLE letter ADD COLUMN headers jsonb NOT NULL DEFAULT '{}'",
+    # For the letters of one group, newest first.
+    "CREATE INDEX letter_group_idx ON letter (group_id, id)",
+    # The rare ones are what people look for, and on the way in they cost nothing: nearly every letter expired, and
+    # nearly every one failed its execution.
+    "DROP INDEX letter_unresolved_idx",
+    "CREATE INDEX letter_outcome_idx ON letter (outcome, id) WHERE outcome <> 'failed'",
+    "CREATE INDEX letter_reason_idx ON letter (reason, id) WHERE reason <> 'expired'",
+    # One row for each group that ever was; its counts are those of its whole life. Room on every page, because the
+    # same few rows are updated with each batch.
+    """
+    CREATE TABLE letter_group (
+        id        text PRIMARY KEY,
+        cause     text NOT NULL,
+        reason    text NOT NULL,
+        queue     text,
+        detail    text,
+        worker_id bigint,
+        first_at  timestamptz NOT NULL,
+        last_at   timestamptz NOT NULL,
+        letters   bigint NOT NULL,
+        failed    bigint NOT NULL,
+        actions   text[] NOT NULL
+    ) WITH (fillfactor = 50)
+    """,
+    # By the minute of their arrival: what the chart and the list of groups are made of, however many letters there are.
+    """
+    CREATE TABLE letter_minute (
+        minute   timestamptz NOT NULL,
+        group_id text NOT NULL,
+        letters  bigint NOT NULL,
+        failed   bigint NOT NULL,
+        last_at  timestamptz NOT NULL,
+        PRIMARY KEY (minute, group_id)
+    ) WITH (fillfactor = 50)
+    """,
+    # Which letters were swept in which hour: a link to one of them says so, instead of that it never was.
+    "CREATE TABLE swept (hour timestamptz PRIMARY KEY, at timestamptz NOT NULL, ids int8multirange NOT NULL)",
+    # What all replicas have to tell, in the order of its commits. Written one transaction at a time (happenings.py).
+    """
+    CREATE TABLE happening (
+        id       bigserial PRIMARY KEY,
+        at       timestamptz NOT NULL,
+        part     text NOT NULL,
+        kind     text NOT NULL,
+        subject  text,
+        detail   text,
+        instance text NOT NULL
+    )
+    """,
+    "CREATE INDEX happening_at_idx ON happening (at)",
+    # A minute in which somebody looked: at letters (a consumer was open), at workers (there was a leader).
+    "CREATE TABLE seen_minute (part text NOT NULL, minute timestamptz NOT NULL, PRIMARY KEY (part, minute))",
+    # One row for each change of a worker's availability, which holds until the next one. NULL: its row is gone.
+    """
+    CREATE TABLE worker_change (
+        worker_id    bigint NOT NULL,
+        at           timestamptz NOT NULL,
+        name         text NOT NULL,
+        availability text,
+        PRIMARY KEY (worker_id, at)
+    )
+    """,
+    "CREATE TABLE diagnosis_change (id bigserial PRIMARY KEY, at timestamptz NOT NULL, diagnoses jsonb NOT NULL)",
+    "CREATE INDEX diagnosis_change_at_idx ON diagnosis_change (at)",
+    # The audit: appended, never changed.
+    """
+    CREATE TABLE operation (
+        id     bigserial PRIMARY KEY,
+        at     timestamptz NOT NULL,
+        who    text NOT NULL,
+        via    text NOT NULL,
+        what   text NOT NULL,
+        target text,
+        reason text,
+        result text NOT NULL
+    )
+    """,
+    # No row: nobody has muted anything.
+    """
+    CREATE TABLE mute (
+        is_the_row boolean PRIMARY KEY DEFAULT true CHECK (is_the_row),
+        at         timestamptz NOT NULL,
+        until      timestamptz NOT NULL,
+        by         text NOT NULL,
+        reason     text NOT NULL
+    )
+    """,
+    # What the webhook told last of each kind, for the next leader.
+    """
+    CREATE TABLE notified (
+        kind     text PRIMARY KEY,
+        health   text NOT NULL,
+        sentence text NOT NULL,
+        at       timestamptz NOT NULL
+    )
+    """,
+)
+
+
+def upgrade() -> None:
+    for statement in _STATEMENTS:
+        op.execute(statement)
