@@ -47,31 +47,24 @@ def changes(
     for one in diagnoses:
         before = told.get(one.kind)
         was = Health.OK if before is None else before.health
-        is_cool = before is None or (now - before.at).total_seconds() >= cooldown_seconds
-        if (
-            one.health is not was
-            and is_cool
-            and _is_worth_telling(one, was, unclear_since, now, cooldown_seconds)
-        ):
+        if one.health is was or (before is not None and _is_recent(before, now, cooldown_seconds)):
+            continue
+        lasted = (now - unclear_since.get(one.kind, now)).total_seconds()
+        if one.health is not Health.CANNOT_TELL or _is_news(was, lasted, cooldown_seconds):
             found.append(Change(diagnosis=one, was=was))
     return tuple(found)
 
 
-def _is_worth_telling(
-    one: Diagnosis,
-    was: Health,
-    unclear_since: Mapping[str, datetime],
-    now: datetime,
-    cooldown_seconds: float,
-) -> bool:
-    if one.health is not Health.CANNOT_TELL:
-        return True
-    # A problem that is out of sight is still the problem that was told.
-    if was is Health.PROBLEM:
-        return False
-    # One answer that came too late is no news; a question that nobody can answer for minutes is.
-    since = unclear_since.get(one.kind, now)
-    return (now - since).total_seconds() >= cooldown_seconds
+def _is_recent(before: Told, now: datetime, cooldown_seconds: float) -> bool:
+    # Not what lies ahead: a clock that was set back by a day must not silence us for one.
+    return 0 <= (now - before.at).total_seconds() < cooldown_seconds
+
+
+def _is_news(was: Health, lasted_seconds: float, cooldown_seconds: float) -> bool:
+    """That something cannot be told. A problem that is out of sight is still the problem that was told; and one answer
+    that came too late is no news, while a question that nobody can answer for minutes is.
+    """
+    return was is not Health.PROBLEM and lasted_seconds >= cooldown_seconds
 
 
 def unclear(

@@ -33,15 +33,14 @@ async def look(tx: Transaction) -> NotifiedLook:
 
 
 async def record(tx: Transaction, told: Iterable[Told]) -> None:
-    """What is newer stays: a replica that was cut off may write later what it told earlier."""
+    """Whatever was noted before: who compares times here tells the same for ever once a clock was set back."""
     for one in sorted(told, key=lambda one: one.kind):
         await tx.run(
             """
-            INSERT INTO own.notified AS known (kind, health, sentence, at)
+            INSERT INTO own.notified (kind, health, sentence, at)
             VALUES (:kind, :health, :sentence, :at)
             ON CONFLICT (kind) DO UPDATE
                SET health = excluded.health, sentence = excluded.sentence, at = excluded.at
-             WHERE known.at < excluded.at
             """,
             kind=one.kind,
             health=one.health.value,
