@@ -249,6 +249,7 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
         resolved_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         unresolved_seconds=own.retention.unresolved_days * 86_400,
         interval_seconds=own.retention.sweep_interval_seconds,
+        history_seconds=own.retention.history_days * 86_400,
     )
 
 

@@ -32,6 +32,7 @@ from dlq_handler.store.dead_letters import LockedView
 from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import missing_grants
+from dlq_handler.store.letter_groups import count_letters
 from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
 from dlq_handler.store.transaction import Transaction
 
@@ -98,6 +99,8 @@ class LetterJudge:
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
         self._brake, self.gate = brake, gate
         self._was_refused = False
+        self.judged = 0
+        """Letters that this process has put on record, for whoever wants to know that there are more."""
 
     async def check(self) -> None:
         """Raises `Unavailable` when a batch would fail whatever its letters: no answer, a right missing, the brake."""
@@ -146,15 +149,26 @@ class LetterJudge:
             rulings = await self.rule(tx, open_letters, view)
             self.gate.consider(rulings)
             written = await self.write(tx, rulings, view.now, room=room)
-            await dead_letters.record_letters(
-                tx, written.entries, instance=self._policy.instance, is_shadow=self._policy.is_shadow
-            )
+            await self._record(tx, written.entries)
             await self.note(tx, written)
         locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
         held_over = written.left_out.union(locked)
         self._tell_of_batch(letters, fresh, held_over, monotonic_seconds() - started)
-        tell_of_letters(written.entries, view.now, self._observer)
+        self._tell_of_letters(written.entries, view.now)
         return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
+
+    async def _record(self, tx: Transaction, entries: Sequence[Entry]) -> None:
+        """The records and their counts. Late: whoever counts the same groups waits from here to our commit."""
+        is_shadow = self._policy.is_shadow
+        recorded = await dead_letters.record_letters(
+            tx, entries, instance=self._policy.instance, is_shadow=is_shadow
+        )
+        if not is_shadow:
+            await count_letters(tx, recorded, names=self._policy.names)
+
+    def _tell_of_letters(self, entries: Sequence[Entry], now: datetime) -> None:
+        self.judged += len(entries)
+        tell_of_letters(entries, now, self._observer)
 
     def _tell_of_batch(
         self,
@@ -256,10 +270,8 @@ class LetterJudge:
         async with self._database.transaction() as tx:
             view = await dead_letters.lock_executions(tx, ())
             entry = update_failed(letter, str(error), tries=1, now=view.now)
-            await dead_letters.record_letters(
-                tx, [entry], instance=self._policy.instance, is_shadow=self._policy.is_shadow
-            )
-        tell_of_letters([entry], view.now, self._observer)
+            await self._record(tx, [entry])
+        self._tell_of_letters([entry], view.now)
         return Committed(outbox=(), leased_at=monotonic_seconds())
 
 

@@ -20,6 +20,7 @@ from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.store import letters
 from dlq_handler.store.engine import Database
+from dlq_handler.store.letter_groups import count_rejudged
 
 log = structlog.get_logger()
 
@@ -101,6 +102,7 @@ class Rejudger:
             if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._judge.gate.knows_workers:
                 entry = _put_off(claimed, entry, view.now)
             await letters.replace_outcome(tx, record_id, entry)
+            await count_rejudged(tx, record_id, entry)
         if self._relay is not None:
             self._relay.offer(written.notices, leased_at=leased_at)
         return _rejudged(claimed, entry)

@@ -1,5 +1,5 @@
-"""Sweep records that have served their time: resolved letters, verdicts and notices after `dead_letter.ttl_ms`, others
-after days.
+"""Sweep records that have served their time: resolved letters, verdicts and notices after `dead_letter.ttl_ms`, what
+the chart is drawn from after `history_days`, the others after `unresolved_days`.
 
 Never sweeps a letter that somebody still has to look at before its longer time is over, nor an unconfirmed notice, nor
 the record that keeps something from being announced twice.
@@ -11,7 +11,18 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.services.every import every
-from dlq_handler.store import letters, outbox, stale_verdicts, worker_looks
+from dlq_handler.store import (
+    diagnoses,
+    happenings,
+    history,
+    letter_groups,
+    letters,
+    operations,
+    outbox,
+    stale_verdicts,
+    swept,
+    worker_looks,
+)
 from dlq_handler.store.engine import Database
 
 log = structlog.get_logger()
@@ -22,6 +33,7 @@ class RetentionPolicy:
     resolved_seconds: float
     unresolved_seconds: float
     interval_seconds: float
+    history_seconds: float = 7 * 86_400.0
 
 
 class RetentionSweeper:
@@ -47,6 +59,7 @@ class RetentionSweeper:
             unresolved_seconds=self._policy.unresolved_seconds,
         )
         await worker_looks.sweep_looks(self._database, older_than_seconds=self._policy.resolved_seconds)
+        await self._sweep_history()
         if resolved or unresolved or notices or verdicts:
             log.info(
                 "records.swept",
@@ -55,3 +68,11 @@ class RetentionSweeper:
                 notices=notices,
                 verdicts=verdicts,
             )
+
+    async def _sweep_history(self) -> None:
+        for sweep in (letter_groups.sweep_minutes, happenings.sweep, history.sweep, diagnoses.sweep):
+            await sweep(self._database, older_than_seconds=self._policy.history_seconds)
+        # A letter that was resolved on its last day is kept for as long as any other, and its group with it.
+        longest = self._policy.unresolved_seconds + self._policy.resolved_seconds
+        for sweep in (letter_groups.sweep_groups, swept.forget_swept, operations.sweep):
+            await sweep(self._database, older_than_seconds=longest)

@@ -119,7 +119,14 @@ class Retention(OwnSection):
     unresolved_days: Annotated[int, Field(ge=1, le=3660)] = Field(
         default=30,
         description=(
-            "Days that the record of an unresolved dead letter is kept; afterwards nobody can rejudge it."
+            "Days that the record of an unresolved dead letter is kept; afterwards nobody can rejudge it. As long are "
+            "groups of letters and the audit."
+        ),
+    )
+    history_days: Annotated[int, Field(ge=1, le=3660)] = Field(
+        default=7,
+        description=(
+            "Days that the chart reaches back: letters by the minute, workers that went and came, diagnoses."
         ),
     )
     sweep_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
