@@ -9,6 +9,10 @@ from datetime import datetime
 # The worker that does not exist: a game day dispatches to it. No host's sequence hands out a negative id.
 GAME_DAY_WORKER_ID = -1
 
+# Two heartbeats of a stock worker: who stops in good order says so before the next one would be due, and nobody else
+# calls a worker inactive that early.
+_SAID_SO_SECONDS = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
@@ -35,10 +39,22 @@ class RegisteredWorker:
     running: int
     oldest_scheduled_seconds: float | None = None
     """How long the longest of the scheduled ones has waited; None when there is none."""
+    host: str | None = None
+    """None on a host that does not keep it."""
+    updated: datetime | None = None
+    """When its row was last changed; None on a host that does not keep it."""
 
     @property
     def takes_dispatches(self) -> bool:
         return self.role in (None, "action")
+
+    @property
+    def was_stopped(self) -> bool:
+        """It said itself that it stops. A monitor marks only one that has been silent for long, so much later."""
+        heartbeat = self.worker.last_heartbeat
+        if self.status != "inactive" or heartbeat is None or self.updated is None:
+            return False
+        return (self.updated - heartbeat).total_seconds() < _SAID_SO_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

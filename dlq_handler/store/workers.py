@@ -65,6 +65,7 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
                    CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age,
                    to_jsonb(w) ->> 'worker_role' AS role, to_jsonb(w) ->> 'cordon_reason' AS cordon_reason,
                    coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned,
+                   to_jsonb(w) ->> 'host' AS host, CAST(to_jsonb(w) ->> 'updated' AS timestamptz) AS updated,
                    coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running,
                    CAST(extract(epoch FROM clock_timestamp() - load.oldest) AS double precision) AS waited
               FROM worker w
@@ -87,6 +88,8 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
             scheduled=row.scheduled,
             running=row.running,
             oldest_scheduled_seconds=row.waited,
+            host=row.host,
+            updated=row.updated,
         )
         for row in rows
     ]
