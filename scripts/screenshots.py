@@ -1,0 +1,81 @@
+"""Take the pictures of the docs (`./run screenshots`): every page of the dashboard on the night that tests/support
+seeds, wide and light, and as on a phone in the dark.
+
+Real servers, a real sidecar, a real browser. Only docs/images/ is written. `--all FOLDER` writes every page in every
+width and scheme there instead, to look at.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from playwright.async_api import Browser
+
+from dlq_handler.logs import configure_logging
+from dlq_handler.sandbox.attune import schema
+from dlq_handler.sandbox.servers import Servers
+from tests.support.browser import PHONE, WIDE, Scheme, Tab, a_tab, chromium
+from tests.support.eventually import eventually
+from tests.support.night_pages import night_pages
+from tests.support.night_world import NightWorld, night_world
+
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+# Those that the docs show. The others are only looked at.
+SHOWN = ("now", "letters", "letter", "execution", "workers", "topology", "group", "release-brake")
+LOOKS: tuple[tuple[int, Scheme], ...] = ((WIDE, "light"), (PHONE, "dark"))
+ALL_LOOKS: tuple[tuple[int, Scheme], ...] = (*LOOKS, (WIDE, "dark"), (PHONE, "light"))
+
+
+async def take(folder: Path, *, is_all: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="dlq-handler-pictures-") as scratch:
+        async with Servers.find() as servers, chromium() as browser:
+            name = f"night_{uuid.uuid4().hex[:12]}"
+            amqp_url = await servers.rabbitmq.create_vhost(name)
+            database_url = await servers.postgresql.create_database(name)
+            await schema.install(database_url)
+            async with night_world(Path(scratch), amqp_url, database_url) as world:
+                await _photograph(browser, world, folder, is_all=is_all)
+
+
+async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_all: bool) -> None:
+    pages = await night_pages(world.store, world.now)
+    async with a_tab(browser, world.url) as tab:
+        await _settled(tab)
+        for name, path in pages.items():
+            if not (is_all or name in SHOWN):
+                continue
+            await tab.open(path)
+            for width, scheme in ALL_LOOKS if is_all else LOOKS:
+                await tab.show(width, scheme)
+                picture = folder / f"{name}-{width}-{scheme}.png"
+                await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
+                print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
+
+
+async def _settled(tab: Tab) -> None:
+    """A sidecar that has just begun cannot tell yet who is gone, and no canary has arrived."""
+
+    async def is_told() -> bool:
+        await tab.open("/")
+        is_gone_known = "worker-python" in await tab.page.title()
+        return is_gone_known and "canary" in (await tab.page.inner_text("main")).lower()
+
+    await eventually(is_told, timeout=60, every=0.5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run screenshots", description=__doc__)
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="every page, in every width and scheme")
+    arguments = parser.parse_args()
+    configure_logging(level="error", format="json")
+    folder: Path = arguments.all or IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(take(folder, is_all=arguments.all is not None))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
