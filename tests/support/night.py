@@ -23,6 +23,7 @@ SHELL, PYTHON, NODE = 5, 7, 9
 WORKERS = {SHELL: "worker-shell", PYTHON: "worker-python", NODE: "worker-node"}
 HOSTS = {SHELL: "sh-1", PYTHON: "py-3", NODE: "js-2"}
 FIRST_EXECUTION = 4001
+LAST_SWEPT_LETTER = 18_200
 
 # Minutes before the night's `now`.
 GONE_MINUTES = 32
