@@ -58,7 +58,8 @@ class Released:
 class PutUp:
     """Letters that are due to be judged again, and what became at once of the first of them."""
 
-    operation_id: int
+    operation_id: int | None
+    """None: there was none to put up, so nothing was done."""
     letter_ids: Sequence[int]
     judged: Sequence[Rejudged] = ()
     waiting: Mapping[int, str] = field(default_factory=dict)
@@ -68,9 +69,9 @@ class PutUp:
 
 
 class Operating:
-    def __init__(self, database: Database, rejudger: Rejudger | None, *, instance: str) -> None:
+    def __init__(self, database: Database, rejudger: Rejudger | None) -> None:
         """Without a rejudger (shadow mode) no letter is judged again."""
-        self._database, self._rejudger, self._instance = database, rejudger, instance
+        self._database, self._rejudger = database, rejudger
 
     async def release_brake(
         self, actor: Actor, *, reason: str, for_seconds: float, version: str | None = None
@@ -112,9 +113,12 @@ class Operating:
                 _expect(version, group_version(due), "the group")
             else:
                 found = await put_up.lock_letters(tx, letter_ids or ())
-                _expect(version, letters_version(found), "the letter" if len(found) == 1 else "a letter")
+                if found:
+                    _expect(version, letters_version(found), "the letter" if len(found) == 1 else "a letter")
                 passed_over = _passed_over(letter_ids or (), found)
                 due, target = await put_up.put_up(tx, letter_ids or ()), _named(letter_ids or ())
+            if not due:
+                return PutUp(operation_id=None, letter_ids=(), passed_over=passed_over)
             number = await self._record(
                 tx, actor, operation.LETTERS_REJUDGE, target=target, reason=reason, result=_put_up(len(due))
             )

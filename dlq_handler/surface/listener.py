@@ -31,9 +31,13 @@ class _Server(uvicorn.Server):
 
 
 class Listener:
-    """`app` is asked for when serving begins: it may need parts that are made after the port is taken."""
+    """`app` is asked for when serving begins, with the event that will end it: an answer that goes on and on must know
+    of it, and parts that an application needs may be made after the port is taken.
+    """
 
-    def __init__(self, *, host: str, port: int, setting: str, app: Callable[[], ASGIApp]) -> None:
+    def __init__(
+        self, *, host: str, port: int, setting: str, app: Callable[[asyncio.Event], ASGIApp]
+    ) -> None:
         self._app, self._setting = app, setting
         # Bound here, not in the server: a taken port must end the start with a clear error, not a logged one.
         try:
@@ -59,7 +63,7 @@ class Listener:
     async def run(self, stop: asyncio.Event) -> None:
         server = _Server(
             uvicorn.Config(
-                self._app(),
+                self._app(stop),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -2,8 +2,26 @@
 
 from fastapi import APIRouter
 
+from dlq_handler.surface.api.acts import act_routes
+from dlq_handler.surface.api.events import event_routes
+from dlq_handler.surface.api.fleet import fleet_routes
+from dlq_handler.surface.api.groups import group_routes
+from dlq_handler.surface.api.history import history_routes
+from dlq_handler.surface.api.letters import letter_routes
+from dlq_handler.surface.api.state import state_routes
 from dlq_handler.surface.web.world import UiWorld
 
 
-def api_router(world: UiWorld) -> APIRouter:  # noqa: ARG001  its routes follow
-    return APIRouter(prefix="/api/v1")
+def api_router(world: UiWorld) -> APIRouter:
+    router = APIRouter(prefix="/api/v1")
+    for routes in (
+        state_routes,
+        letter_routes,
+        group_routes,
+        fleet_routes,
+        history_routes,
+        event_routes,
+        act_routes,
+    ):
+        router.include_router(routes(world))
+    return router

@@ -1,7 +1,5 @@
 """Answers that are no success: JSON for programs, a page for people, both with the request's id and what to do."""
 
-import asyncio
-
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.services.operating import Changed
+from dlq_handler.services.operating import Changed, Impossible
 from dlq_handler.surface.dashboard.errors import error_page
 
 RETRY_SECONDS = 5
@@ -55,8 +53,11 @@ def answer_errors(app: FastAPI) -> None:
         match error:
             case Refused():
                 answer = _said(request, error.status_code, error.text, **error.more)
+                answer.headers.update(error.headers or {})
             case Changed():
                 answer = _said(request, 409, f"{error}. Nothing was done.", version=error.version)
+            case Impossible():
+                answer = _said(request, 409, f"{error}. Nothing was done.")
             case RequestValidationError():
                 answer = _said(request, 422, _in_words(error))
             case HTTPException():
@@ -67,7 +68,7 @@ def answer_errors(app: FastAPI) -> None:
                 answer.headers["Retry-After"] = str(RETRY_SECONDS)
         return answer
 
-    for kind in (HTTPException, RequestValidationError, Changed, Unavailable, Contended):
+    for kind in (HTTPException, RequestValidationError, Changed, Impossible, Unavailable, Contended):
         app.add_exception_handler(kind, told)
 
 
@@ -87,8 +88,8 @@ class LastResort:
 
         try:
             await self._app(scope, receive, noted)
-        except (ClientDisconnect, asyncio.CancelledError):
-            raise
+        except ClientDisconnect:
+            raise  # nobody is there to be told
         except Exception:  # the edge: a bug in one page must neither end the others nor show its insides
             request = Request(scope)
             # The path and never the query: people search for ids and names there.

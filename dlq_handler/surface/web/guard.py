@@ -90,7 +90,9 @@ class Guard:
             return None
         session = self._sessions.read(request, now=self._now())
         request.state.session = session
-        owner = self._bearer(request) if "authorization" in request.headers else session and session.owner
+        owner = session.owner if session is not None else None
+        if "authorization" in request.headers:
+            owner = self._bearer(request)
         if owner is not None:
             request.state.visitor = Visitor(name=owner.name, role=owner.role, via=via)
             request.state.csrf = self._sessions.csrf_of(session)

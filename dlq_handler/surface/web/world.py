@@ -6,23 +6,22 @@ Routes read the database through store/, what was seen last through the diagnose
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.view import TopologySeen, Unknown, WorkerSeen
+from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.explain import Explanation
 from dlq_handler.services.operating import Operating
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.web.tokens import Tokens
 
-if TYPE_CHECKING:
-    from dlq_handler.services.diagnoser import Diagnoser
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiWorld:
     database: Database
-    diagnoser: "Diagnoser"
+    diagnoser: Diagnoser
     operating: Operating
     explain: Callable[[int], Awaitable[Explanation | None]]
     """None: nobody has ever heard of that execution. Asks the broker about the one queue that matters."""
@@ -48,6 +47,20 @@ class UiWorld:
     """Where this installation has its copy of docs/runbook.md."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the sidecar ends: open streams must not hold it up."""
+
+    @property
+    def now(self) -> datetime:
+        """The database's clock, as of the last look and what has passed since; this machine's before the first one."""
+        seen = self.diagnoser.latest
+        if seen is None:
+            return datetime.now(UTC)
+        return seen.at + timedelta(seconds=max(0.0, monotonic_seconds() - seen.taken_at))
+
+    @property
+    def seen_at(self) -> datetime:
+        """When everything was looked at last."""
+        seen = self.diagnoser.latest
+        return self.now if seen is None else seen.at
 
     def runbook_link(self, page: str) -> str | None:
         """`page` as a diagnosis names it. None: nobody said where the runbook is."""

@@ -1,0 +1,127 @@
+"""The stream of what happens, as server-sent events: "this part changed", for whoever then asks for that part.
+
+Promises: whoever comes back with Last-Event-ID misses nothing, or is told to look at everything anew (`reset`); an
+open stream ends at once when the sidecar does; there are never more streams than a bound. Never carries a letter's
+content: what is shown is asked for, and masked, where everything else is.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from starlette.responses import Response, StreamingResponse
+
+from dlq_handler.domain.happening import Happening
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.surface.api.shapes import EVERYWHERE, LARGEST_ID, QueryId
+from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
+from dlq_handler.surface.web.follower import Caught, Follower
+from dlq_handler.surface.web.world import UiWorld
+
+MOST_STREAMS = 64
+# Below what proxies and load balancers allow a silent connection.
+HEARTBEAT_SECONDS = 15.0
+RECONNECT_MS = 3000
+
+
+class Streams:
+    """All open streams of this process."""
+
+    def __init__(self, world: UiWorld, *, most: int = MOST_STREAMS) -> None:
+        self._world, self._most = world, most
+        self._follower = Follower(world.database)
+        self._open = 0
+
+    async def open(self, last_id: int | None) -> StreamingResponse:
+        if self._open >= self._most:
+            refused = Refused(503, f"There are {self._most} streams open, which is the most; close one.")
+            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
+            raise refused
+        # Before the answer begins: a database that is away is then an answer of its own.
+        caught = await self._follower.catch_up(last_id)
+        return StreamingResponse(
+            self._told(caught),
+            media_type="text/event-stream",
+            # A proxy that collects an answer before it passes it on would keep the news.
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def _told(self, caught: Caught) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            # With an id, so that a browser which hears nothing else knows from where to go on.
+            yield _event("ready", caught.last_id, {"instance": self._world.instance}, retry=RECONNECT_MS)
+            async for event in self._news(caught):
+                yield event
+        finally:
+            self._open -= 1
+
+    async def _news(self, caught: Caught) -> AsyncIterator[str]:
+        silent_seconds = 0.0
+        while True:
+            if caught.is_reset:
+                yield _event("reset", caught.last_id, {})
+            for one in caught.happenings:
+                yield _changed(one)
+            if await self._is_over():
+                return
+            silent_seconds = 0.0 if caught.happenings else silent_seconds + self._follower.interval_seconds
+            if silent_seconds >= HEARTBEAT_SECONDS:
+                silent_seconds = 0.0
+                yield ": still here\n\n"
+            try:
+                caught = await self._follower.after(caught.last_id)
+            except (Unavailable, Contended):
+                # The page says so by itself; the stream goes on when the database does.
+                caught = Caught(last_id=caught.last_id)
+
+    async def _is_over(self) -> bool:
+        try:
+            async with asyncio.timeout(self._follower.interval_seconds):
+                await self._world.stop.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def event_routes(world: UiWorld) -> APIRouter:
+    router = APIRouter(tags=["events"], responses=EVERYWHERE)
+    streams = Streams(world)
+
+    @router.get(
+        "/events",
+        response_class=Response,
+        responses={200: {"content": {"text/event-stream": {}}, "description": "ready, changed, reset"}},
+    )
+    async def events(
+        after: QueryId = None,
+        last_event_id: Annotated[str | None, Header(max_length=40)] = None,
+    ) -> StreamingResponse:
+        """From now on, or from after the event with this id on."""
+        return await streams.open(_number(last_event_id) if last_event_id else after)
+
+    return router
+
+
+def _number(text: str) -> int:
+    # Whatever it is, it is none of ours: then everything is to be looked at anew.
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= LARGEST_ID else LARGEST_ID
+
+
+def _changed(happening: Happening) -> str:
+    content = {
+        "part": happening.part,
+        "kind": happening.kind,
+        "subject": happening.subject,
+        "detail": happening.detail,
+        "at": happening.at.isoformat(),
+    }
+    return _event("changed", happening.id, content)
+
+
+def _event(kind: str, number: int, content: object, *, retry: int | None = None) -> str:
+    reconnect = "" if retry is None else f"retry: {retry}\n"
+    # JSON has no line break outside of a string, and escapes those within: one line, whatever it holds.
+    return f"{reconnect}id: {number}\nevent: {kind}\ndata: {json.dumps(content)}\n\n"

@@ -1,0 +1,82 @@
+"""Groups: letters that came for the same cause, counted over a window or over their whole life."""
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from dlq_handler.domain.letter_group import Group
+from dlq_handler.domain.state_version import group_version
+from dlq_handler.store import letter_groups
+from dlq_handler.store.put_up import can_be_put_up
+from dlq_handler.surface.api.shapes import EVERYWHERE, GroupId, QueryMoment, Shape, failures
+from dlq_handler.surface.web.errors import Refused
+from dlq_handler.surface.web.world import UiWorld
+
+MOST_GROUPS = 200
+USUAL_WINDOW = timedelta(hours=1)
+
+
+class CountedGroup(Shape):
+    group: Group
+    """Its counts are those of its whole life."""
+    letters: int
+    """Within the window, as the next two."""
+    failed: int
+    last_at: datetime
+
+
+class GroupList(Shape):
+    since: datetime
+    until: datetime
+    total: int
+    """Groups with letters in the window, also those beyond `limit`."""
+    groups: list[CountedGroup]
+
+
+class WholeGroup(Shape):
+    group: Group
+    can_be_judged_again: int
+    """So many of its letters that are still on record."""
+    version: str
+    """To be sent back with POST /letters/rejudge."""
+
+
+def group_routes(world: UiWorld) -> APIRouter:
+    router = APIRouter(tags=["groups"], responses=EVERYWHERE)
+
+    @router.get("/groups")
+    async def list_groups(
+        since: QueryMoment = None,
+        until: QueryMoment = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 50,
+    ) -> GroupList:
+        """Those with the most letters first; of the last hour unless told otherwise."""
+        start, end = window(world, since, until)
+        found = await letter_groups.groups(world.database, since=start, until=end, limit=limit)
+        total = await letter_groups.count_groups(world.database, since=start, until=end)
+        return GroupList(
+            since=start, until=end, total=total, groups=[CountedGroup.model_validate(one) for one in found]
+        )
+
+    @router.get("/groups/{group_id}", responses=failures(404))
+    async def show_group(group_id: GroupId) -> WholeGroup:
+        group = await letter_groups.group(world.database, group_id)
+        if group is None:
+            raise Refused(
+                404, f"There is no group {group_id}: mistyped, or none of its letters is kept any more."
+            )
+        async with world.database.transaction() as tx:
+            letter_ids = await can_be_put_up(tx, group_id)
+        return WholeGroup(group=group, can_be_judged_again=len(letter_ids), version=group_version(letter_ids))
+
+    return router
+
+
+def window(world: UiWorld, since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
+    """What was asked for, no longer than what is kept, and not beyond now."""
+    end = min(until or world.now, world.now)
+    start = since or end - USUAL_WINDOW
+    if start >= end:
+        raise Refused(422, "since: the window must begin before it ends, and before now.")
+    return max(start, end - timedelta(days=world.history_days)), end
