@@ -14,7 +14,7 @@ from dlq_handler.app import Sidecar
 from dlq_handler.errors import Contended, RowRejected, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
-from dlq_handler.surface.cli import brake, config, executions, letters, topology, workers
+from dlq_handler.surface.cli import audit, brake, config, executions, letters, notify, topology, workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
 from dlq_handler.surface.cli.doctor import doctor
@@ -23,6 +23,7 @@ from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.printing import print_error
 from dlq_handler.surface.cli.status import status
+from dlq_handler.surface.cli.top import top
 from dlq_handler.surface.listener import ListenerRefused
 
 EXIT_FAILED = 1
@@ -36,19 +37,21 @@ app = typer.Typer(
     help="Ends executions whose worker is gone, and announces it, beside an unmodified Attune.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.add_typer(topology.app, name="topology")
 app.add_typer(letters.app, name="letters")
 app.add_typer(executions.app, name="executions")
 app.add_typer(brake.app, name="brake")
 app.add_typer(workers.app, name="workers")
+app.add_typer(audit.app, name="audit")
+app.add_typer(notify.app, name="notify")
 app.add_typer(config.app, name="config")
 app.command()(migrate)
 app.command()(grants)
 app.command("game-day")(game_day)
 app.command()(doctor)
 app.command()(status)
+app.command()(top)
 
 
 @app.callback(invoke_without_command=True)

@@ -25,8 +25,11 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_mended(world: Worl
         assert await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE next_try_at > now()") == [(2,)]
 
         await mend(world, by_hand)
-        [again] = await sidecar.cli_json("letters", "rejudge", str(refused[by_hand.execution_id]))
-        assert (again["before"], again["outcome"]) == ("update_failed", "failed")
+        [again] = await sidecar.cli_json(
+            "letters", "rejudge", str(refused[by_hand.execution_id]), "--reason", "try"
+        )
+        assert again["outcome"] == "failed"
+        assert again["before"] in ("update_failed", None), "None: the sidecar itself was quicker"
         await world.settled_once([*healthy, by_hand])
         assert await world.auditor.status(by_itself.execution_id) == "scheduled"
 

@@ -1,30 +1,31 @@
 """`dlq-handler brake`: is it tripped, and release it when the mass failure is real."""
 
 import asyncio
-import getpass
-import os
-import socket
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from dlq_handler import compose
+from dlq_handler.compose.operating import open_operating
 from dlq_handler.domain.brake import BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.domain.state_version import brake_version
+from dlq_handler.services.operating import Released
 from dlq_handler.settings import Settings
 from dlq_handler.store import brake as store
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, duration
+from dlq_handler.surface.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.surface.cli.options import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ReasonOption,
+    VersionOption,
+    read_duration,
+)
 from dlq_handler.surface.cli.printing import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
-
-
-def read_duration(text: str) -> timedelta:
-    given = duration(text)
-    if given is None:
-        raise typer.BadParameter(f"{text!r} is no time span; wanted 90s, 10m, 2h or 1d")
-    return given
 
 
 @app.command()
@@ -49,13 +50,23 @@ def release(
             "back at once, also after an earlier release.",
         ),
     ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
+    reason: ReasonOption = None,
+    version: VersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds."""
+    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds.
+
+    On record with who, when and why (`audit list`). Exit 1: the brake is not as you saw it, and nothing was done.
+    """
     settings = load_or_exit(config).settings
-    view = asyncio.run(_release(settings, for_.total_seconds()))
-    _print(view, compose.brake_policy(settings), output)
+    if version is None:
+        # As it is now: whoever types the reason must not release what tripped meanwhile.
+        version = brake_version(asyncio.run(_look(settings)).state)
+    why = reason_or_ask(reason)
+    with refused_in_words():
+        released = asyncio.run(_release(settings, for_.total_seconds(), why, version))
+    _print(released.view, compose.brake_policy(settings), output)
 
 
 async def _look(settings: Settings) -> BrakeView:
@@ -63,10 +74,9 @@ async def _look(settings: Settings) -> BrakeView:
         return await store.look(tx)
 
 
-async def _release(settings: Settings, for_seconds: float) -> BrakeView:
-    async with compose.open_database(settings) as database, database.transaction() as tx:
-        await store.release(tx, by=operator(), for_seconds=for_seconds)
-        return await store.look(tx)
+async def _release(settings: Settings, for_seconds: float, reason: str, version: str) -> Released:
+    async with open_operating(settings) as (operating, _):
+        return await operating.release_brake(actor(), reason=reason, for_seconds=for_seconds, version=version)
 
 
 def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
@@ -82,20 +92,12 @@ def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
         "released_at": state.released_at,
         "released_by": state.released_by,
         "released_until": state.released_until,
+        "version": brake_version(state),
     }
     if output is Output.JSON:
         print_json(shown)
         return
-    print_table(("FIELD", "VALUE"), list(shown.items()))
+    print_table(("FIELD", "VALUE"), list(shown.items()), now=view.now)
     told = in_words(view, policy)
     if told is not None:
         print(f"\n{told}")
-
-
-def operator() -> str:
-    """Who asks, for the record. A container may run us as a user without a name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"

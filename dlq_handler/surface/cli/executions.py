@@ -19,8 +19,7 @@ from dlq_handler.services.explain import Explanation
 from dlq_handler.services.explain import explain as explain_execution
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.letters import LARGEST_ID
-from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.printing import (
     print_error,
     print_json,

@@ -1,7 +1,7 @@
-"""Options that several commands share, so that they are spelt and explained the same everywhere."""
+"""Options that several commands share, so that they are spelt, read and explained the same everywhere."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,26 @@ def duration(text: str) -> timedelta | None:
     """`90s`, `30m`, `24h`, `7d`; None for anything else."""
     match = re.fullmatch(r"(\d{1,6})([smhd])", text)
     return timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else None
+
+
+def read_duration(text: str) -> timedelta:
+    given = duration(text)
+    if given is None:
+        raise typer.BadParameter(f"{text!r} is no time span; wanted 90s, 10m, 2h or 1d")
+    return given
+
+
+def read_moment(text: str) -> datetime:
+    """`30m`, `24h`, `7d` ago, or an ISO 8601 time, which means UTC unless it says otherwise."""
+    if (back := duration(text)) is not None:
+        return datetime.now(UTC) - back
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; wanted 30m, 24h, 7d or 2026-11-16T12:00:00Z"
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Output(StrEnum):
@@ -37,5 +57,44 @@ OutputOption = Annotated[
     Output,
     typer.Option(
         "--output", help="`text` for people, `json` for programs (lists are arrays, times ISO 8601 in UTC)."
+    ),
+]
+
+SinceOption = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=read_moment, metavar="30m|24h|7d|TIME", help="Not before then: so long ago, or a time in UTC."
+    ),
+]
+
+UntilOption = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=read_moment, metavar="30m|24h|7d|TIME", help="Before then: so long ago, or a time in UTC."
+    ),
+]
+
+LARGEST_ID = 2**63 - 1
+
+BeforeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--before", metavar="ID", min=1, max=LARGEST_ID, help="Only those before this one: the next page."
+    ),
+]
+
+ReasonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reason",
+        help="Why you do it, for the audit. On a terminal you are asked for it, elsewhere it is needed.",
+    ),
+]
+
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--version",
+        help="The state that you saw, as the status shows it: nothing is done if it has changed since.",
     ),
 ]

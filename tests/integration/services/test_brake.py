@@ -323,7 +323,7 @@ async def test_command_shows_the_brake_and_releases_it(
         code, out, _ = await process.cli("brake", "status")
         assert code == 1
         assert "nothing is ended until" in out
-        released = await process.cli_json("brake", "release", "--for", "2m")
+        released = await process.cli_json("brake", "release", "--for", "2m", "--reason", "gone")
         assert released["state"] == "released"
         assert "@" in released["released_by"]
         row = await the_row(host)

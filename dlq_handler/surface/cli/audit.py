@@ -1,0 +1,67 @@
+"""`dlq-handler audit`: who did what, when and why. Reads only."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.domain.operation import Operation
+from dlq_handler.settings import Settings
+from dlq_handler.store.engine import Database
+from dlq_handler.store.examination import look_at_server
+from dlq_handler.store.operations import list_operations
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
+from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.printing import print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
+
+
+@app.callback()
+def _audit() -> None:
+    """A group, although there is one command: others may join it."""
+
+
+@app.command("list")
+def list_all(
+    *,
+    what: Annotated[
+        str | None, typer.Option(help="Only this: brake.release, letters.rejudge, notify.mute, …")
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Only by this one: the name of a token, or user@host.")
+    ] = None,
+    since: SinceOption = None,
+    before: BeforeOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List what was done by command, API and dashboard, newest first."""
+    asked = partial(list_operations, before_id=before, limit=limit, what=what, who=who, since=since)
+    operations, now = asyncio.run(_list(load_or_exit(config).settings, asked))
+    if output is Output.JSON:
+        print_json(operations)
+        return
+    print_table(
+        ("ID", "AT", "WHO", "VIA", "WHAT", "TARGET", "REASON", "RESULT"),
+        [
+            (one.id, one.at, one.who, one.via, one.what, one.target, one.reason, one.result)
+            for one in operations
+        ],
+        empty="nobody did anything",
+        now=now,
+    )
+
+
+async def _list(
+    settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
+) -> tuple[list[Operation], datetime]:
+    async with compose.open_database(settings) as database:
+        with patience("reading the audit"):
+            return await asked(database), (await look_at_server(database)).now

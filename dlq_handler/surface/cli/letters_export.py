@@ -1,0 +1,132 @@
+"""`dlq-handler letters export`: all letters that were asked for, one a line, page by page.
+
+Promises: memory holds one page, however many letters there are; bodies only on request, and masked even then.
+"""
+
+import asyncio
+import csv
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.domain.letter_filter import LetterFilter
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.masking import masked, masked_body
+from dlq_handler.settings import Settings
+from dlq_handler.store import letter_bodies, letter_search
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.letter_options import (
+    ActionOption,
+    CauseOption,
+    DeathOption,
+    GroupOption,
+    OutcomeOption,
+    SearchOption,
+    WorkerOption,
+)
+from dlq_handler.surface.cli.options import ConfigOption, SinceOption, UntilOption
+from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.printing import jsonable, shown
+
+PAGE = 500
+
+_WITHOUT_BODIES = tuple(
+    field.name for field in fields(LetterRecord) if field.name not in {"key", "body", "headers"}
+)
+
+Line = dict[str, object]
+
+
+class Format(StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def export(
+    *,
+    format_: Annotated[
+        Format, typer.Option("--format", help="`jsonl`: one JSON object a line. `csv`: with a header line.")
+    ] = Format.JSONL,
+    bodies: Annotated[
+        bool,
+        typer.Option(
+            "--bodies", help="With headers and body, what may be secret in them masked, long ones cut."
+        ),
+    ] = False,
+    group: GroupOption = None,
+    cause: CauseOption = None,
+    outcome: OutcomeOption = None,
+    reason: DeathOption = None,
+    worker: WorkerOption = None,
+    action: ActionOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    search: SearchOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write all such letters to stdout, newest first, one a line."""
+    wanted = LetterFilter(
+        group=group,
+        cause=cause,
+        outcome=outcome,
+        reason=reason,
+        worker_id=worker,
+        action=action,
+        since=since,
+        until=until,
+        search=search,
+    )
+    columns = (*_WITHOUT_BODIES, *(("headers", "body", "is_body_cut") if bodies else ()))
+    asyncio.run(_export(load_or_exit(config).settings, wanted, _writer(format_, columns), with_bodies=bodies))
+
+
+async def _export(
+    settings: Settings, wanted: LetterFilter, write: Callable[[Line], None], *, with_bodies: bool
+) -> None:
+    written = 0
+    async with compose.open_database(settings) as database:
+        with patience("exporting", how_far=lambda: f"{written} letters"):
+            async for line in _lines(database, wanted, with_bodies=with_bodies):
+                write(line)
+                written += 1
+    typer.echo(f"{written} letter(s)", err=True)
+
+
+async def _lines(database: Database, wanted: LetterFilter, *, with_bodies: bool) -> AsyncIterator[Line]:
+    before_id: int | None = None
+    while True:
+        page = await letter_search.search(database, wanted, before_id=before_id, limit=PAGE)
+        contents = (
+            await letter_bodies.contents(database, [record.id for record in page.records])
+            if with_bodies
+            else {}
+        )
+        for record in page.records:
+            line: Line = {name: getattr(record, name) for name in _WITHOUT_BODIES}
+            if with_bodies:
+                body, headers = contents.get(record.id, (b"", {}))
+                shown_body = masked_body(body)
+                line |= {
+                    "headers": masked(headers),
+                    "body": shown_body.text,
+                    "is_body_cut": shown_body.is_cut,
+                }
+            yield line
+        if page.older is None:
+            return
+        before_id = page.older
+
+
+def _writer(format_: Format, columns: tuple[str, ...]) -> Callable[[Line], None]:
+    if format_ is Format.JSONL:
+        return lambda line: print(json.dumps(jsonable(line)))
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(columns)
+    return lambda line: rows.writerow(["" if line[name] is None else shown(line[name]) for name in columns])

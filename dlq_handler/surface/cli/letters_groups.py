@@ -1,0 +1,124 @@
+"""`dlq-handler letters groups`: what came in a while, by cause: the same rows as on the first page of the dashboard."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.domain.group_title import title_in
+from dlq_handler.domain.history import Lane
+from dlq_handler.domain.letter_group import GroupCount
+from dlq_handler.settings import Settings
+from dlq_handler.store import history, letter_groups
+from dlq_handler.store.engine import Database
+from dlq_handler.store.examination import look_at_server
+from dlq_handler.store.workers import list_workers
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, SinceOption, UntilOption
+from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.printing import print_json, print_table
+
+USUAL_SPAN = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSeen:
+    """With all that a group's name is made of."""
+
+    counts: Sequence[GroupCount]
+    in_all: int
+    lanes: Sequence[Lane]
+    names: Mapping[int, str]
+    since: datetime
+    until: datetime
+    now: datetime
+
+    def title(self, one: GroupCount) -> str:
+        return title_in(one.group, self.lanes, self.names)
+
+
+def groups(
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the largest first.")] = 50,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
+    seen = asyncio.run(_look(load_or_exit(config).settings, since, until, limit))
+    if output is Output.JSON:
+        print_json([_full(seen, one) for one in seen.counts])
+        return
+    print_groups(seen)
+    if seen.in_all > len(seen.counts):
+        typer.echo(f"there are {seen.in_all - len(seen.counts)} more: raise --limit", err=True)
+
+
+async def _look(settings: Settings, since: datetime | None, until: datetime | None, limit: int) -> GroupsSeen:
+    async with compose.open_database(settings) as database:
+        with patience("counting letters"):
+            return await look_at_groups(database, since=since, until=until, limit=limit)
+
+
+async def look_at_groups(
+    database: Database, *, since: datetime | None = None, until: datetime | None = None, limit: int = 8
+) -> GroupsSeen:
+    """Without times: of the last hour, by the database's clock."""
+    now = (await look_at_server(database)).now
+    end = until or now
+    begin = since or end - USUAL_SPAN
+    return GroupsSeen(
+        counts=await letter_groups.groups(database, since=begin, until=end, limit=limit),
+        in_all=await letter_groups.count_groups(database, since=begin, until=end),
+        lanes=await history.lanes(database, since=begin, until=end),
+        names={one.worker.id: one.name for one in await list_workers(database)},
+        since=begin,
+        until=end,
+        now=now,
+    )
+
+
+def print_groups(seen: GroupsSeen) -> None:
+    print_table(
+        ("GROUP", "CAUSE", "REASON", "QUEUE", "ACTIONS", "LETTERS", "FAILED", "LAST"),
+        [
+            (
+                one.group.id,
+                seen.title(one),
+                one.group.reason,
+                one.group.queue,
+                [*one.group.actions, *([f"+{one.group.more_actions}"] if one.group.more_actions else [])]
+                or None,
+                one.letters,
+                one.failed,
+                one.last_at,
+            )
+            for one in seen.counts
+        ],
+        empty="no letters in this time",
+        now=seen.now,
+    )
+
+
+def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
+    return {
+        "id": one.group.id,
+        "title": seen.title(one),
+        "cause": one.group.cause,
+        "reason": one.group.reason,
+        "queue": one.group.queue,
+        "detail": one.group.detail,
+        "worker_id": one.group.worker_id,
+        "actions": one.group.actions,
+        "more_actions": one.group.more_actions,
+        "letters": one.letters,
+        "failed": one.failed,
+        "last_at": one.last_at,
+        "first_at_ever": one.group.first_at,
+        "letters_ever": one.group.letters,
+    }

@@ -1,0 +1,158 @@
+"""`dlq-handler letters rejudge`: judge kept letters again, when the world has changed. On record, with a reason."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from dlq_handler.compose.operating import open_operating
+from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
+from dlq_handler.services.operating import Operating
+from dlq_handler.settings import Settings
+from dlq_handler.store import letters
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.surface.cli.options import (
+    LARGEST_ID,
+    ConfigOption,
+    Output,
+    OutputOption,
+    ReasonOption,
+    VersionOption,
+)
+from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    letter_ids: Sequence[int] | None
+    group: str | None
+    outcomes: frozenset[Outcome]
+    reason: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    record_id: int
+    execution_id: int | None
+    before: Outcome | None
+    """None: a sidecar was quicker, so that nobody here saw it."""
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    judged: Sequence[_Judged]
+    not_judged: Mapping[int, str]
+
+
+def rejudge(
+    letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1, max=LARGEST_ID)] = None,
+    *,
+    outcome: Annotated[
+        Outcome | None,
+        typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign."),
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
+    reason: ReasonOption = None,
+    version: VersionOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Judge kept letters again: the named ones, those of a group, or all that are unknown_execution, update_failed or
+    foreign. On record with who, when and why (`audit list`).
+
+    Exit 1: something was not judged. What only has to wait, for the brake say, is taken up by a sidecar later.
+    """
+    _refuse_nonsense(letter_ids, group, outcome, version)
+    settings = load_or_exit(config).settings
+    if settings.dlq_handler.shadow.enabled:
+        print_error(
+            "in shadow mode nothing is ended, so nothing is judged again; see dlq_handler.shadow.enabled"
+        )
+        raise typer.Exit(1)
+    wanted = _Wanted(
+        letter_ids=letter_ids,
+        group=group,
+        outcomes=REJUDGEABLE if outcome is None else frozenset({outcome}),
+        reason=reason_or_ask(reason),
+        version=version,
+    )
+    with refused_in_words():
+        done = asyncio.run(_rejudge(settings, wanted))
+    for letter_id, why in done.not_judged.items():
+        print_warning(f"letter {letter_id} was not judged: {why}")
+    if output is Output.JSON:
+        print_json(done.judged)
+    else:
+        print_table(
+            ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
+            [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in done.judged],
+            empty="no letter to judge again",
+        )
+    if done.not_judged:
+        raise typer.Exit(1)
+
+
+def _refuse_nonsense(
+    letter_ids: list[int] | None, group: str | None, outcome: Outcome | None, version: str | None
+) -> None:
+    if outcome is not None and outcome not in REJUDGEABLE:
+        raise typer.BadParameter(
+            f"{outcome.value} is settled for good; these can be judged again: {', '.join(sorted(REJUDGEABLE))}"
+        )
+    if sum(given is not None for given in (letter_ids or None, group, outcome)) > 1:
+        raise typer.BadParameter("name letters, or a group, or an outcome; not two of them")
+    if version is not None and not letter_ids and group is None:
+        raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
+
+
+async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:
+    async with open_operating(settings) as (operating, database):
+        with patience("judging letters"):
+            return await _put_up(operating, database, wanted)
+
+
+async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> _Done:
+    named: Sequence[int] | None = None
+    if wanted.group is None:
+        named = wanted.letter_ids or await letters.rejudgeable(database, wanted.outcomes)
+        if not named:
+            # Nothing was done, so nothing goes on record.
+            return _Done(judged=(), not_judged={})
+    result = await operating.rejudge(
+        actor(), letter_ids=named, group=wanted.group, reason=wanted.reason, version=wanted.version
+    )
+    judged = [
+        _Judged(
+            record_id=one.record_id,
+            execution_id=one.execution_id,
+            before=one.before,
+            outcome=one.outcome,
+            why=one.why,
+        )
+        for one in result.judged
+    ]
+    not_judged = dict(result.passed_over)
+    for letter_id, why in result.waiting.items():
+        record = await letters.show(database, letter_id)
+        if record is None or record.outcome in REJUDGEABLE:
+            not_judged[letter_id] = f"{why}; it is due, and a sidecar takes it up when it can"
+            continue
+        # Due for every sidecar too: one of them was quicker, which is what was asked for.
+        judged.append(
+            _Judged(
+                record_id=letter_id,
+                execution_id=record.execution_id,
+                before=None,
+                outcome=record.outcome,
+                why=record.why,
+            )
+        )
+    return _Done(judged=judged, not_judged=not_judged)

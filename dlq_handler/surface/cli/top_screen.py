@@ -1,0 +1,156 @@
+"""What `top` shows: the diagnosis first, then who is there, then what died. Pure: a sight in, something to draw out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
+from dlq_handler.domain.letter_group import MinuteCount
+from dlq_handler.domain.observation import SIGNS, Health
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.view import Unknown, View, WorkerSeen
+from dlq_handler.surface.cli.letters_groups import GroupsSeen
+from dlq_handler.surface.cli.printing import printable, shown
+from dlq_handler.surface.cli.times import utc, with_age
+
+WORKER_COLUMNS = (
+    "ID", "WORKER", "AVAILABILITY", "HEARTBEAT", "CONSUMERS", "READY", "UNACKED", "SCHEDULED", "RUNNING", "ENDED 1H",
+)  # fmt: skip
+
+_MOST_WORKERS = 8
+_COLOURS = {Health.PROBLEM: "bold red", Health.CANNOT_TELL: "yellow", Health.OK: "green"}
+_STATE_COLOURS = {
+    Availability.AVAILABLE: "green",
+    Availability.LATE: "yellow",
+    Availability.UNAVAILABLE: "red",
+}
+_BARS = "▁▂▃▄▅▆▇█"
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One look at everything. `taken_at` is by our own clock, to say how old it is."""
+
+    view: View
+    diagnoses: Sequence[Diagnosis]
+    groups: GroupsSeen | Unknown
+    minutes: Sequence[MinuteCount] = ()
+    taken_at: float = 0.0
+
+
+def screen(sight: Sight | None, *, environment: str | None, now: float) -> RenderableType:
+    """`now` by the clock of `taken_at`. None: nobody has looked yet."""
+    name = f"dlq-handler {environment}" if environment else "dlq-handler"
+    if sight is None:
+        return Text(f"{name}: asking the database and the broker …")
+    conclusion = conclusion_of(sight.diagnoses)
+    age = in_units(max(0.0, now - sight.taken_at))
+    head = Text.assemble(
+        (f"{name}  ", "bold"),
+        (f"{SIGNS[conclusion]} {conclusion}", _COLOURS[conclusion]),
+        (f"  {utc(sight.view.at)} ({age} ago)  Ctrl-C ends", "dim"),
+    )
+    return Group(
+        head,
+        *_diagnoses(sight.diagnoses, sight.view),
+        Text(),
+        *_workers(sight.view.workers),
+        Text(),
+        *_letters(sight),
+    )
+
+
+def not_ok_first(workers: Iterable[WorkerSeen]) -> list[WorkerSeen]:
+    worst = [Availability.UNAVAILABLE, Availability.CANNOT_TELL, Availability.LATE, Availability.AVAILABLE]
+    return sorted(workers, key=lambda one: (not one.is_missed, worst.index(one.standing.availability)))
+
+
+def worker_row(one: WorkerSeen) -> Sequence[object]:
+    worker, sight = one.registered.worker, one.sight
+    counts: list[object] = ["?", "?", "?"] if isinstance(one.queue, Unknown) else [None, None, None]
+    if sight is not None:
+        counts = [sight.consumers, sight.ready, "?" if sight.unacked is None else sight.unacked]
+    return (
+        worker.id,
+        one.registered.name,
+        one.standing.availability,
+        worker.last_heartbeat,
+        *counts,
+        one.registered.scheduled,
+        one.registered.running,
+        "?" if one.ended_last_hour is None else one.ended_last_hour,
+    )
+
+
+def bars(counts: Sequence[int]) -> str:
+    """One sign for each: the highest is full, and nothing is a blank, so that one letter is not taken for none."""
+    most = max(counts, default=0)
+    return "".join(_BARS[(count * len(_BARS) - 1) // most] if count else " " for count in counts)
+
+
+def _diagnoses(diagnoses: Sequence[Diagnosis], view: View) -> Iterator[RenderableType]:
+    for one in diagnoses:
+        if one.health is Health.OK:
+            continue
+        yield Text.assemble(
+            (f"{SIGNS[one.health]} {one.part}: {one.kind}: ", _COLOURS[one.health]), printable(one.sentence)
+        )
+        since = "" if one.since is None else f"since {with_age(one.since, view.at)}; "
+        yield Text(f"    {since}next: {printable(one.next_step or '-')} ({one.command})", style="dim")
+    fine = ", ".join(one.kind for one in diagnoses if one.health is Health.OK)
+    yield Text(f"{SIGNS[Health.OK]} ok: {fine or 'nothing'}", style="dim")
+
+
+def _workers(workers: Sequence[WorkerSeen] | Unknown) -> Iterator[RenderableType]:
+    if isinstance(workers, Unknown):
+        yield Text(f"? workers: {printable(workers.why)}", style="yellow")
+        return
+    ordered = not_ok_first(workers)
+    table = Table(*WORKER_COLUMNS, box=None, header_style="bold", pad_edge=False)
+    for one in ordered[:_MOST_WORKERS]:
+        age = one.registered.worker.heartbeat_age_seconds
+        heartbeat = "never" if age is None else f"{in_units(age)} ago"
+        colour = _STATE_COLOURS.get(one.standing.availability, "")
+        cells = [shown(value) for value in worker_row(one)]
+        cells[3] = heartbeat
+        table.add_row(*(Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(cells)))
+    yield table
+    rest = ordered[_MOST_WORKERS:]
+    for state in Availability:
+        count = sum(one.standing.availability is state for one in rest)
+        if count:
+            yield Text(f"+{count} {state.value.replace('_', ' ')}", style="dim")
+
+
+def _letters(sight: Sight) -> Iterator[RenderableType]:
+    groups = sight.groups
+    if isinstance(groups, Unknown):
+        yield Text(f"? letters: {printable(groups.why)}", style="yellow")
+        return
+    by_minute: dict[object, int] = {}
+    for one in sight.minutes:
+        by_minute[one.minute] = by_minute.get(one.minute, 0) + one.letters
+    first = groups.since.replace(second=0, microsecond=0)
+    counts = [by_minute.get(first + number * _MINUTE, 0) for number in range(61)]
+    yield Text(f"dead letters a minute, last hour: {sum(counts)} in all, at most {max(counts)}", style="bold")
+    yield Text(bars(counts))
+    table = Table(
+        "CAUSE", "QUEUE", "LETTERS", "FAILED", "LAST", box=None, header_style="bold", pad_edge=False
+    )
+    for row in groups.counts:
+        cells = (
+            groups.title(row),
+            row.group.queue,
+            row.letters,
+            row.failed,
+            with_age(row.last_at, groups.now),
+        )
+        table.add_row(*(Text(shown(cell), overflow="fold") for cell in cells))
+    if groups.counts:
+        yield table
