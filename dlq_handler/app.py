@@ -12,11 +12,11 @@ import structlog
 from dlq_handler import __version__, compose
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose import backstop
+from dlq_handler.compose import backstop, chronicle
 from dlq_handler.compose import canary as compose_canary
+from dlq_handler.compose.worker_options import worker_options
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
-from dlq_handler.services.inactive_marker import InactiveMarker
 from dlq_handler.services.intake_watch import IntakeWatch
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.judge_stale import StaleJudge
@@ -25,18 +25,19 @@ from dlq_handler.services.loop_watch import LoopWatch
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
-from dlq_handler.services.rescue import Rescuer
 from dlq_handler.services.retention import RetentionSweeper
 from dlq_handler.services.service import Service
 from dlq_handler.services.slot_watch import SlotWatch
 from dlq_handler.services.start import wait_for
-from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.services.worker_watch import WorkerWatch
 from dlq_handler.settings import Settings
 from dlq_handler.store import migrate
-from dlq_handler.surface.listener import Listener
+from dlq_handler.surface.listeners import Listeners
 from dlq_handler.surface.metrics import Metrics
 from dlq_handler.surface.ops_http import ops_app
+from dlq_handler.surface.web.app import ui_app
+from dlq_handler.surface.web.opening import ui_world
+from dlq_handler.surface.web.world import UiWorld
 
 log = structlog.get_logger()
 
@@ -45,15 +46,13 @@ class Sidecar:
     """One replica. `run(stop)` returns when everything has ended in good order."""
 
     def __init__(self, settings: Settings) -> None:
-        own = settings.dlq_handler
         self._settings = settings
         self.readiness, self.metrics = Readiness(), Metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
-        self._listener = Listener(
-            host=own.http.host,
-            port=own.http.port,
-            setting="dlq_handler.http",
-            app=lambda: ops_app(self.readiness, self.metrics),
+        self._listeners = Listeners(
+            settings,
+            ops=lambda _: ops_app(self.readiness, self.metrics),
+            ui=lambda stop: ui_app(self._ui_world(stop)),
         )
         self._database = compose.database(settings)
         self._address = compose.broker_address(settings, observer=self.metrics)
@@ -69,6 +68,7 @@ class Sidecar:
         self._keeper = compose.topology_keeper(settings, self._address, self._database)
         self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
+        self._source = compose.source(settings, self._address)
         self._sight = compose.worker_sight(settings, self._address)
         self._link = AdminLink(self._address)
         self._worker_watch = WorkerWatch(
@@ -86,6 +86,7 @@ class Sidecar:
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
         )
+        self._rejudger = Rejudger(self._database, self._judge, self._relay, observer=self.metrics)
         self._leadership = Leadership(
             self._database,
             backstop.leadership_policy(settings),
@@ -101,18 +102,18 @@ class Sidecar:
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
         )
-
-    @property
-    def http_port(self) -> int:
-        return self._listener.port
+        self._diagnoser = chronicle.diagnoser(
+            settings, self._database, self._link, leadership=self._leadership, gate=self._gate
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
-        log.info("sidecar.started", version=__version__, http_port=self.http_port)
+        ports = {"http_port": self._listeners.http_port, "ui_port": self._listeners.ui_port}
+        log.info("sidecar.started", version=__version__, **ports)
         if self._is_shadow:
             self._tell_of_shadow()
         listener_done = asyncio.Event()
         async with asyncio.TaskGroup() as surface:
-            surface.create_task(self._listener.run(listener_done), name="ops-listener")
+            surface.create_task(self._listeners.run(listener_done), name="listeners")
             try:
                 await self._prepare(stop)
                 # Stopped while it waited for its servers: nothing was taken up, so there is nothing to finish.
@@ -165,9 +166,8 @@ class Sidecar:
 
     def _intake(self) -> Sequence[Service]:
         """Those that take work up: they end first."""
-        source = compose.source(self._settings, self._address)
         watch = IntakeWatch(
-            source,
+            self._source,
             consumer_tags=compose.management_api(self._settings).consumer_tags,
             own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
@@ -180,7 +180,7 @@ class Sidecar:
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return [self._keeper, watch, *self._rejudgers(), *self._leaders()]
         handler = DeadLetterHandler(
-            source,
+            self._source,
             self._judge,
             self._relay,
             self._keeper,
@@ -201,7 +201,18 @@ class Sidecar:
         """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
         if self._is_shadow:
             return []
-        return [Rejudger(self._database, self._judge, self._relay, observer=self.metrics)]
+        return [self._rejudger]
+
+    def _ui_world(self, stop: asyncio.Event) -> UiWorld:
+        return ui_world(
+            self._settings,
+            self._database,
+            diagnoser=self._diagnoser,
+            rejudger=None if self._is_shadow else self._rejudger,
+            sight=self._sight,
+            link=self._link,
+            stop=stop,
+        )
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
         """In shadow mode too: they are to arrive in the queue of copies."""
@@ -222,49 +233,30 @@ class Sidecar:
 
     def _leaders(self, *others: Service) -> Sequence[Service]:
         """Those that work, or the half of whose work is done, on one replica only."""
-        leaders = [*self._monitors(), *self._worker_options(), *others]
-        return [self._leadership, *leaders] if leaders else []
-
-    def _worker_options(self) -> Sequence[Service]:
-        """What an operator has to ask for. Not in shadow mode, which takes and changes nothing."""
-        options, leaders = self._settings.dlq_handler.worker, list[Service]()
-        if options.rescue and not self._is_shadow:
-            rescuer = Rescuer(
-                self._database,
-                self._worker_watch,
-                self._leadership,
-                self._judge,
-                self._relay,
-                source_of=lambda worker: compose.rescue_source(self._settings, self._address, worker),
-            )
-            leaders.append(rescuer)
-        if options.mark_inactive and not self._is_shadow:
-            leaders.append(InactiveMarker(self._database, self._worker_watch, self._leadership, self._gate))
-        return leaders
+        options = worker_options(
+            self._settings,
+            self._database,
+            self._address,
+            watch=self._worker_watch,
+            leadership=self._leadership,
+            judge=self._judge,
+            relay=self._relay,
+        )
+        return [self._leadership, *self._monitors(), *options, *others]
 
     def _monitors(self) -> Sequence[Service]:
-        if not self._settings.dlq_handler.monitor.enabled:
-            return []
-        monitor = TimeoutMonitor(
+        return backstop.monitors(
+            self._settings,
             self._database,
-            backstop.monitor_policy(self._settings),
+            self._link,
             judge=self._stale_judge,
             leadership=self._leadership,
+            brake=self._brake,
             gate=self._gate,
             sight=self._sight,
             relay=self._relay,
             observer=self.metrics,
         )
-        reconciling = backstop.reconciling(
-            self._settings,
-            self._database,
-            self._link,
-            leadership=self._leadership,
-            brake=self._brake,
-            gate=self._gate,
-            observer=self.metrics,
-        )
-        return [monitor, *reconciling]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
@@ -274,6 +266,16 @@ class Sidecar:
             self._brake,
             self._gate,
             self._worker_watch,
+            self._diagnoser,
+            chronicle.chronicler(
+                self._settings,
+                self._database,
+                leadership=self._leadership,
+                gate=self._gate,
+                is_consuming=lambda: self._source.is_consuming,
+                judged=lambda: self._judge.judged,
+                availabilities=lambda: self._worker_watch.availabilities,
+            ),
             DatabaseWatch(
                 self._database,
                 readiness=self.readiness,

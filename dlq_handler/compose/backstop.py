@@ -11,13 +11,15 @@ from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.explain import ExplainPolicy
 from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_stale import StaleJudgePolicy
+from dlq_handler.services.judge_stale import StaleJudge, StaleJudgePolicy
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
+from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
 from dlq_handler.services.service import Service
-from dlq_handler.services.timeout_monitor import MonitorPolicy
+from dlq_handler.services.timeout_monitor import MonitorPolicy, TimeoutMonitor
 from dlq_handler.services.unscheduled_watch import UnscheduledWatch, UnscheduledWatchPolicy
+from dlq_handler.services.worker_sight import WorkerSight
 from dlq_handler.settings import Settings
 from dlq_handler.store.engine import Database
 
@@ -114,17 +116,32 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
     )
 
 
-def reconciling(
+def monitors(
     settings: Settings,
     store: Database,
     link: AdminLink,
     *,
+    judge: StaleJudge,
     leadership: Leadership,
     brake: Brake,
     gate: Gate,
+    sight: WorkerSight,
+    relay: OutboxRelay,
     observer: Observer,
 ) -> Sequence[Service]:
-    """Those that look, beside the monitor, for what others have lost sight of."""
+    """The monitor, and those that look beside it for what others have lost sight of."""
+    if not settings.dlq_handler.monitor.enabled:
+        return []
+    monitor = TimeoutMonitor(
+        store,
+        monitor_policy(settings),
+        judge=judge,
+        leadership=leadership,
+        gate=gate,
+        sight=sight,
+        relay=relay,
+        observer=observer,
+    )
     watch = UnscheduledWatch(
         store,
         unscheduled_watch_policy(settings),
@@ -142,4 +159,4 @@ def reconciling(
         completed_queue=partial(count, link, COMPLETED_QUEUE),
         observer=observer,
     )
-    return [watch, reconciler]
+    return [monitor, watch, reconciler]

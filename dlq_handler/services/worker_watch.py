@@ -55,6 +55,8 @@ class WorkerWatch:
         """By worker, as far as it was ever known for certain."""
         self._with_dispatches: frozenset[int] = frozenset()
         self._dispatches_read_at = -DISPATCHES_KEPT_SECONDS
+        self.availabilities: Mapping[int, Availability] | None = None
+        """Of all workers that are not history, at the last look; None: nobody has looked, or can."""
         self.unattended: frozenset[int] = frozenset()
         """Workers whose queue holds messages and has no consumer, at the last look."""
 
@@ -76,11 +78,12 @@ class WorkerWatch:
             fleet = await read_fleet(self._database)
             with_dispatches = await self._dispatches() if any(map(is_history, fleet)) else frozenset()
         except (Unavailable, Contended):
-            self._absences, self.unattended = {}, frozenset()
+            self._absences, self.unattended, self.availabilities = {}, frozenset(), None
             self._observer.workers_seen(None)
             self._observer.unattended_queues_seen(None)
             raise
         seen = self._availabilities(fleet)
+        self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
         self._observer.workers_seen(Counter(seen.values()))
         self._tell_of_changes(seen)
         unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)

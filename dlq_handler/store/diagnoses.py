@@ -22,6 +22,14 @@ async def record_change(tx: Transaction, diagnoses: Sequence[Diagnosis], *, at: 
     )
 
 
+async def last(tx: Transaction) -> tuple[datetime, list[Diagnosis]] | None:
+    """What was put on record last, and of when it is."""
+    row = await tx.row(
+        "SELECT at, CAST(diagnoses AS text) AS diagnoses FROM own.diagnosis_change ORDER BY at DESC, id DESC LIMIT 1"
+    )
+    return None if row is None else (row.at, _all(row.diagnoses))
+
+
 async def as_of(database: Database, at: datetime) -> tuple[datetime, list[Diagnosis]] | None:
     """The last ones before that moment, and when they were made; None when nobody remembers."""
     async with database.transaction() as tx:
@@ -32,7 +40,7 @@ async def as_of(database: Database, at: datetime) -> tuple[datetime, list[Diagno
             """,
             at=at,
         )
-    return None if row is None else (row.at, [_read(one) for one in json.loads(row.diagnoses)["diagnoses"]])
+    return None if row is None else (row.at, _all(row.diagnoses))
 
 
 async def sweep(database: Database, *, older_than_seconds: float) -> int:
@@ -50,6 +58,10 @@ async def sweep(database: Database, *, older_than_seconds: float) -> int:
 
 def _written(diagnosis: Diagnosis) -> dict[str, object]:
     return asdict(diagnosis) | {"since": diagnosis.since.isoformat() if diagnosis.since else None}
+
+
+def _all(text: str) -> list[Diagnosis]:
+    return [_read(one) for one in json.loads(text)["diagnoses"]]
 
 
 def _read(written: dict[str, Any]) -> Diagnosis:

@@ -47,6 +47,12 @@ async def read_fleet(database: Database) -> list[Worker]:
     return [_worker(row) for row in rows]
 
 
+async def worker_names(database: Database) -> dict[int, str]:
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT id, name FROM worker")
+    return {row.id: row.name for row in rows}
+
+
 async def workers_with_dispatches(database: Database) -> frozenset[int]:
     """Those that executions are scheduled on. Reads every scheduled execution: not for every few seconds."""
     async with database.transaction() as tx:

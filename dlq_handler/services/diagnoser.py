@@ -1,0 +1,112 @@
+"""Diagnose every few seconds and keep the answer: however many people look, the servers are asked once.
+
+Every replica does, so that each can show its own; the leader puts changes on record, where all find the night in the
+morning. What the leader saw while the database was away goes on record when it is back.
+Never: acts on what it sees.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due
+from dlq_handler.domain.happening import DIAGNOSIS_CHANGED, Part
+from dlq_handler.domain.view import DatabaseSeen, View
+from dlq_handler.services.every import every
+from dlq_handler.services.leadership import Leadership
+from dlq_handler.store import diagnoses as store
+from dlq_handler.store import happenings
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+
+# Of a night without a database the first changes tell what happened, and the last ones how it ended.
+MOST_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    view: View
+    diagnoses: tuple[Diagnosis, ...]
+    at: datetime
+    """By the database's clock, or this machine's while it does not answer."""
+    taken_at: float
+    """The process clock: tells how old it is by now."""
+
+
+class Diagnoser:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        look: Callable[[], Awaitable[View]],
+        leadership: Leadership,
+        instance: str,
+        interval_seconds: float = 10.0,
+    ) -> None:
+        self._database, self._look, self._leadership = database, look, leadership
+        self._instance, self._interval_seconds = instance, interval_seconds
+        self.latest: Seen | None = None
+        """None: nobody has looked yet."""
+        self._ill_since: dict[str, datetime] = {}
+        self._has_recalled = False
+        self._unwritten: deque[Seen] = deque(maxlen=MOST_KEPT)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="diagnoser")
+
+    async def tick(self) -> None:
+        view = await self._look()
+        if not self._has_recalled and _has_database(view):
+            await self._recall(view.at)
+        diagnoses, self._ill_since = dated(diagnose(view), self._ill_since, at=view.at)
+        seen = Seen(view=view, diagnoses=diagnoses, at=view.at, taken_at=monotonic_seconds())
+        self.latest = seen
+        if not _has_database(view):
+            if not self._unwritten or is_change(self._unwritten[-1].diagnoses, diagnoses):
+                self._unwritten.append(seen)
+        elif self._leadership.is_leader:
+            await self._put_on_record(seen)
+
+    async def _recall(self, at: datetime) -> None:
+        """What others saw before this process was: a problem does not begin anew because we did."""
+        recorded = await store.as_of(self._database, at)
+        self._ill_since = (ill_since(recorded[1]) if recorded else {}) | self._ill_since
+        self._has_recalled = True
+
+    async def _put_on_record(self, seen: Seen) -> None:
+        async with self._database.transaction() as tx:
+            # Two that take themselves for the leader do not both tell of it.
+            await happenings.take_turn(tx)
+            last = await store.last(tx)
+            for one in (*self._unwritten, seen):
+                if last is None or one.at > last[0]:
+                    last = await self._record(tx, last, one)
+        self._unwritten.clear()
+
+    async def _record(
+        self, tx: Transaction, last: tuple[datetime, list[Diagnosis]] | None, seen: Seen
+    ) -> tuple[datetime, list[Diagnosis]] | None:
+        is_news = is_change(last[1] if last else None, seen.diagnoses)
+        if not is_news and last is not None and not is_due(last[1], last[0], seen.diagnoses, seen.at):
+            return last
+        await store.record_change(tx, seen.diagnoses, at=seen.at)
+        worst = seen.diagnoses[0]
+        await happenings.tell(
+            tx,
+            part=Part.DIAGNOSIS,
+            kind=DIAGNOSIS_CHANGED,
+            subject=worst.kind,
+            detail=worst.health.value,
+            instance=self._instance,
+            at=seen.at,
+        )
+        return seen.at, list(seen.diagnoses)
+
+
+def _has_database(view: View) -> bool:
+    return isinstance(view.database, DatabaseSeen) and view.database.trouble is None
