@@ -32,7 +32,7 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-@dataclass(slots=True)
+@dataclass  # without slots: Playwright keeps marks of its own on whatever holds a handler
 class Tab:
     """A page, and all it complained of or asked elsewhere since it was opened."""
 
