@@ -86,10 +86,8 @@ class Operating:
                 # Somebody else did, between our two statements.
                 raise Changed("the brake", version=brake_version(view.state))
             result = f"no limit for {in_units(for_seconds)}" if for_seconds else "the limit holds again"
-            number = await self._record(
-                tx, actor, operation.BRAKE_RELEASE, target=None, reason=reason, result=result
-            )
-        return Released(operation_id=number, view=view)
+            noted = await _record(tx, actor, operation.BRAKE_RELEASE, reason=reason, result=result)
+        return Released(operation_id=noted.told(), view=view)
 
     async def rejudge(
         self,
@@ -119,9 +117,10 @@ class Operating:
                 due, target = await put_up.put_up(tx, letter_ids or ()), _named(letter_ids or ())
             if not due:
                 return PutUp(operation_id=None, letter_ids=(), passed_over=passed_over)
-            number = await self._record(
+            noted = await _record(
                 tx, actor, operation.LETTERS_REJUDGE, target=target, reason=reason, result=_put_up(len(due))
             )
+        number = noted.told()
         judged, waiting = await self._judge(self._rejudger, due if at_once is None else due[:at_once])
         waiting |= {} if at_once is None else dict.fromkeys(due[at_once:], "it is in line")
         return PutUp(
@@ -137,32 +136,25 @@ class Operating:
             await store_mute.mute(tx, for_seconds=for_seconds, reason=reason, by=actor.who)
             mute = await store_mute.lock(tx)
             result = f"nobody is notified for {in_units(for_seconds)}"
-            number = await self._record(
-                tx, actor, operation.NOTIFY_MUTE, target=None, reason=reason, result=result
-            )
-        return number, mute
+            noted = await _record(tx, actor, operation.NOTIFY_MUTE, reason=reason, result=result)
+        return noted.told(), mute
 
     async def unmute(self, actor: Actor, *, reason: str, version: str | None = None) -> int:
         async with self._database.transaction() as tx:
             _expect(version, mute_version(await store_mute.lock(tx)), "the mute")
             await store_mute.unmute(tx)
-            return await self._record(
-                tx, actor, operation.NOTIFY_UNMUTE, target=None, reason=reason, result="notified again"
-            )
+            noted = await _record(tx, actor, operation.NOTIFY_UNMUTE, reason=reason, result="notified again")
+        return noted.told()
 
     async def read_body(self, actor: Actor, letter_id: int) -> bytes | None:
         """As it came, unmasked. None: no such letter on record."""
         async with self._database.transaction() as tx:
             body = await put_up.raw_body(tx, letter_id)
-            if body is not None:
-                await self._record(
-                    tx,
-                    actor,
-                    operation.LETTER_BODY_READ,
-                    target=f"letter {letter_id}",
-                    reason=None,
-                    result=f"{len(body)} bytes",
-                )
+            if body is None:
+                return None
+            target, result = f"letter {letter_id}", f"{len(body)} bytes"
+            noted = await _record(tx, actor, operation.LETTER_BODY_READ, target=target, result=result)
+        noted.told()
         return body
 
     async def _judge(
@@ -188,16 +180,42 @@ class Operating:
             return f"another sidecar was quicker: {record.outcome.value}"
         return "its record or its execution is locked by somebody just now, or the brake has no room for it"
 
-    async def _record(
-        self, tx: Transaction, actor: Actor, what: str, *, target: str | None, reason: str | None, result: str
-    ) -> int:
-        number = await operations.record(
-            tx, who=actor.who, via=actor.via, what=what, target=target, reason=reason, result=result
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noted:
+    """A line of the audit that stands once its transaction is through."""
+
+    number: int
+    actor: Actor
+    what: str
+    target: str | None
+
+    def told(self) -> int:
+        """After the commit: a log must not tell of what was rolled back."""
         log.info(
-            "operation.recorded", number=number, who=actor.who, via=actor.via.value, what=what, target=target
+            "operation.recorded",
+            number=self.number,
+            who=self.actor.who,
+            via=self.actor.via.value,
+            what=self.what,
+            target=self.target,
         )
-        return number
+        return self.number
+
+
+async def _record(
+    tx: Transaction,
+    actor: Actor,
+    what: str,
+    *,
+    target: str | None = None,
+    reason: str | None = None,
+    result: str,
+) -> _Noted:
+    number = await operations.record(
+        tx, who=actor.who, via=actor.via, what=what, target=target, reason=reason, result=result
+    )
+    return _Noted(number=number, actor=actor, what=what, target=target)
 
 
 def _expect(version: str | None, found: str, what: str) -> None:

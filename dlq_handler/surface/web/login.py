@@ -28,7 +28,7 @@ def login_router(*, tokens: Tokens, sessions: Sessions, origins: Origins) -> API
         if owner is None:
             log.warning("token.refused", client=request.client.host if request.client else None)
             return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
-        log.info("session.begun", name=owner.name, role=owner.role.value)
+        log.info("session.began", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
         keep(answer, sessions.begin(owner, now=time()), is_secure=origins.is_secure)
         return answer
