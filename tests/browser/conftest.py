@@ -34,7 +34,9 @@ async def the_night(
     amqp_url = await rabbitmq.create_vhost(name)
     database_url = await postgres.create_database(name, attune_template)
     folder: Path = tmp_path_factory.mktemp("night")
-    async with night_world(folder, amqp_url, database_url, is_hostile=True, has_tokens=True) as world:
+    async with night_world(
+        folder, rabbitmq, amqp_url, database_url, is_hostile=True, has_tokens=True
+    ) as world:
         yield world
     await rabbitmq.delete_vhost(name)
     await postgres.drop_database(name)

@@ -15,6 +15,7 @@ from dlq_handler.sandbox.attune.completion_listener import CompletionListener
 from dlq_handler.sandbox.attune.executor import StockExecutor
 from dlq_handler.sandbox.attune.scheduler import Scheduler
 from dlq_handler.sandbox.attune.worker import StockWorker
+from dlq_handler.sandbox.servers import RabbitMQ
 from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 from tests.support import night
@@ -45,6 +46,7 @@ class NightWorld:
 @asynccontextmanager
 async def night_world(
     folder: Path,
+    broker: RabbitMQ,
     amqp_url: str,
     database_url: str,
     *,
@@ -64,7 +66,11 @@ async def night_world(
             "worker__unavailable_after_seconds": str(UNAVAILABLE_AFTER_SECONDS),
             "ui__environment": "production",
             "ui__look_seconds": "1",
-            "canary__interval_seconds": "10",
+            "broker__management_url": broker.management_url.replace(
+                "://", f"://{broker.user}:{broker.password}@"
+            ),
+            "canary__interval_seconds": "5",
+            "canary__ttl_ms": "500",
             "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "2",
             **({"ui__tokens": _token_files(folder)} if has_tokens else {}),
             **settings,
