@@ -18,6 +18,7 @@ from dlq_handler.surface.cli import audit, brake, config, executions, letters, n
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
 from dlq_handler.surface.cli.doctor import doctor
+from dlq_handler.surface.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_UNAVAILABLE
 from dlq_handler.surface.cli.game_day import game_day
 from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
@@ -25,10 +26,6 @@ from dlq_handler.surface.cli.printing import print_error
 from dlq_handler.surface.cli.status import status
 from dlq_handler.surface.cli.top import top
 from dlq_handler.surface.listener import ListenerRefused
-
-EXIT_FAILED = 1
-EXIT_UNAVAILABLE = 69
-EXIT_CONFIG = 78
 
 log = structlog.get_logger()
 

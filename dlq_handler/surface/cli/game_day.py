@@ -23,12 +23,12 @@ from dlq_handler.settings import Settings
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import missing_game_day_grants
 from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.exits import EXIT_NOT_ASKED
 from dlq_handler.surface.cli.operator import operator
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, read_duration
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning, printable
 
 EXIT_CODES = {Conclusion.RESCUED: 0, Conclusion.NOT_RESCUED: 1, Conclusion.CANNOT_TELL: 2}
-EXIT_NOT_ASKED = 64
 
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it; without it the plan is printed, or you are asked.")

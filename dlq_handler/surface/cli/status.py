@@ -14,13 +14,14 @@ from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.view import View
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_FINE
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_json, print_table, printable
 from dlq_handler.surface.cli.times import utc, with_age
 
 # As those of `topology check`.
-EXIT_CODES = {Health.OK: 0, Health.PROBLEM: 1, Health.CANNOT_TELL: 2}
+EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.CANNOT_TELL: EXIT_CANNOT_TELL}
 
 _COLUMNS = ("STATE", "PART", "KIND", "SINCE", "SENTENCE", "EVIDENCE", "NEXT STEP", "COMMAND", "RUNBOOK")
 

@@ -1,0 +1,24 @@
+"""Every exit code, in one place: scripts rely on them. docs/reference/cli.md is made of this table."""
+
+EXIT_FINE = 0
+EXIT_FAILED = 1
+EXIT_CANNOT_TELL = 2
+EXIT_NOT_ASKED = 64
+EXIT_UNAVAILABLE = 69
+EXIT_CONFIG = 78
+
+MEANINGS = {
+    EXIT_FINE: "done; of commands that judge (`status`, `doctor`, `topology check`, `game-day`): all is well",
+    EXIT_FAILED: (
+        "not done, or not all of it, and stderr says why; of commands that judge: something is wrong. "
+        "`brake status`: it is tripped. `health`: not alive"
+    ),
+    EXIT_CANNOT_TELL: (
+        "of commands that judge: nothing wrong was found, and something cannot be told. Of every command: it was "
+        "typed wrongly, and stderr shows how it is typed"
+    ),
+    EXIT_NOT_ASKED: "`game-day` without `--yes`: nothing was done",
+    EXIT_UNAVAILABLE: "database or broker does not answer, and the command cannot do without",
+    EXIT_CONFIG: "the settings cannot be used (`config check` says why); `run`: the port is taken",
+    130: "interrupted by Ctrl-C (143: by SIGTERM)",
+}
