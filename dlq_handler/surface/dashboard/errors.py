@@ -1,16 +1,34 @@
-"""An error, in the shell that every page has: what is, and what to do next."""
+"""An error, in the shell that every page has: what is, what to do next, and the id by which the log is found."""
 
-from html import escape
+from datetime import UTC, datetime
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from dlq_handler.surface.dashboard.shell import Shell, render
+
+NEXT_STEPS = {
+    401: ("/login", "Log in"),
+    403: ("/", "Back to Now"),
+    404: ("/letters", "Search the letters"),
+    409: ("/", "Look again"),
+    410: ("/letters", "Letters that are on record"),
+    421: ("/", "Now"),
+}
 
 
 def error_page(request: Request, status: int, title: str, text: str) -> HTMLResponse:
-    """`request.state.request_id` is shown where there is one: it is what a log line is found by."""
-    number = getattr(request.state, "request_id", None)
-    shown = f"<p>request {escape(str(number))}</p>" if number else ""
-    return HTMLResponse(
-        f"<!doctype html><title>{escape(title)}</title><h1>{escape(title)}</h1><p>{escape(text)}</p>{shown}",
-        status_code=status,
+    world = getattr(request.app.state, "world", None) if "app" in request.scope else None
+    shell = Shell(
+        title=f"{title} · dlq-handler",
+        environment=getattr(world, "environment", ""),
+        now=datetime.now(UTC),
     )
+    context = {
+        "title": title,
+        "text": text,
+        "code": status,
+        "request_id": getattr(request.state, "request_id", None),
+        "next_step": NEXT_STEPS.get(status, ("/", "Back to Now")),
+    }
+    return render("error.html", shell, context, request=request, status=status)

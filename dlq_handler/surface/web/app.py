@@ -22,6 +22,7 @@ def ui_app(world: UiWorld) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
+    app.state.world = world
     sessions = Sessions(world.tokens)
     origins = Origins.of(host=world.host, external_url=world.external_url)
     answer_errors(app)

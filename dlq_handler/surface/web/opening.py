@@ -58,6 +58,7 @@ def ui_world(
         host=ui.host,
         is_shadow=own.shadow.enabled,
         runbook_url=ui.runbook_url,
+        worker_queues=compose.names(settings),
         stop=stop,
     )
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.view import TopologySeen, Unknown, WorkerSeen
+from dlq_handler.domain.worker import WorkerQueueNames
 from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.explain import Explanation
 from dlq_handler.services.operating import Operating
@@ -45,6 +46,8 @@ class UiWorld:
     is_shadow: bool = False
     runbook_url: str | None = None
     """Where this installation has its copy of docs/runbook.md."""
+    worker_queues: WorkerQueueNames = field(default_factory=WorkerQueueNames)
+    """How this host names them: tells whose a queue is."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the sidecar ends: open streams must not hold it up."""
 

@@ -1,0 +1,100 @@
+"""Place the chart's labels so that none lies over another, nor over the line of another. Pure.
+
+Each label hangs on something in the picture: a vertical line, or a band. It stands beside it, in one of the rows above
+the bars, and what it hangs on reaches up to that row. What finds no place is left out and counted: the table has it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+# Wider than the widest usual font: a label that is thought too long costs a row, one too short covers another.
+_CHARACTER_PX = 7.2
+_GAP_PX = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What wants a label: from where to where it reaches, in percent of the width."""
+
+    start: float
+    end: float
+    text: str
+    kind: str
+    weight: int = 0
+    """The least first: the more it matters, the better its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    wish: Wish
+    row: int
+    """0 is the one right above the bars."""
+    text_start: float
+    text_end: float
+    is_left: bool
+    """The text stands on the left of what it names, and ends there."""
+
+
+def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> tuple[Sequence[Placed], int]:
+    """Those that found a place, and how many did not."""
+    wanted = sorted(wishes, key=lambda wish: wish.weight)
+    left_out = 0
+    while True:
+        found = [
+            placed
+            for prefers_right in (True, False)
+            for is_low_first in (True, False)
+            if (placed := _place_all(wanted, least_width_px, most_rows, prefers_right, is_low_first))
+            is not None
+        ]
+        if found:
+            # There are several ways; the one with the fewest rows leaves most room to the bars.
+            return min(found, key=lambda placed: max((one.row for one in placed), default=0)), left_out
+        # The one that matters least goes, for the others to be read.
+        wanted = wanted[:-1]
+        left_out += 1
+
+
+def _place_all(
+    wishes: Sequence[Wish], width_px: float, most_rows: int, prefers_right: bool, is_low_first: bool
+) -> list[Placed] | None:
+    """None: not all of them fit. Begun at the edge that texts go to, each can stand above those it would cross."""
+    placed: list[Placed] = []
+    for wish in sorted(wishes, key=lambda wish: -wish.start if prefers_right else wish.end):
+        ways = list(_ways(wish, width_px, most_rows, prefers_right))
+        if is_low_first:
+            ways.sort(key=lambda way: way.row)
+        free = (way for way in ways if not any(_collide(way, other) for other in placed))
+        found = next(free, None)
+        if found is None:
+            return None
+        placed.append(found)
+    return placed
+
+
+def _ways(wish: Wish, width_px: float, most_rows: int, prefers_right: bool) -> Iterator[Placed]:
+    length = len(wish.text) * _CHARACTER_PX * 100 / width_px
+    gap = _GAP_PX * 100 / width_px
+    right = (wish.end + gap, wish.end + gap + length, False)
+    left = (wish.start - gap - length, wish.start - gap, True)
+    for text_start, text_end, is_left in (right, left) if prefers_right else (left, right):
+        if text_start >= 0 and text_end <= 100:
+            for row in range(most_rows):
+                yield Placed(wish=wish, row=row, text_start=text_start, text_end=text_end, is_left=is_left)
+
+
+def _collide(one: Placed, other: Placed) -> bool:
+    is_over = one.row == other.row and _overlap(
+        one.text_start, one.text_end, other.text_start, other.text_end
+    )
+    return is_over or _is_crossed(one, other) or _is_crossed(other, one)
+
+
+def _is_crossed(text: Placed, line: Placed) -> bool:
+    """A line goes from its label's row down through all rows below. A band does too, and text on it can be read."""
+    is_line, reaches = line.wish.start == line.wish.end, line.row >= text.row
+    return is_line and reaches and text.text_start <= line.wish.start <= text.text_end
+
+
+def _overlap(start: float, end: float, other_start: float, other_end: float) -> bool:
+    return start <= other_end and other_start <= end

@@ -1,0 +1,123 @@
+"""The letters' filters: from the address to a `LetterFilter` and back, as chips to take off, and as a command. Pure.
+
+All of it stands in the address, so that a link shows another person the same letters.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+from dlq_handler.domain.letter_filter import LetterFilter
+from dlq_handler.domain.letter_group import Cause
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.surface.dashboard.words import iso
+
+# In the order of the form. The names are those of the command's options.
+NAMES = ("group", "cause", "reason", "outcome", "worker", "action", "since", "until", "search")
+_LABELS = {"since": "from", "until": "to", "search": "id"}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_NUMBER = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    text: str
+    href: str
+    """The same page without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the address asks for, and what in it cannot be understood."""
+
+    wanted: LetterFilter
+    given: Mapping[str, str]
+    """As it was written, by name; what is empty is left out."""
+    problems: Sequence[str]
+
+    @property
+    def chips(self) -> Sequence[Chip]:
+        return [
+            Chip(text=f"{_LABELS.get(name, name)}: {value}", href=self.href(**{name: None}))
+            for name, value in self.given.items()
+        ]
+
+    @property
+    def command(self) -> str:
+        options = [part for name, value in self.given.items() for part in (f"--{name}", value)]
+        return shlex.join(["dlq-handler", "letters", "list", *options])
+
+    def href(self, **changed: str | int | None) -> str:
+        """This page with something changed; None takes it off."""
+        asked = {**self.given, **{name: value for name, value in changed.items() if value is not None}}
+        kept = {
+            name: value for name, value in asked.items() if name not in changed or changed[name] is not None
+        }
+        return f"/letters?{urlencode(kept)}" if kept else "/letters"
+
+
+def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
+    given = {name: value for name in NAMES if (value := parameters.get(name, "").strip())}
+    problems: list[str] = []
+
+    def worker() -> int | None:
+        text = given.get("worker")
+        if text is None:
+            return None
+        if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER:
+            return int(text)
+        problems.append("worker is the number of one, such as 7")
+        return None
+
+    def cause() -> Cause | None:
+        text = given.get("cause")
+        if text is not None and text not in set(Cause):
+            problems.append(f"cause is one of {', '.join(Cause)}")
+            return None
+        return None if text is None else Cause(text)
+
+    def outcome() -> Outcome | None:
+        text = given.get("outcome")
+        if text is not None and text not in set(Outcome):
+            problems.append(f"outcome is one of {', '.join(Outcome)}")
+            return None
+        return None if text is None else Outcome(text)
+
+    def moment(name: str) -> datetime | None:
+        text = given.get(name)
+        found = None if text is None else read_moment(text, now)
+        if text is not None and found is None:
+            problems.append(f"{_LABELS[name]} is a time such as 2026-11-16T02:26 (UTC), or 30m, 24h, 7d ago")
+        return found
+
+    wanted = LetterFilter(
+        group=given.get("group"),
+        cause=cause(),
+        reason=given.get("reason"),
+        outcome=outcome(),
+        worker_id=worker(),
+        action=given.get("action"),
+        since=moment("since"),
+        until=moment("until"),
+        search=given.get("search"),
+    )
+    return Asked(wanted=wanted, given=given, problems=problems)
+
+
+def read_moment(text: str, now: datetime) -> datetime | None:
+    """`30m`, `24h`, `7d` back from now, or ISO 8601 in UTC. None: neither."""
+    number, unit = text[:-1], text[-1:]
+    try:
+        if unit in _UNITS and number.isascii() and number.isdigit():
+            return now - timedelta(seconds=int(number) * _UNITS[unit])
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def in_form(when: datetime | None) -> str:
+    """As a browser's field for date and time wants it."""
+    return "" if when is None else iso(when).removesuffix("Z")

@@ -1,0 +1,75 @@
+"""Groups of letters as rows of a table. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.history import Lane
+from dlq_handler.domain.letter_group import Group, GroupCount, title_of
+from dlq_handler.surface.dashboard.words import NONE, iso
+
+_ACTIONS_SHOWN = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    id: str
+    href: str
+    title: str
+    queue: str
+    actions: str
+    letters: int
+    failed: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSection:
+    span: str
+    rows: Sequence[GroupRow]
+    count: int
+    more_href: str | None
+    """None: these are all of them."""
+
+
+def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int, str]) -> Sequence[GroupRow]:
+    return [
+        GroupRow(
+            id=one.group.id,
+            href=f"/groups/{one.group.id}",
+            title=title(one.group, lanes, names),
+            queue=one.group.queue or NONE,
+            actions=actions(one.group),
+            letters=one.letters,
+            failed=one.failed,
+            last_at=one.last_at,
+        )
+        for one in counts
+    ]
+
+
+def title(group: Group, lanes: Sequence[Lane], names: Mapping[int, str]) -> str:
+    """By the worker's name, and by whether it was gone in this time: that is the cause, the expiry its effect."""
+    of_worker = [lane for lane in lanes if lane.worker_id == group.worker_id]
+    name = names.get(group.worker_id or 0) or next((lane.name for lane in of_worker), None)
+    was_gone = any(
+        one.availability is Availability.UNAVAILABLE for lane in of_worker for one in lane.segments
+    )
+    return title_of(group, worker_name=name, was_gone=was_gone)
+
+
+def actions(group: Group) -> str:
+    shown = group.actions[:_ACTIONS_SHOWN]
+    more = len(group.actions) - len(shown) + group.more_actions
+    return (", ".join(shown) + (f" +{more}" if more else "")) or NONE
+
+
+def section(
+    found: Sequence[GroupRow], *, count: int, span: str, since: datetime, until: datetime
+) -> GroupSection:
+    window = urlencode({"since": iso(since), "until": iso(until)})
+    return GroupSection(
+        span=span, rows=found, count=count, more_href=f"/groups?{window}" if count > len(found) else None
+    )

@@ -1,0 +1,101 @@
+"""Release the brake."""
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain import brake as the_brake
+from dlq_handler.domain.brake import BrakeMode, BrakeView, mode_of
+from dlq_handler.domain.state_version import brake_version
+from dlq_handler.domain.view import QueueSeen
+from dlq_handler.services.operating import Actor
+from dlq_handler.store import brake as brake_store
+from dlq_handler.surface.dashboard.pages.acts import (
+    Act,
+    Choice,
+    Doing,
+    Done,
+    carry_out,
+    chosen_seconds,
+    confirm,
+)
+from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.dashboard.words import counted, moment, stopped
+
+FOR = Choice(
+    name="for_seconds",
+    label="For how long without a limit",
+    options=(
+        ("600", "10 minutes"),
+        ("1800", "30 minutes"),
+        ("3600", "1 hour"),
+        ("0", "not at all: the limit holds again at once"),
+    ),
+)
+
+
+async def release_page(site: Site, request: Request) -> Response:
+    act = _act(site, await _look(site))
+    if request.method == "POST":
+        return await carry_out(site, request, act, _release(site))
+    return await confirm(site, request, act)
+
+
+async def _look(site: Site) -> BrakeView:
+    async with site.world.database.transaction() as tx:
+        return await brake_store.look(tx)
+
+
+def _act(site: Site, seen: BrakeView) -> Act:
+    policy = site.world.brake_policy
+    waiting = _waiting(site)
+    judged = "what waits" if waiting is None else counted(waiting, "letter")
+    is_tripped = mode_of(seen, policy).is_tripped
+    return Act(
+        title="Release the brake",
+        happens=[
+            stopped(the_brake.in_words(seen, policy) or "The brake is not tripped"),
+            f"Afterwards {judged} in the intake queue are judged by all sidecars, and their executions end as failed.",
+            f"{counted(seen.ended_last_minute, 'execution was', 'executions were')} ended in the last minute.",
+            "An execution that was ended cannot be brought back: whoever owns it has to run it again.",
+            "See first whether the workers are really gone. If they are not, leave the brake.",
+        ],
+        button=f"Release brake, judge {judged}",
+        version=brake_version(seen.state),
+        back=("/", "Now"),
+        here="/",
+        choice=FOR,
+        impossible=None if is_tripped else _not_tripped(mode_of(seen, policy)),
+    )
+
+
+def _not_tripped(mode: BrakeMode) -> str:
+    match mode:
+        case BrakeMode.OFF:
+            return "No limit is set, so there is no brake to release."
+        case BrakeMode.RELEASED:
+            return "It is released already."
+        case _:
+            return "It is not tripped, so there is nothing to release."
+
+
+def _waiting(site: Site) -> int | None:
+    """As the last look saw it; None: unknown."""
+    seen = None if site.view is None else site.view.intake
+    return seen.taken.ready if isinstance(seen, QueueSeen) and seen.taken is not None else None
+
+
+def _release(site: Site) -> Doing:
+    async def release(actor: Actor, reason: str, version: str, form: FormData) -> Done:
+        released = await site.world.operating.release_brake(
+            actor, reason=reason, version=version, for_seconds=chosen_seconds(form, FOR)
+        )
+        until = released.view.state.released_until
+        limit = (
+            "The limit holds again." if until is None else f"No limit until {moment(until, site.now)} UTC."
+        )
+        return Done(
+            title="The brake is released", lines=[limit, "Sidecars take letters again within seconds."]
+        )
+
+    return release

@@ -1,0 +1,113 @@
+"""Judge kept letters again: one, or those of a group."""
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain.state_version import group_version, letter_version
+from dlq_handler.domain.verdict import REJUDGEABLE
+from dlq_handler.services.operating import Actor, PutUp
+from dlq_handler.store import letter_groups, letters, swept
+from dlq_handler.store.put_up import can_be_put_up
+from dlq_handler.surface.dashboard import group_rows
+from dlq_handler.surface.dashboard.pages.acts import Act, Doing, Done, carry_out, confirm
+from dlq_handler.surface.dashboard.pages.letter import not_on_record
+from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.dashboard.words import counted, stopped
+from dlq_handler.surface.web.errors import Refused
+
+# The person who pressed the button waits for these; sidecars take up the others.
+AT_ONCE = 20
+
+_CONSEQUENCE = (
+    "Each is judged as if it came now. Where its execution is open by the letter's own attempt, the execution ends as "
+    "failed and is announced. That cannot be undone: whoever owns it has to run it again."
+)
+
+
+async def rejudge_letter_page(site: Site, request: Request, letter_id: int) -> Response:
+    record = await letters.show(site.world.database, letter_id)
+    if record is None:
+        raise not_on_record(site, letter_id, await swept.letter_swept_at(site.world.database, letter_id))
+    can = record.outcome in REJUDGEABLE and not record.is_shadow
+    act = Act(
+        title=f"Judge letter {letter_id} again",
+        happens=[
+            stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.why}"),
+            _CONSEQUENCE,
+        ],
+        button=f"Judge letter {letter_id} again",
+        version=letter_version(record),
+        back=(f"/letters/{letter_id}", f"Letter {letter_id}"),
+        here="/letters",
+        impossible=None
+        if can
+        else f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good.",
+    )
+
+    async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+        return _done(
+            await site.world.operating.rejudge(actor, letter_ids=[letter_id], reason=reason, version=version)
+        )
+
+    return await _answer(site, request, act, judge)
+
+
+async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Response:
+    group = await letter_groups.group(site.world.database, group_id)
+    if group is None:
+        raise Refused(
+            404, f"Group {group_id} is not on record: it never was, or its last letter came long ago."
+        )
+    async with site.world.database.transaction() as tx:
+        due = await can_be_put_up(tx, group_id)
+    title = group_rows.title(group, (), site.worker_names)
+    act = Act(
+        title=f"Judge letters again: {title}",
+        happens=[
+            f"{counted(len(due), 'letter')} of this group are kept and can be judged again; all others are settled.",
+            _CONSEQUENCE,
+        ],
+        button=f"Judge {counted(len(due), 'letter')} again",
+        version=group_version(due),
+        back=(f"/groups/{group_id}", title),
+        here="/letters",
+        impossible=None if due else "All letters of this group are settled for good.",
+    )
+
+    async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+        put_up = await site.world.operating.rejudge(
+            actor, group=group_id, reason=reason, version=version, at_once=AT_ONCE
+        )
+        return _done(put_up)
+
+    return await _answer(site, request, act, judge)
+
+
+async def _answer(site: Site, request: Request, act: Act, judge: Doing) -> Response:
+    if request.method == "POST":
+        return await carry_out(site, request, act, judge)
+    return await confirm(site, request, act)
+
+
+def _done(put_up: PutUp) -> Done:
+    judged = [
+        stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.why}")
+        for one in put_up.judged
+    ]
+    waiting = [
+        stopped(f"Letter {number} waits: {why}") for number, why in list(put_up.waiting.items())[:AT_ONCE]
+    ]
+    passed = [
+        stopped(f"Letter {number} was passed over: {why}") for number, why in put_up.passed_over.items()
+    ]
+    more = len(put_up.waiting) - len(waiting)
+    rest = (
+        [f"{counted(more, 'more letter')} wait; sidecars take them up one after the other."]
+        if more > 0
+        else []
+    )
+    return Done(
+        title=f"{counted(len(put_up.letter_ids), 'letter')} put up to be judged again",
+        lines=[*judged, *waiting, *passed, *rest],
+    )

@@ -1,0 +1,61 @@
+"""The audit: what people did, when, why, and what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain.operation import Mute, Operation
+from dlq_handler.store import happenings, operations
+from dlq_handler.store import mute as mute_store
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.dashboard.shell import render
+from dlq_handler.surface.dashboard.site import Site
+
+PAGE_SIZE = 50
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFacts:
+    operations: Sequence[Operation]
+    mute: Mute | None
+    after: int
+
+
+async def gather(database: Database, before: int | None, what: str | None, who: str | None) -> AuditFacts:
+    return AuditFacts(
+        after=await happenings.latest_id(database),
+        mute=await mute_store.look(database),
+        # One more than is shown: that says whether there is another page.
+        operations=await operations.list_operations(
+            database, before_id=before, what=what, who=who, limit=PAGE_SIZE + 1
+        ),
+    )
+
+
+async def audit_page(site: Site, request: Request) -> Response:
+    asked = request.query_params
+    text = asked.get("before", "")
+    is_number = text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LARGEST_ID
+    before = int(text) if is_number else None
+    what, who = asked.get("what") or None, asked.get("who") or None
+    remembered = await site.ask(
+        f"/audit {before} {what} {who}", lambda: gather(site.world.database, before, what, who)
+    )
+    facts = remembered.facts
+    found = facts.operations if facts else ()
+    kept = {name: value for name, value in (("what", what), ("who", who)) if value}
+    context = {
+        "operations": found[:PAGE_SIZE],
+        "older": f"/audit?{urlencode({**kept, 'before': found[PAGE_SIZE - 1].id})}"
+        if len(found) > PAGE_SIZE
+        else None,
+        "kept": kept,
+        "mute": facts.mute if facts else None,
+        "away": remembered.away,
+    }
+    shell = site.shell(request, f"Audit · {site.headline().title}", here="/audit")
+    return render("audit.html", shell, context, request=request)

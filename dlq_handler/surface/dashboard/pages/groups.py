@@ -1,0 +1,127 @@
+"""Groups of letters by cause: all of a stretch of time, and one with its newest letters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain.history import Lane
+from dlq_handler.domain.letter_filter import LetterFilter
+from dlq_handler.domain.letter_group import Cause, Group, GroupCount
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.store import happenings, history, letter_groups, letter_search
+from dlq_handler.store.engine import Database
+from dlq_handler.store.put_up import can_be_put_up
+from dlq_handler.surface.dashboard import filters, group_rows, words
+from dlq_handler.surface.dashboard.letter_rows import letter_rows
+from dlq_handler.surface.dashboard.pages.away import away_page
+from dlq_handler.surface.dashboard.shell import render
+from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.web.errors import Refused
+
+MOST_GROUPS = 500
+LETTERS_SHOWN = 20
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsFacts:
+    counts: Sequence[GroupCount]
+    count: int
+    lanes: Sequence[Lane]
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    group: Group | None
+    records: Sequence[LetterRecord] = ()
+    lanes: Sequence[Lane] = ()
+    rejudgeable: int = 0
+
+
+async def groups_page(site: Site, request: Request) -> Response:
+    now = site.now
+    since = filters.read_moment(request.query_params.get("since", ""), now) or now - _DAY
+    until = filters.read_moment(request.query_params.get("until", ""), now) or now
+
+    async def gather() -> GroupsFacts:
+        database = site.world.database
+        return GroupsFacts(
+            after=await happenings.latest_id(database),
+            counts=await letter_groups.groups(database, since=since, until=until, limit=MOST_GROUPS),
+            count=await letter_groups.count_groups(database, since=since, until=until),
+            lanes=await history.lanes(database, since=since, until=until),
+        )
+
+    key = {name: request.query_params.get(name) for name in ("since", "until")}
+    remembered = await site.ask(f"/groups {key}", gather)
+    facts = remembered.facts
+    context = {
+        "rows": group_rows.rows(facts.counts, facts.lanes, site.worker_names) if facts else (),
+        "count": facts.count if facts else None,
+        "since": since,
+        "until": until,
+        "away": remembered.away,
+    }
+    shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
+    return render("groups.html", shell, context, request=request)
+
+
+async def gather_group(database: Database, group_id: str, now: datetime) -> GroupFacts:
+    group = await letter_groups.group(database, group_id)
+    if group is None:
+        return GroupFacts(group=None)
+    page = await letter_search.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
+    async with database.transaction() as tx:
+        due = await can_be_put_up(tx, group_id)
+    since = max(group.first_at, now - timedelta(days=7))
+    return GroupFacts(
+        group=group,
+        records=page.records,
+        lanes=() if group.worker_id is None else await history.lanes(database, since=since, until=now),
+        rejudgeable=len(due),
+    )
+
+
+async def group_page(site: Site, request: Request, group_id: str) -> Response:
+    remembered = await site.ask(
+        f"/groups/{group_id}", lambda: gather_group(site.world.database, group_id, site.now)
+    )
+    facts = remembered.facts
+    if facts is None:
+        return away_page(site, request, remembered.away, back=("/groups", "All groups"))
+    group = facts.group
+    if group is None:
+        raise Refused(
+            404, f"Group {group_id} is not on record: it never was, or its last letter came long ago."
+        )
+    title = group_rows.title(group, facts.lanes, site.worker_names)
+    context = {
+        "group": group,
+        "title": title,
+        "meaning": MEANINGS[group.cause],
+        "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
+        "worker_name": site.worker_names.get(group.worker_id or 0),
+        "rows": letter_rows(facts.records, site.worker_names),
+        "rejudgeable": words.thousands(facts.rejudgeable) if facts.rejudgeable else None,
+        "command": f"dlq-handler letters list --group {group.id}",
+        "away": remembered.away,
+    }
+    return render("group.html", site.shell(request, title, here="/letters"), context, request=request)
+
+
+MEANINGS = {
+    Cause.NOT_TAKEN: "Nobody took these messages out of their queue before their time was over.",
+    Cause.QUEUE_FULL: "The queue was full, and pushed these messages out.",
+    Cause.REJECTED: "Whoever took these messages gave them back for good.",
+    Cause.DELIVERY_LIMIT: "These messages were delivered again and again, and nobody finished with them.",
+    Cause.RESCUED: "We took these messages out of the queue of a worker that is gone, before their time.",
+    Cause.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
+    Cause.OTHER_DEATH: "These messages died of a reason that this version does not know.",
+    Cause.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
+    Cause.FOREIGN: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
+    Cause.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
+}

@@ -1,0 +1,95 @@
+"""The letters: a row of filters, 50 to a page, and those that came meanwhile behind a link. Rows never jump."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
+from dlq_handler.domain.letter_filter import CappedCount, LetterPage
+from dlq_handler.domain.letter_group import Cause
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store import happenings, letter_search
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.dashboard import filters, words
+from dlq_handler.surface.dashboard.filters import Asked
+from dlq_handler.surface.dashboard.letter_rows import letter_rows
+from dlq_handler.surface.dashboard.shell import render
+from dlq_handler.surface.dashboard.site import Site
+
+PAGE_SIZE = 50
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersFacts:
+    page: LetterPage
+    count: CappedCount
+    after: int
+
+
+async def gather(database: Database, asked: Asked, before: int | None, after: int | None) -> LettersFacts:
+    happened = await happenings.latest_id(database)
+    return LettersFacts(
+        page=await letter_search.search(
+            database, asked.wanted, before_id=before, after_id=after, limit=PAGE_SIZE
+        ),
+        count=await letter_search.count(database, asked.wanted),
+        after=happened,
+    )
+
+
+async def letters_page(site: Site, request: Request) -> Response:
+    asked = filters.read(request.query_params, now=site.now)
+    seen = _number(request.query_params.get("seen"))
+    if request.query_params.get("fragment") == "new" and seen is not None:
+        return await _new_ones(site, request, asked, seen)
+    before, after = (_number(request.query_params.get(name)) for name in ("before", "after"))
+    facts, away = None, None
+    if not asked.problems:
+        remembered = await site.ask(
+            f"/letters {asked.given} {before} {after}",
+            lambda: gather(site.world.database, asked, before, after),
+        )
+        facts, away = remembered.facts, remembered.away
+    records = facts.page.records if facts else []
+    is_newest = facts is not None and facts.page.newer is None
+    context = {
+        "asked": asked,
+        "choices": {
+            "cause": list(Cause),
+            "reason": [*DEATH_REASONS, UNKNOWN_REASON],
+            "outcome": list(Outcome),
+        },
+        "since": filters.in_form(asked.wanted.since),
+        "until": filters.in_form(asked.wanted.until),
+        "workers": sorted(site.worker_names.items()),
+        "rows": letter_rows(records, site.worker_names),
+        "count": None if facts is None else words.capped(facts.count.count, is_capped=facts.count.is_capped),
+        "older": None if facts is None or facts.page.older is None else asked.href(before=facts.page.older),
+        "newer": None if facts is None or facts.page.newer is None else asked.href(after=facts.page.newer),
+        # Where one looks at older ones, what is new is elsewhere.
+        "seen": (records[0].id if records else 0) if is_newest else None,
+        "new": None,
+        "away": away,
+    }
+    title = f"Letters · {site.headline().title}"
+    shell = site.shell(request, title, here="/letters", after=facts.after if is_newest and facts else None)
+    return render("letters.html", shell, context, request=request, status=422 if asked.problems else 200)
+
+
+async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Response:
+    """How many came since the page was loaded. Asked for every time: what was true a minute ago is of no use."""
+    newer = await letter_search.newer_than(site.world.database, asked.wanted, seen)
+    context = {
+        "seen": seen,
+        "asked": asked,
+        "new": words.capped(newer.count, is_capped=newer.is_capped) if newer.count else None,
+    }
+    return render("fragments/new.html", site.shell(request), context, request=request)
+
+
+def _number(text: str | None) -> int | None:
+    """Of a page: whatever is no number is the first page."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) if text is not None and is_number and int(text) <= LARGEST_ID else None

@@ -1,0 +1,103 @@
+"""The workers: who is there, since when, on which host, and what waits for whom; and one of them with its last day."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.domain.history import Lane
+from dlq_handler.domain.letter_group import GroupCount
+from dlq_handler.domain.view import Unknown
+from dlq_handler.store import happenings, history, letter_groups
+from dlq_handler.surface.dashboard import group_rows
+from dlq_handler.surface.dashboard.shell import render
+from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.dashboard.words import AVAILABILITIES
+from dlq_handler.surface.dashboard.worker_rows import worker_rows
+from dlq_handler.surface.web.errors import Refused
+
+_MOST_GROUPS = 10_000
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersFacts:
+    lanes: Sequence[Lane]
+    groups: Sequence[GroupCount]
+    """Of the last hour."""
+    after: int
+
+
+async def gather(site: Site) -> WorkersFacts:
+    database, now = site.world.database, site.now
+    return WorkersFacts(
+        after=await happenings.latest_id(database),
+        lanes=await history.lanes(database, since=now - _DAY, until=now),
+        groups=await letter_groups.groups(database, since=now - _HOUR, until=now, limit=_MOST_GROUPS),
+    )
+
+
+async def workers_page(site: Site, request: Request) -> Response:
+    remembered = await site.ask("/workers", lambda: gather(site))
+    facts, workers = remembered.facts, site.world.workers()
+    rows = (
+        ()
+        if isinstance(workers, Unknown)
+        else worker_rows(workers, facts.lanes if facts else (), _by_worker(facts))
+    )
+    context = {
+        "rows": [row for row in rows if not row.is_history],
+        "history": [row for row in rows if row.is_history],
+        "unknown": workers.why if isinstance(workers, Unknown) else None,
+        "looked_at": site.looked_at,
+        "away": remembered.away,
+    }
+    shell = site.shell(
+        request, f"Workers · {site.headline().title}", here="/workers", after=facts.after if facts else None
+    )
+    is_fragment = request.query_params.get("fragment") == "rows"
+    return render(
+        "fragments/workers.html" if is_fragment else "workers.html", shell, context, request=request
+    )
+
+
+async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
+    workers = site.world.workers()
+    if isinstance(workers, Unknown):
+        raise Refused(503, f"What is known of workers cannot be told: {workers.why}. Try again in a moment.")
+    one = next((seen for seen in workers if seen.registered.worker.id == worker_id), None)
+    remembered = await site.ask("/workers", lambda: gather(site))
+    facts = remembered.facts
+    lane = next((lane for lane in facts.lanes if lane.worker_id == worker_id), None) if facts else None
+    if one is None and lane is None:
+        raise Refused(404, f"There is no worker {worker_id}: it was deleted, or is of another installation.")
+    [row] = worker_rows([one], [lane] if lane else (), _by_worker(facts)) if one else [None]
+    own = [count for count in facts.groups if count.group.worker_id == worker_id] if facts else []
+    name = one.registered.name if one else lane.name if lane else str(worker_id)
+    context = {
+        "id": worker_id,
+        "name": name,
+        "row": row,
+        "registered": one.registered if one else None,
+        "ended": one.ended_last_hour if one else None,
+        "segments": [
+            (*AVAILABILITIES[segment.availability], segment.since, segment.until)
+            for segment in (reversed(lane.segments) if lane else ())
+        ],
+        "groups": group_rows.rows(own, facts.lanes if facts else (), site.worker_names),
+        "away": remembered.away,
+    }
+    title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
+    return render("worker.html", site.shell(request, title, here="/workers"), context, request=request)
+
+
+def _by_worker(facts: WorkersFacts | None) -> Mapping[int, int] | None:
+    if facts is None:
+        return None
+    letters: dict[int, int] = {}
+    for count in facts.groups:
+        if count.group.worker_id is not None:
+            letters[count.group.worker_id] = letters.get(count.group.worker_id, 0) + count.letters
+    return letters

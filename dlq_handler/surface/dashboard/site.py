@@ -1,0 +1,69 @@
+"""What all pages of one listener share: the world they look at, what they remember, and the shell around them."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.view import Unknown, View
+from dlq_handler.surface.dashboard.headline import Headline, headline
+from dlq_handler.surface.dashboard.kept import Memory, Remembered
+from dlq_handler.surface.dashboard.shell import Shell
+from dlq_handler.surface.web.visitor import Visitor
+from dlq_handler.surface.web.world import UiWorld
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    world: UiWorld
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def now(self) -> datetime:
+        return self.world.now
+
+    @property
+    def looked_at(self) -> datetime | None:
+        seen = self.world.diagnoser.latest
+        return None if seen is None else seen.at
+
+    @property
+    def view(self) -> View | None:
+        seen = self.world.diagnoser.latest
+        return None if seen is None else seen.view
+
+    @property
+    def diagnoses(self) -> Sequence[Diagnosis]:
+        seen = self.world.diagnoser.latest
+        return () if seen is None else seen.diagnoses
+
+    @property
+    def worker_names(self) -> Mapping[int, str]:
+        """As the last look saw them."""
+        workers = None if self.view is None else self.view.workers
+        if workers is None or isinstance(workers, Unknown):
+            return {}
+        return {one.registered.worker.id: one.registered.name for one in workers}
+
+    def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
+        shown = self.diagnoses if diagnoses is None else diagnoses
+        return headline(shown, now=self.now, link=self.world.runbook_link)
+
+    def shell(self, request: Request, title: str | None = None, **more: object) -> Shell:
+        """Without a title of its own a page has the diagnosis: whoever has it open in a tab sees that it changed."""
+        visitor: Visitor | None = getattr(request.state, "visitor", None)
+        return Shell(
+            title=title or self.headline().title,
+            environment=self.world.environment,
+            now=self.now,
+            visitor=None if visitor is None else f"{visitor.name} ({visitor.role})",
+            **more,  # type: ignore[arg-type]  # what is given is checked by the dataclass's own names
+        )
+
+    async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:
+        return await self.memory.ask(page, asking, now=self.now)

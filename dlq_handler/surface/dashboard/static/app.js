@@ -1,0 +1,171 @@
+// What a script is for here: when a part of the page changed, fetch that part and put it in place, with the focus, the
+// scroll position and what was unfolded as they were. And a clock, and keys. Without it every page can be read and used.
+"use strict";
+(() => {
+  const body = document.body;
+  const live = document.getElementById("live");
+  const clock = document.getElementById("clock");
+  const isPaused = live.dataset.paused === "yes";
+  const LEAST_PAUSE_MS = 2000;
+  const RETRY_MS = 5000;
+
+  // ---- the clock, and whether what is shown is true now
+  const startedAt = Date.parse(clock.dateTime);
+  const since = performance.now();
+  let staleSince = null;
+
+  function tick() {
+    const now = new Date(startedAt + performance.now() - since);
+    clock.textContent = now.toISOString().slice(11, 19);
+    if (isPaused || !("after" in body.dataset)) return;
+    const seconds = staleSince === null ? 0 : Math.round((performance.now() - staleSince) / 1000);
+    live.textContent = staleSince === null ? "live" : `stale ${seconds} s`;
+    live.className = staleSince === null ? "ok" : "warn";
+  }
+  function fresh() { staleSince = null; tick(); }
+  function stale() { if (staleSince === null) staleSince = performance.now(); tick(); }
+
+  // ---- parts of the page
+  const due = new Map(); // the name of a part → when it was last fetched, or is to be
+
+  function address(part) {
+    const url = new URL(location.href);
+    url.searchParams.set("fragment", part.dataset.fragment);
+    if (part.dataset.seen) url.searchParams.set("seen", part.dataset.seen);
+    return url;
+  }
+
+  async function refresh(name) {
+    const part = document.querySelector(`[data-fragment="${name}"]`);
+    if (!part) return;
+    const answer = await fetch(address(part), { credentials: "same-origin", redirect: "error" });
+    if (!answer.ok) throw new Error(answer.statusText);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const next = page.querySelector(`[data-fragment="${name}"]`);
+    if (next) swap(part, next);
+  }
+
+  function swap(part, next) {
+    const selected = getSelection();
+    // Whoever is copying a command must not lose it.
+    if (selected && !selected.isCollapsed && part.contains(selected.anchorNode)) return later(part.dataset.fragment);
+    for (const one of part.querySelectorAll("details[id]")) {
+      const same = next.querySelector(`#${CSS.escape(one.id)}`);
+      if (same) same.open = one.open;
+    }
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const place = focused ? [...part.querySelectorAll("a, button, summary, input, select")].indexOf(focused) : -1;
+    part.replaceWith(next);
+    if (focused) {
+      const same = focused.id && document.getElementById(focused.id);
+      const other = next.querySelectorAll("a, button, summary, input, select")[place];
+      (same || other)?.focus({ preventScroll: true });
+    }
+    if (next.dataset.title) document.title = next.dataset.title;
+  }
+
+  function later(name, wait = 200) {
+    const last = due.get(name) ?? -Infinity;
+    const now = performance.now();
+    if (last > now) return; // it is to be fetched anyway
+    const at = Math.max(now + wait, last + LEAST_PAUSE_MS);
+    due.set(name, at);
+    setTimeout(() => refresh(name).then(() => { if (isConnected()) fresh(); }, stale), at - now);
+  }
+
+  function changed(part) {
+    for (const one of document.querySelectorAll("[data-fragment]")) {
+      if (part === null || one.dataset.parts.split(" ").includes(part)) later(one.dataset.fragment);
+    }
+  }
+
+  // ---- what happens, as it happens
+  let stream = null;
+  let lastId = body.dataset.after;
+  const isConnected = () => stream !== null && stream.readyState === EventSource.OPEN;
+
+  function follow() {
+    stream = new EventSource(`/api/v1/events?after=${encodeURIComponent(lastId)}`);
+    let wasOpen = false;
+    stream.addEventListener("open", () => {
+      if (staleSince !== null || wasOpen) changed(null); // what was missed meanwhile
+      wasOpen = true;
+      fresh();
+    });
+    stream.addEventListener("changed", (event) => {
+      lastId = event.lastEventId || lastId;
+      changed(JSON.parse(event.data).part);
+    });
+    stream.addEventListener("reset", (event) => {
+      lastId = event.lastEventId || lastId;
+      changed(null);
+    });
+    stream.addEventListener("error", () => {
+      stale();
+      // Refused, not lost: the browser would never try again by itself.
+      if (stream.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
+    });
+  }
+
+  if (!isPaused && "after" in body.dataset) {
+    follow();
+    // Ages and the chart move on also when nothing happens.
+    setInterval(() => { if (!document.hidden) changed(null); }, 60_000);
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) changed(null); });
+    addEventListener("pagehide", () => stream?.close());
+    addEventListener("pageshow", (event) => { if (event.persisted) { follow(); changed(null); } });
+  }
+  if (!isPaused && !("after" in body.dataset)) live.textContent = "as loaded";
+  setInterval(tick, 1000);
+
+  // ---- keys
+  const GO = { n: "/", l: "/letters", w: "/workers", t: "/topology" };
+  const help = document.getElementById("keys");
+  let isGoing = false;
+
+  function step(by) {
+    const links = [...document.querySelectorAll("[data-row]")].map((row) => row.querySelector("a")).filter(Boolean);
+    if (!links.length) return;
+    const here = links.findIndex((link) => link.closest("[data-row]").contains(document.activeElement));
+    const there = here < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, here + by));
+    links[there].focus();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    if (event.target.closest("input, textarea, select")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (isGoing) {
+      isGoing = false;
+      if (GO[event.key]) location.href = GO[event.key];
+      return;
+    }
+    switch (event.key) {
+      case "g": isGoing = true; setTimeout(() => { isGoing = false; }, 1500); break;
+      case "j": step(1); break;
+      case "k": step(-1); break;
+      case "?": help.showModal(); break;
+      case "/": {
+        event.preventDefault();
+        const search = document.getElementById("search");
+        if (search) search.focus();
+        else location.href = "/letters#search";
+        break;
+      }
+    }
+  });
+  document.getElementById("keys-hint").hidden = false;
+
+  // ---- a link to something folded unfolds it
+  function unfold() {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    const folded = target.closest("details");
+    if (folded) folded.open = true;
+    if (target.matches("input")) target.focus();
+  }
+  addEventListener("hashchange", unfold);
+  unfold();
+})();

@@ -1,0 +1,139 @@
+"""The strip of five: Sidecar, Broker, Database, Workers, Announcing; each a sign, a word and one number. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dlq_handler.domain import doctor, doctor_broker, doctor_database
+from dlq_handler.domain.availability import Availability, is_history
+from dlq_handler.domain.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADOW, Diagnosis
+from dlq_handler.domain.judge_canary import CanaryState
+from dlq_handler.domain.observation import Health, Looked
+from dlq_handler.domain.view import OFF, DatabaseSeen, OutboxSeen, QueueSeen, Unknown, View
+from dlq_handler.surface.dashboard.words import State, counted, state_of, thousands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    part: str
+    href: str
+    state: State
+    word: str
+    number: str | None
+
+
+def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
+    """`view` None: of the past only the diagnoses are known, so there are no numbers."""
+    known = {one.kind: one for one in diagnoses}
+    return (
+        _cell("Sidecar", "/#looked", known=known, words=_SIDECAR, fine="working", number=_replicas(view)),
+        _cell("Broker", "/topology", known=known, words=_BROKER, fine="connected", number=_canary(view)),
+        _cell("Database", "/#looked", known=known, words=_DATABASE, fine="connected", number=_answered(view)),
+        _workers(view, known),
+        _cell(
+            "Announcing", "/#looked", known=known, words=_ANNOUNCING, fine="working", number=_pending(view)
+        ),
+    )
+
+
+# What is said when this is the worst of a part, in the order in which it matters.
+_SIDECAR: Mapping[Looked, str] = {
+    doctor_broker.SIDECAR: "not consuming",
+    GATE: "gate closed",
+    BRAKE: "brake tripped",
+    MONITOR: "no leader",
+    SHADOW: "shadow mode",
+}
+_BROKER: Mapping[Looked, str] = {
+    doctor_broker.BROKER: "away",
+    doctor_broker.ALARMS: "alarm",
+    doctor_broker.TOPOLOGY: "hole",
+    doctor.CANARY: "canary lost",
+    doctor_broker.FOREIGN_CONSUMERS: "foreign consumer",
+}
+_ANNOUNCING: Mapping[Looked, str] = {ANNOUNCING: "stuck"}
+_DATABASE: Mapping[Looked, str] = {
+    doctor_database.DATABASE: "away or slow",
+    doctor_database.OWN_TABLES: "tables outdated",
+    doctor_database.DATABASE_RIGHTS: "rights missing",
+}
+
+
+def _cell(
+    part: str,
+    href: str,
+    *,
+    known: Mapping[str, Diagnosis],
+    words: Mapping[Looked, str],
+    fine: str,
+    number: str | None,
+) -> Cell:
+    found = [(known[looked.check], word) for looked, word in words.items() if looked.check in known]
+    state, word = _worst(found, fine)
+    return Cell(part=part, href=href, state=state, word=word, number=number)
+
+
+def _worst(found: Iterable[tuple[Diagnosis, str]], fine: str) -> tuple[State, str]:
+    """Never green by default: where nothing was looked at, nothing can be told."""
+    seen = list(found)
+    for health in (Health.PROBLEM, Health.CANNOT_TELL):
+        for diagnosis, word in seen:
+            if diagnosis.health is health:
+                return state_of(diagnosis), word if health is Health.PROBLEM else "cannot tell"
+    return (State.OK, fine) if seen else (State.UNKNOWN, "cannot tell")
+
+
+def _replicas(view: View | None) -> str | None:
+    if view is None or not isinstance(view.intake, QueueSeen) or view.intake.taken is None:
+        return None
+    tags = view.intake.taken.tags
+    if tags is None:
+        return None
+    return counted(sum(tag.startswith(view.own_prefix) for tag in tags), "replica")
+
+
+def _canary(view: View | None) -> str | None:
+    if view is None or view.canaries == OFF or isinstance(view.canaries, Unknown):
+        return None
+    took = [
+        one.took_seconds
+        for one in view.canaries
+        if one.state is CanaryState.OK and one.took_seconds is not None
+    ]
+    return f"canary {max(took):.1f} s" if took else None
+
+
+def _answered(view: View | None) -> str | None:
+    if view is None or not isinstance(view.database, DatabaseSeen) or view.database.trouble is not None:
+        return None
+    return f"{view.database.answer_seconds * 1000:.0f} ms"
+
+
+def _pending(view: View | None) -> str | None:
+    if view is None or not isinstance(view.outbox, OutboxSeen):
+        return None
+    return f"{thousands(view.outbox.pending)} waiting"
+
+
+def _workers(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
+    """The worst of their diagnoses gives the state, a count the word: how many of how many."""
+    kinds = [doctor_database.WORKERS.check, "worker gone", "worker hung", "worker queue", "worker backlog"]
+    words = {
+        "worker gone": "gone",
+        "worker hung": "hung",
+        "worker queue": "no consumer",
+        "worker backlog": "slow",
+    }
+    found = [(known[kind], words.get(kind, "none")) for kind in kinds if kind in known]
+    state, word = _worst(found, "available")
+    number = None
+    if view is not None and not isinstance(view.workers, Unknown):
+        there = [one for one in view.workers if not is_history(one.registered.worker)]
+        gone = sum(one.standing.availability is Availability.UNAVAILABLE for one in there)
+        if word == "gone":
+            word = f"{gone} of {len(there)} gone"
+        elif state is State.OK:
+            available = sum(one.standing.availability is Availability.AVAILABLE for one in there)
+            word = f"{available} of {len(there)} available"
+        else:
+            number = counted(len(there), "worker")
+    return Cell(part="Workers", href="/workers", state=state, word=word, number=number)

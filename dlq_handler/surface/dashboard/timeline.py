@@ -1,0 +1,78 @@
+"""The story of one execution as a timeline: when, how long after the moment before, who, and what. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.operation import LETTER_BODY_READ, LETTERS_REJUDGE, Operation
+from dlq_handler.domain.story import Kind, Moment
+from dlq_handler.surface.dashboard.words import lapse, sentence
+
+# Who does what the record tells of, unless it is signed.
+_WHO: Mapping[Kind, str] = {
+    Kind.CREATED: "api",
+    Kind.DISPATCHED: "executor",
+    Kind.MOVED: "worker",
+    Kind.DIED: "broker",
+    Kind.JUDGED: "us",
+    Kind.CHANGED: "us",
+    Kind.ANNOUNCED: "us",
+    Kind.UNCONFIRMED: "us",
+    Kind.RESURRECTED: "worker",
+    Kind.ENDED: "executor",
+    Kind.TOUCHED: "executor",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    at: datetime
+    gap: str | None
+    """Since the one before."""
+    who: str
+    what: str
+    by: str | None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
+    told = [
+        *((one.at, _WHO[one.kind], _text(one), one.by, one.evidence) for one in moments),
+        *((one.at, "operator", _done(one), one.who, {}) for one in operations),
+    ]
+    told.sort(key=lambda one: one[0])
+    entries: list[Entry] = []
+    for at, who, what, by, evidence in told:
+        gap = None if not entries else f"+{lapse((at - entries[-1].at).total_seconds())}"
+        known = {name: value for name, value in evidence.items() if value is not None}
+        entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=known))
+    return entries
+
+
+def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Those of an operator that were about one of these letters, or about a group of theirs."""
+    ids = {str(one.id) for one in letters}
+    groups = {one.group_id for one in letters}
+    return [
+        one
+        for one in operations
+        if one.what in (LETTERS_REJUDGE, LETTER_BODY_READ)
+        and one.target is not None
+        and (
+            (one.target.startswith("letter") and ids & set(re.findall(r"\d+", one.target)))
+            or (one.target.startswith("group ") and one.target.removeprefix("group ") in groups)
+        )
+    ]
+
+
+def _text(one: Moment) -> str:
+    shadow = "(shadow: nothing was done) " if one.is_shadow else ""
+    return f"{shadow}{sentence(one.kind.value).rstrip('.')}: {one.text}"
+
+
+def _done(one: Operation) -> str:
+    word = "Read the raw body" if one.what == LETTER_BODY_READ else "Put up to be judged again"
+    reason = f" Reason: {one.reason}" if one.reason else ""
+    return f"{word} ({one.target}): {one.result}.{reason}"

@@ -1,0 +1,123 @@
+"""The topology as rows: queue → DLX → key → DLQ, the holes first, each with the command that mends it. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
+from dlq_handler.domain.topology_check import CheckedQueue, CheckedTopology, QueueRole
+from dlq_handler.domain.topology_walk import Answer
+from dlq_handler.domain.worker import WorkerQueueNames
+from dlq_handler.surface.dashboard.words import NONE, UNKNOWN, State
+
+MOST_ROWS = 200
+
+_EXCHANGE = re.compile(
+    r"(?:\S+ exchange '(?P<name>.*)'|the (?P<default>default) exchange) with key '(?P<key>.*)'"
+)
+_QUEUE = re.compile(r"queue '(?P<name>.*)'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRow:
+    queue: str
+    worker_id: int | None
+    role: str
+    state: State
+    word: str
+    exchange: str
+    key: str
+    intake: str
+    why: str | None
+    """What is wrong; None: nothing."""
+    command: str | None
+    canary: str
+    canary_state: State
+
+
+def topology_rows(
+    checked: CheckedTopology, names: WorkerQueueNames, canaries: Mapping[int, WorkerCanary]
+) -> Sequence[TopologyRow]:
+    rows = [_row(one, names.owner_of(one.queue), canaries) for one in checked.queues]
+    # The workers' are those an execution hangs on.
+    order = (State.BAD, State.UNKNOWN, State.WARN, State.OK)
+    return sorted(rows, key=lambda row: (order.index(row.state), row.role != QueueRole.WORKER.value))
+
+
+def _row(one: CheckedQueue, worker_id: int | None, canaries: Mapping[int, WorkerCanary]) -> TopologyRow:
+    state, word = _state(one)
+    exchange, key, intake = _steps(one.path)
+    canary = canaries.get(worker_id) if worker_id is not None else None
+    return TopologyRow(
+        queue=one.queue,
+        worker_id=worker_id if one.role in (QueueRole.WORKER, QueueRole.RETIRED_WORKER) else None,
+        role=one.role.value,
+        state=state,
+        word=word,
+        exchange=exchange,
+        key=key,
+        intake=intake,
+        why=None if one.arrives is Answer.ARRIVES else one.sentence,
+        command=_command(one, worker_id),
+        canary=_canary(canary),
+        canary_state=_CANARIES[canary.state] if canary else State.UNKNOWN,
+    )
+
+
+def _state(one: CheckedQueue) -> tuple[State, str]:
+    is_worker = one.role is QueueRole.WORKER
+    match one.arrives:
+        case Answer.ARRIVES:
+            return State.OK, "arrives"
+        case Answer.CANNOT_TELL:
+            return State.UNKNOWN, "cannot tell"
+        case Answer.HOLE:
+            # Of a queue that is no worker's a record is lost, and no execution hangs.
+            return (State.BAD, "hole") if is_worker else (State.WARN, "no record")
+        case Answer.NO_QUEUE:
+            return (State.BAD if is_worker else State.WARN), "no queue"
+
+
+def _command(one: CheckedQueue, worker_id: int | None) -> str | None:
+    if one.role is not QueueRole.WORKER:
+        return None
+    match one.arrives:
+        case Answer.HOLE:
+            return "dlq-handler topology apply"
+        case Answer.NO_QUEUE:
+            return f"dlq-handler topology declare-worker-queue {worker_id} --yes"
+        case Answer.CANNOT_TELL:
+            return "dlq-handler topology check"
+        case Answer.ARRIVES:
+            return None
+
+
+def _steps(path: Sequence[str]) -> tuple[str, str, str]:
+    """From the words of the walk. Several exchanges on the way stand one after the other."""
+    exchanges, keys, queues = [], list[str](), []
+    for step in path[1:]:
+        if found := _EXCHANGE.fullmatch(step):
+            exchanges.append(found["name"] or "default exchange")
+            keys += [] if found["key"] in keys else [found["key"]]
+        elif found := _QUEUE.fullmatch(step):
+            queues.append(found["name"])
+    return " → ".join(exchanges) or UNKNOWN, ", ".join(keys) or UNKNOWN, ", ".join(queues) or UNKNOWN
+
+
+_CANARIES = {
+    CanaryState.OK: State.OK,
+    CanaryState.LOST: State.BAD,
+    CanaryState.CANNOT_TELL: State.UNKNOWN,
+}
+
+
+def _canary(canary: WorkerCanary | None) -> str:
+    if canary is None:
+        return NONE
+    match canary.state:
+        case CanaryState.OK:
+            return "arrived" if canary.took_seconds is None else f"{canary.took_seconds:.1f} s"
+        case CanaryState.LOST:
+            return f"lost: {canary.why}"
+        case CanaryState.CANNOT_TELL:
+            return canary.why
