@@ -14,6 +14,7 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose import backstop, chronicle
 from dlq_handler.compose import canary as compose_canary
+from dlq_handler.compose.notify import notifiers
 from dlq_handler.compose.worker_options import worker_options
 from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
@@ -267,6 +268,9 @@ class Sidecar:
             self._gate,
             self._worker_watch,
             self._diagnoser,
+            *notifiers(
+                self._settings, self._database, self._diagnoser, self._leadership, observer=self.metrics
+            ),
             chronicle.chronicler(
                 self._settings,
                 self._database,

@@ -1,10 +1,8 @@
 """Turn settings into the one who tells a webhook, inside a sidecar or for a command."""
 
-from collections.abc import Callable, Sequence
-
 from dlq_handler.compose import instance_name
-from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.webhook_message import Sender
+from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.notifier import Notifier, NotifierPolicy
 from dlq_handler.services.observer import Observer
@@ -27,15 +25,20 @@ def webhook(settings: Settings) -> Webhook | None:
 
 def sender(settings: Settings) -> Sender:
     ui = settings.dlq_handler.ui
-    return Sender(instance=instance_name(settings), environment=ui.environment, dashboard_url=ui.external_url)
+    return Sender(
+        instance=instance_name(settings),
+        environment=ui.environment,
+        dashboard_url=ui.external_url,
+        runbook_url=ui.runbook_url,
+    )
 
 
 def notifiers(
     settings: Settings,
     database: Database,
-    *,
-    diagnoses: Callable[[], Sequence[Diagnosis] | None],
+    diagnoser: Diagnoser,
     leadership: Leadership,
+    *,
     observer: Observer,
 ) -> list[Notifier]:
     """One, or none where nobody is to be told."""
@@ -47,7 +50,7 @@ def notifiers(
             database,
             hook,
             NotifierPolicy(cooldown_seconds=settings.dlq_handler.notify.cooldown_seconds),
-            diagnoses=diagnoses,
+            diagnoses=lambda: None if diagnoser.latest is None else diagnoser.latest.diagnoses,
             leadership=leadership,
             sender=sender(settings),
             observer=observer,
