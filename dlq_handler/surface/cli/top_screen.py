@@ -1,8 +1,9 @@
 """What `top` shows: the diagnosis first, then who is there, then what died. Pure: a sight in, something to draw out."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -133,11 +134,14 @@ def _letters(sight: Sight) -> Iterator[RenderableType]:
     if isinstance(groups, Unknown):
         yield Text(f"? letters: {printable(groups.why)}", style="yellow")
         return
-    by_minute: dict[object, int] = {}
+    if not groups.counts:
+        yield Text("no dead letters in the last hour", style="dim")
+        return
+    by_minute: Counter[datetime] = Counter()
     for one in sight.minutes:
-        by_minute[one.minute] = by_minute.get(one.minute, 0) + one.letters
+        by_minute[one.minute] += one.letters
     first = groups.since.replace(second=0, microsecond=0)
-    counts = [by_minute.get(first + number * _MINUTE, 0) for number in range(61)]
+    counts = [by_minute[first + number * _MINUTE] for number in range(61)]
     yield Text(f"dead letters a minute, last hour: {sum(counts)} in all, at most {max(counts)}", style="bold")
     yield Text(bars(counts))
     table = Table(
@@ -152,5 +156,4 @@ def _letters(sight: Sight) -> Iterator[RenderableType]:
             with_age(row.last_at, groups.now),
         )
         table.add_row(*(Text(shown(cell), overflow="fold") for cell in cells))
-    if groups.counts:
-        yield table
+    yield table

@@ -1,0 +1,122 @@
+"""`letters list|groups|export|show`: chosen by every filter, whole in a pipe, and nothing secret in it."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from dlq_handler.domain.masking import MASK
+from dlq_handler.store.engine import Database
+from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.surface.cli import letters_export
+from tests.integration.store.host import Host
+from tests.integration.terminal.conftest import Terminal
+
+CHOSEN = {
+    "": [4, 3, 2, 1, 0],
+    "--limit 2": [4, 3],
+    "--worker 7": [2, 1, 0],
+    "--reason rejected": [3],
+    "--cause unreadable": [4],
+    "--outcome failed --worker 8": [3],
+    "--action core.http": [3],
+    "--search odd": [4],
+    "--since 1h": [4, 3, 2, 1, 0],
+    "--until 1h": [],
+    "--since 2099-01-01": [],
+    "--before {3}": [2, 1, 0],
+    "--group {group}": [2, 1, 0],
+}
+
+
+async def test_letters_are_chosen_by_every_filter(terminal: Terminal, letters: list[int], host: Host) -> None:
+    group = (await host.letters())[0]["group_id"]
+    for options, places in CHOSEN.items():
+        typed = await terminal.type("letters", "list", *options.format(*letters, group=group).split())
+
+        assert typed.code == 0, typed.err
+        assert [int(row["ID"]) for row in typed.rows] == [letters[place] for place in places], options
+
+
+async def test_a_page_that_is_not_the_last_says_how_to_go_on(terminal: Terminal, letters: list[int]) -> None:
+    typed = await terminal.type("letters", "list", "--limit", "2")
+
+    assert f"add --before {letters[3]}" in typed.err
+    assert typed.rows[1]["WORKER"] == "8"
+
+
+async def test_groups_are_the_largest_first_with_a_name_that_says_whose(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    await host.session.execute(
+        "INSERT INTO worker (id, name, worker_type, worker_role) VALUES (7, 'worker-python', 'local', 'action')"
+    )
+    typed = await terminal.type("letters", "groups", "--since", "1h")
+    first = typed.rows[0]
+
+    assert (first["CAUSE"], first["LETTERS"], first["FAILED"]) == (
+        "Not taken in time: worker-python",
+        "3",
+        "3",
+    )
+    assert first["QUEUE"] == "worker.7.executions"
+    assert {row["LETTERS"] for row in typed.rows[1:]} == {"1"}
+    [all_of_it, *_] = (await terminal.type("letters", "groups", "--output", "json")).json
+    assert (all_of_it["id"], all_of_it["title"]) == (first["GROUP"], first["CAUSE"])
+    few = await terminal.type("letters", "groups", "--limit", "1")
+    assert "there are 2 more" in few.err
+
+
+async def test_an_export_goes_page_by_page_and_has_every_letter_once(
+    terminal: Terminal, letters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters_export, "PAGE", 2)
+    typed = await terminal.type("letters", "export")
+    lines = [json.loads(line) for line in typed.out.splitlines()]
+
+    assert [line["id"] for line in lines] == letters[::-1]
+    assert all("body" not in line and "headers" not in line for line in lines)
+    assert typed.err == "5 letter(s)\n"
+    chosen = await terminal.type("letters", "export", "--worker", "7", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(chosen.out)))
+    assert [int(row["id"]) for row in rows] == letters[2::-1]
+    assert rows[0]["received_at"].endswith("Z")
+
+
+async def test_bodies_are_exported_only_on_request_and_masked(terminal: Terminal, letters: list[int]) -> None:
+    for format_ in ("jsonl", "csv"):
+        typed = await terminal.type(
+            "letters", "export", "--bodies", "--reason", "rejected", "--format", format_
+        )
+        assert typed.code == 0, typed.err
+        assert "S3CRET" not in typed.out
+        assert MASK in typed.out
+        assert "x-first-death-reason" in typed.out
+
+
+async def test_a_letter_is_shown_without_its_body_and_with_masked_headers(
+    terminal: Terminal, letters: list[int]
+) -> None:
+    shown = (await terminal.type("letters", "show", str(letters[3]), "--output", "json")).json
+
+    assert "body" not in shown
+    assert shown["headers"] == {"authorization": MASK, "x-first-death-reason": "rejected"}
+    assert len(shown["version"]) == 12
+
+
+async def test_a_letter_that_was_swept_says_when(
+    terminal: Terminal, letters: list[int], store: Database
+) -> None:
+    async with store.transaction() as tx:
+        await tx.run(
+            "UPDATE own.letter SET received_at = now() - interval '2 d', judged_at = now() - interval '2 d'"
+        )
+    await sweep_resolved(store, older_than_seconds=86_400)
+    swept = await terminal.type("letters", "show", str(letters[0]))
+    never = await terminal.type("letters", "show", "999999")
+
+    assert (swept.code, never.code) == (1, 1)
+    assert f"letter {letters[0]} was swept on " in swept.err
+    assert "Z (retention 24 h)" in swept.err
+    assert "no letter 999999 on record" in never.err

@@ -1,0 +1,121 @@
+"""Acts from the terminal: with a reason, on the state that was seen, and on record with who, when and why."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dlq_handler.store.engine import Database
+from tests.integration.store.host import Host
+from tests.integration.terminal.conftest import Terminal
+from tests.support.hook import Hook, a_hook
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with a_hook() as hook:
+        yield hook
+
+
+async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
+    rows = (await terminal.type("audit", "list")).rows
+    assert all("@" in row["WHO"] and row["VIA"] == "cli" for row in rows)
+    return [(row["WHAT"], row["REASON"], row["RESULT"]) for row in rows]
+
+
+async def test_without_a_reason_nothing_is_done(terminal: Terminal, store: Database) -> None:
+    for act in ("brake release", "letters rejudge", "notify mute --for 2h", "notify unmute"):
+        for words in (act.split(), [*act.split(), "--reason", " "]):
+            typed = await terminal.type(*words)
+            assert typed.code == 2, words
+            assert "--reason" in typed.err
+    nothing = await terminal.type("audit", "list")
+    assert (nothing.rows, nothing.err) == ([], "nobody did anything\n")
+
+
+async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused(
+    terminal: Terminal, store: Database
+) -> None:
+    seen = (await terminal.type("brake", "status", "--output", "json")).json["version"]
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.brake SET tripped_at = now(), tripped_by = 'one', why = 'many'")
+
+    late = await terminal.type("brake", "release", "--reason", "real", "--version", seen)
+    assert (late.code, "changed since you looked" in late.err) == (1, True)
+    assert await audit(terminal) == []
+    released = await terminal.type("brake", "release", "--reason", "INC-7, they are gone")
+
+    assert released.code == 0, released.err
+    assert await audit(terminal) == [("brake.release", "INC-7, they are gone", "no limit for 10 min")]
+    assert (await terminal.type("brake", "status")).code == 0
+    assert (await terminal.type("audit", "list", "--what", "notify.mute")).rows == []
+
+
+async def test_kept_letters_are_judged_again_and_named_ones_that_cannot_be_are_told(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE id = $1", letters[0]
+    )
+    mixed = await terminal.type(
+        "letters", "rejudge", str(letters[0]), str(letters[1]), "--reason", "it is there"
+    )
+
+    assert mixed.code == 1
+    assert f"letter {letters[1]} was not judged: failed is settled for good" in mixed.err
+    assert [(row["ID"], row["BEFORE"]) for row in mixed.rows] == [(str(letters[0]), "unknown_execution")]
+    [(what, reason, _)] = await audit(terminal)
+    assert (what, reason) == ("letters.rejudge", "it is there")
+    nothing = await terminal.type("letters", "rejudge", "--outcome", "update_failed", "--reason", "again")
+    assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to judge again\n")
+    assert len(await audit(terminal)) == 1, "nothing was done, so nothing is on record"
+
+
+async def test_what_contradicts_itself_is_refused(terminal: Terminal) -> None:
+    for words in ("1 --group abc", "--group abc --outcome foreign", "--version abc", "--outcome failed"):
+        typed = await terminal.type("letters", "rejudge", *words.split(), "--reason", "x")
+        assert typed.code == 2, words
+
+
+async def test_a_group_is_judged_again_by_its_name(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    group = (await host.letters())[0]["group_id"]
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
+    )
+    typed = await terminal.type("letters", "rejudge", "--group", group, "--reason", "they exist by now")
+
+    assert typed.code == 0, typed.err
+    assert sorted(int(row["ID"]) for row in typed.rows) == letters[:3]
+
+
+async def test_a_mute_holds_is_shown_and_ends(terminal: Terminal, store: Database) -> None:
+    muted = await terminal.type("notify", "mute", "--for", "2h", "--reason", "upgrade")
+    assert muted.out.startswith("nobody is told until 2")
+    shown = (await terminal.type("notify", "status", "--output", "json")).json
+    assert (shown["reason"], shown["told"], shown["webhook"]) == ("upgrade", [], None)
+    assert "@" in shown["muted_by"]
+
+    stale = await terminal.type("notify", "unmute", "--reason", "done", "--version", "0123456789ab")
+    assert stale.code == 1
+    ended = await terminal.type("notify", "unmute", "--reason", "done", "--version", shown["version"])
+
+    assert ended.code == 0, ended.err
+    assert (await terminal.type("notify", "status", "--output", "json")).json["muted_until"] is None
+    assert [what for what, *_ in await audit(terminal)] == ["notify.unmute", "notify.mute"]
+    assert (await terminal.type("notify", "mute", "--for", "0s", "--reason", "x")).code == 2
+
+
+async def test_a_test_message_arrives_or_says_why_not(terminal: Terminal, hook: Hook) -> None:
+    to_hook = {"ATTUNE__DLQ_HANDLER__NOTIFY__WEBHOOK_URL": hook.url}
+    taken = await terminal.type("notify", "test", **to_hook)
+    hook.answer = 403
+    refused = await terminal.type("notify", "test", **to_hook)
+    nobody = await terminal.type("notify", "test")
+
+    assert (taken.code, refused.code, nobody.code) == (0, 1, 1)
+    assert hook.heard[0]["event"] == "test"
+    assert "answered 403" in refused.err
+    assert "set dlq_handler.notify.webhook_url" in nobody.err
+    assert "S3CRET" not in taken.out + refused.err

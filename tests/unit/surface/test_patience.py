@@ -1,0 +1,39 @@
+"""Whoever waits at a terminal is told so after a while; nobody else is."""
+
+import asyncio
+
+import pytest
+
+from dlq_handler.surface.cli.patience import patience
+from tests.support.eventually import eventually
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+async def test_only_a_terminal_is_told_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    told: list[str] = []
+
+    def is_told() -> bool:
+        told.append(capsys.readouterr().err)
+        return "".join(told).startswith("still counting: 3 of 4 (0 s) …\n")
+
+    with patience("counting", how_far=lambda: "3 of 4", after_seconds=0):
+        if is_terminal:
+            await eventually(is_told)
+        else:
+            await asyncio.sleep(0)
+            assert not is_told()
+
+
+async def test_what_is_quick_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with patience("counting", after_seconds=0):
+        pass
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert capsys.readouterr().err == ""
