@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from axe_playwright_python.async_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from dlq_handler.sandbox.server_programs.chromium import ARGUMENTS, ChromiumProgram
@@ -84,13 +84,15 @@ class Tab:
 
     async def barriers(self, only: Sequence[str] = ()) -> list[str]:
         """What axe finds, each with the first places; `only`: these rules."""
-        options: dict[str, object] = {"resultTypes": ["violations"]}
+        if await self.page.evaluate("typeof axe === 'undefined'"):
+            await self.page.evaluate(AXE_SCRIPT)
+        options: dict[str, object] = {"resultTypes": ["violations"], "elementRef": False}
         if only:
             options["runOnly"] = {"type": "rule", "values": list(only)}
-        found = await Axe().run(self.page, options=options)
+        found = await self.page.evaluate("options => axe.run(document, options)", options)
         return [
             f"{one['id']}: {one['help']} at {'; '.join(str(node['target']) for node in one['nodes'][:4])}"
-            for one in found.response["violations"]
+            for one in found["violations"]
         ]
 
 

@@ -10,10 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from uuid import uuid4
 
 from dlq_handler.sandbox.attune.completion_listener import CompletionListener
 from dlq_handler.sandbox.attune.executor import StockExecutor
+from dlq_handler.sandbox.attune.messages import StockMessage
 from dlq_handler.sandbox.attune.scheduler import Scheduler
+from dlq_handler.sandbox.attune.topology import dispatch_key
 from dlq_handler.sandbox.attune.worker import StockWorker
 from dlq_handler.sandbox.servers import RabbitMQ
 from dlq_handler.store import migrate
@@ -35,12 +38,27 @@ class NightWorld:
     sidecar: SidecarProcess
     database_link: TcpProxy
     store: Database
+    executor: StockExecutor
     now: datetime
     """To the minute; the night's hour ends with it."""
 
     @property
     def url(self) -> str:
         return self.sidecar.ui_url
+
+    async def let_die(self, count: int) -> None:
+        """So many messages come to a worker that cannot read them, and rejects them."""
+        for _ in range(count):
+            message_id = str(uuid4())
+            await self.executor.publish(
+                StockMessage(
+                    exchange="attune.executions",
+                    routing_key=dispatch_key(night.NODE),
+                    message_id=message_id,
+                    correlation_id=message_id,
+                    body=b"no envelope",
+                )
+            )
 
 
 @asynccontextmanager
@@ -60,7 +78,7 @@ async def night_world(
         ends.push_async_callback(store.dispose)
         await migrate.upgrade(store)
         now = await seed_night(store, is_hostile=is_hostile)
-        await _people(ends, amqp_url, database_url, store, is_hostile=is_hostile)
+        executor = await _people(ends, amqp_url, database_url, store, is_hostile=is_hostile)
         link = await ends.enter_async_context(TcpProxy.to(database_url))
         environment = {
             "worker__unavailable_after_seconds": str(UNAVAILABLE_AFTER_SECONDS),
@@ -79,12 +97,12 @@ async def night_world(
             sidecar_process(folder, amqp_url, link.url, name="sidecar-1", start=False, **environment)
         )
         await sidecar.start()
-        yield NightWorld(sidecar=sidecar, database_link=link, store=store, now=now)
+        yield NightWorld(sidecar=sidecar, database_link=link, store=store, executor=executor, now=now)
 
 
 async def _people(
     ends: AsyncExitStack, amqp_url: str, database_url: str, store: Database, *, is_hostile: bool
-) -> None:
+) -> StockExecutor:
     """Everybody else: those at work, and what the one that is gone has left behind."""
     executor = await ends.enter_async_context(StockExecutor(amqp_url, database_url))
     await ends.enter_async_context(CompletionListener(amqp_url, database_url))
@@ -109,6 +127,7 @@ async def _people(
         )
         for worker_id, host in night.HOSTS.items():
             await tx.run("UPDATE worker SET host = :host WHERE id = :id", host=host, id=worker_id)
+    return executor
 
 
 def _token_files(folder: Path) -> str:

@@ -1,0 +1,87 @@
+"""What the open page does when something is lost, and when something comes: nobody reloads at three in the morning."""
+
+import re
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.support import night
+from tests.support.browser import PHONE, a_tab
+from tests.support.night_world import TOKENS, NightWorld
+from tests.support.tcp_proxy import TcpProxy
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Chromium itself notes every request that fails.
+LOST = ("net::ERR_", "the server responded with a status of 503")
+
+
+async def test_a_lost_stream_is_said_and_mended_by_itself(browser: Browser, the_night: NightWorld) -> None:
+    async with (
+        TcpProxy.to(the_night.url) as wire,
+        a_tab(browser, wire.url, width=PHONE, token=TOKENS["read"], expected=LOST) as tab,
+    ):
+        await is_live(tab.page)
+        figures = await tab.page.inner_text("#groups")
+        await wire.refuse()
+        await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"))
+        assert await tab.page.inner_text("#groups") == figures
+        await wire.heal()
+        await is_live(tab.page)
+        assert tab.trouble() == []
+
+
+async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_night: NightWorld) -> None:
+    """Rows never jump under a finger. The letters are real ones: published, dead, judged."""
+    async with (
+        a_tab(browser, the_night.url, token=TOKENS["read"]) as tab,
+        a_tab(browser, the_night.url, token=TOKENS["read"]) as now,
+    ):
+        await tab.open("/letters")
+        await is_live(tab.page)
+        await is_live(now.page)
+        rows = await tab.page.locator("[data-row]").all_inner_texts()
+        await now.page.locator("#looked summary").click()
+        await the_night.let_die(3)
+        show = tab.page.get_by_role("link", name="3 new, show")
+        await expect(show).to_be_visible()
+        assert await tab.page.locator("[data-row]").all_inner_texts() == rows
+        await show.click()
+        await expect(tab.page.locator("[data-row]").nth(3)).to_contain_text(
+            rows[0].split("\t")[1].split("\n")[0]
+        )
+        # The other tab has drawn what changed, and left what was unfolded as it was.
+        await expect(now.page.locator("#groups")).to_contain_text("worker.9.executions")
+        await expect(now.page.locator("#looked")).to_have_attribute("open", "")
+        assert [*tab.trouble(), *now.trouble()] == []
+
+
+async def test_without_its_database_the_pages_show_what_they_last_knew(
+    browser: Browser, the_night: NightWorld
+) -> None:
+    async with a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as tab:
+        for path in ("/letters", "/"):
+            await tab.open(path)
+        await is_live(tab.page)
+        await the_night.database_link.refuse()
+        try:
+            for path in ("/", "/letters"):
+                assert await tab.open(path) == 200
+                await expect(tab.page.get_by_text("Database unreachable")).to_be_visible()
+                await expect(
+                    tab.page.get_by_text(re.compile(r"figures are from \d\d:\d\d:\d\d"))
+                ).to_be_visible()
+                await expect(tab.page.locator("main")).to_contain_text(night.WORKERS[night.PYTHON])
+                assert await tab.barriers() == []
+            await tab.open("/audit")
+            await expect(tab.page.get_by_text("Database unreachable")).to_be_visible()
+        finally:
+            await the_night.database_link.heal()
+        await tab.open("/")
+        await expect(tab.page.locator("h1")).to_contain_text(night.WORKERS[night.PYTHON], timeout=30_000)
+        await is_live(tab.page)
+        assert tab.trouble() == []
+
+
+async def is_live(page: Page) -> None:
+    await expect(page.locator("#live")).to_have_text("live", timeout=20_000)
