@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.history import Lane
-from dlq_handler.domain.letter_group import Group, GroupCount, title_of
+from dlq_handler.domain.letter_group import Group, GroupCount
 from dlq_handler.surface.dashboard.words import NONE, iso
 
 _ACTIONS_SHOWN = 2
@@ -52,12 +52,7 @@ def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int
 
 def title(group: Group, lanes: Sequence[Lane], names: Mapping[int, str]) -> str:
     """By the worker's name, and by whether it was gone in this time: that is the cause, the expiry its effect."""
-    of_worker = [lane for lane in lanes if lane.worker_id == group.worker_id]
-    name = names.get(group.worker_id or 0) or next((lane.name for lane in of_worker), None)
-    was_gone = any(
-        one.availability is Availability.UNAVAILABLE for lane in of_worker for one in lane.segments
-    )
-    return title_of(group, worker_name=name, was_gone=was_gone)
+    return title_in(group, lanes, names)
 
 
 def actions(group: Group) -> str:
