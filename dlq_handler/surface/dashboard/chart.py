@@ -153,7 +153,7 @@ def _wishes(
     return [
         *mark_wishes(facts.marks, window),
         *blind_wishes(facts.blind, window),
-        *first_letters(facts.marks, letters, window, ttl_seconds=ttl_seconds),
+        *first_letters(facts.marks, facts.lanes, letters, window, ttl_seconds=ttl_seconds),
     ]
 
 

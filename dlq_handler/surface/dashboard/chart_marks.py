@@ -5,9 +5,11 @@ blind time, and the first letter one TTL after a worker went. Pure.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
+from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.happening import Happening
-from dlq_handler.domain.history import Span
+from dlq_handler.domain.history import Lane, Span
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.surface.dashboard.chart_labels import Wish
 from dlq_handler.surface.dashboard.chart_scale import Window
@@ -26,7 +28,9 @@ _KINDS: Mapping[str, tuple[str, str, str, int]] = {
     "sidecar.stopped": ("plain", "sidecar stopped", "{count} sidecars stopped", 3),
 }
 
-_SLACK = timedelta(seconds=90)
+# What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that
+# one, and the next dispatch may come a little later: both are within these.
+_EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
 
 
 def mark_wishes(marks: Iterable[Happening], window: Window) -> Iterator[Wish]:
@@ -58,6 +62,7 @@ def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
 
 def first_letters(
     marks: Iterable[Happening],
+    lanes: Sequence[Lane],
     letters: Mapping[int, Mapping[str, int]],
     window: Window,
     *,
@@ -69,7 +74,8 @@ def first_letters(
     for one in marks:
         if one.kind != "worker.gone":
             continue
-        bar = _first_expired(letters, window, one.at + ttl - _SLACK, one.at + ttl + _SLACK)
+        due = _went_at(one, lanes) + ttl
+        bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)
         if bar is None or bar in told:
             continue
         told.add(bar)
@@ -77,6 +83,19 @@ def first_letters(
         x = window.percent(at)
         text = f"first letter {hm(at)}, one TTL ({in_units(ttl_seconds)}) later"
         yield Wish(start=x, end=x, text=text, kind="effect", weight=1)
+
+
+def _went_at(gone: Happening, lanes: Sequence[Lane]) -> datetime:
+    """When it began to be missed: it is late before it is called gone."""
+    for lane in lanes:
+        if lane.name == gone.subject:
+            for before, after in pairwise(lane.segments):
+                is_this = (
+                    after.availability is Availability.UNAVAILABLE and after.since <= gone.at < after.until
+                )
+                if is_this and before.availability is Availability.LATE:
+                    return before.since
+    return gone.at
 
 
 def _first_expired(

@@ -162,7 +162,7 @@ def href(span: str, at: datetime | None, *, is_table: bool) -> str:
     if span != "1h":
         asked["span"] = span
     if is_table:
-        asked["view"] = "table"
+        asked["chart"] = "table"
     if at is not None:
         asked["at"] = iso(at)
     return f"/?{urlencode(asked)}" if asked else "/"

@@ -35,7 +35,7 @@ def as_table(facts: ChartFacts, window: Window, *, ttl_seconds: float) -> ChartT
     total = sum(sum(counts.values()) for counts in letters.values())
     marks = [
         *mark_wishes(facts.marks, window),
-        *first_letters(facts.marks, letters, window, ttl_seconds=ttl_seconds),
+        *first_letters(facts.marks, facts.lanes, letters, window, ttl_seconds=ttl_seconds),
     ]
     lanes, more = draw_lanes(facts.lanes, window)
     notes = [stopped(one.text) for one in sorted(marks, key=lambda one: one.start)]

@@ -31,4 +31,4 @@ def error_page(request: Request, status: int, title: str, text: str) -> HTMLResp
         "request_id": getattr(request.state, "request_id", None),
         "next_step": NEXT_STEPS.get(status, ("/", "Back to Now")),
     }
-    return render("error.html", shell, context, request=request, status=status)
+    return render("error.html", shell, context, status=status)

@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.dashboard.words import iso
 
 # In the order of the form. The names are those of the command's options.
 NAMES = ("group", "cause", "reason", "outcome", "worker", "action", "since", "until", "search")
@@ -89,7 +88,7 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         text = given.get(name)
         found = None if text is None else read_moment(text, now)
         if text is not None and found is None:
-            problems.append(f"{_LABELS[name]} is a time such as 2026-11-16T02:26 (UTC), or 30m, 24h, 7d ago")
+            problems.append(f"{_LABELS[name]} is a time such as 2026-11-16 02:26 (UTC), or 30m, 24h, 7d ago")
         return found
 
     wanted = LetterFilter(
@@ -116,8 +115,3 @@ def read_moment(text: str, now: datetime) -> datetime | None:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def in_form(when: datetime | None) -> str:
-    """As a browser's field for date and time wants it."""
-    return "" if when is None else iso(when).removesuffix("Z")

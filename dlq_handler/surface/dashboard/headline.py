@@ -65,12 +65,18 @@ class Headline:
         return self.worst.evidence[_EVIDENCE_SHOWN:] if self.worst else ()
 
 
-def headline(diagnoses: Sequence[Diagnosis], *, now: datetime, link: Callable[[str], str | None]) -> Headline:
+def headline(
+    diagnoses: Sequence[Diagnosis],
+    *,
+    now: datetime,
+    link: Callable[[str], str | None],
+    nothing: str = "Cannot tell yet: nobody has looked.",
+) -> Headline:
     """`diagnoses` come with the worst first. `link`: from a page of the runbook to its address."""
     if not diagnoses:
         return Headline(
             state=State.UNKNOWN,
-            title="Cannot tell yet: nobody has looked.",
+            title=nothing,
             fine=None,
             worst=None,
             problems=(),

@@ -21,7 +21,8 @@ class LetterRow:
     worker: str | None
     reason: str
     outcome: str
-    state: State
+    state: State | None
+    """None: it is settled, and that its execution failed is no state of the letter."""
     why: str
 
 
@@ -49,6 +50,5 @@ def outcome_in_words(record: LetterRecord) -> str:
     return f"{word} (shadow)" if record.is_shadow else word
 
 
-def state_of_outcome(outcome: Outcome) -> State:
-    """Of the letter, not of its execution: one that failed its execution was dealt with."""
-    return State.OK if outcome.is_resolved else State.WARN
+def state_of_outcome(outcome: Outcome) -> State | None:
+    return None if outcome.is_resolved else State.WARN

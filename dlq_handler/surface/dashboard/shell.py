@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from dlq_handler.surface.dashboard import words
@@ -70,15 +69,7 @@ class Shell:
     """Shows a moment of the past, and stays there."""
 
 
-def render(
-    template: str,
-    shell: Shell,
-    context: Mapping[str, Any],
-    *,
-    request: Request | None = None,
-    status: int = 200,
-) -> HTMLResponse:
-    path = "/" if request is None else request.url.path
-    text = _ENVIRONMENT.get_template(template).render(shell=shell, now=shell.now, path=path, **context)
+def render(template: str, shell: Shell, context: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:
+    text = _ENVIRONMENT.get_template(template).render(shell=shell, now=shell.now, **context)
     # Never from a cache: an old page looks like a quiet night.
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})

@@ -50,9 +50,12 @@ class Site:
             return {}
         return {one.registered.worker.id: one.registered.name for one in workers}
 
-    def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
-        shown = self.diagnoses if diagnoses is None else diagnoses
-        return headline(shown, now=self.now, link=self.world.runbook_link)
+    def headline(self) -> Headline:
+        return headline(self.diagnoses, now=self.now, link=self.world.runbook_link)
+
+    def headline_of_past(self, diagnoses: Sequence[Diagnosis], at: datetime) -> Headline:
+        nothing = "Cannot tell: no diagnosis is on record of this moment."
+        return headline(diagnoses, now=at, link=self.world.runbook_link, nothing=nothing)
 
     def shell(self, request: Request, title: str | None = None, **more: object) -> Shell:
         """Without a title of its own a page has the diagnosis: whoever has it open in a tab sees that it changed."""

@@ -1,11 +1,12 @@
 """The story of one execution as a timeline: when, how long after the moment before, who, and what. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.masking import masked
 from dlq_handler.domain.operation import LETTER_BODY_READ, LETTERS_REJUDGE, Operation
 from dlq_handler.domain.story import Kind, Moment
 from dlq_handler.surface.dashboard.words import lapse, sentence
@@ -14,7 +15,7 @@ from dlq_handler.surface.dashboard.words import lapse, sentence
 _WHO: Mapping[Kind, str] = {
     Kind.CREATED: "api",
     Kind.DISPATCHED: "executor",
-    Kind.MOVED: "worker",
+    Kind.MOVED: "executor",
     Kind.DIED: "broker",
     Kind.JUDGED: "us",
     Kind.CHANGED: "us",
@@ -34,20 +35,19 @@ class Entry:
     who: str
     what: str
     by: str | None
-    evidence: Mapping[str, object] = field(default_factory=dict)
+    evidence: Sequence[tuple[str, str]]
 
 
 def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
     told = [
-        *((one.at, _WHO[one.kind], _text(one), one.by, one.evidence) for one in moments),
-        *((one.at, "operator", _done(one), one.who, {}) for one in operations),
+        *((one.at, _who(one), _text(one), one.by, facts(one.evidence)) for one in moments),
+        *((one.at, "operator", _done(one), one.who, ()) for one in operations),
     ]
     told.sort(key=lambda one: one[0])
     entries: list[Entry] = []
     for at, who, what, by, evidence in told:
         gap = None if not entries else f"+{lapse((at - entries[-1].at).total_seconds())}"
-        known = {name: value for name, value in evidence.items() if value is not None}
-        entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=known))
+        entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=evidence))
     return entries
 
 
@@ -65,6 +65,25 @@ def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operatio
             or (one.target.startswith("group ") and one.target.removeprefix("group ") in groups)
         )
     ]
+
+
+def facts(evidence: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    """Name and value, masked; what is inside of something has the outer name before its own."""
+    return list(_flat(masked(evidence), ""))
+
+
+def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            yield from _flat(one, f"{name}.{inner}" if name else str(inner))
+    elif value is not None:
+        yield name, str(value)
+
+
+def _who(one: Moment) -> str:
+    """To run is the worker's, whatever else moves a row is the executor's."""
+    is_run = one.kind is Kind.MOVED and ("→ running" in one.text or one.text.startswith("running"))
+    return "worker" if is_run else _WHO[one.kind]
 
 
 def _text(one: Moment) -> str:

@@ -68,7 +68,7 @@ async def confirm(
         "longest": LONGEST_REASON,
     }
     shell = site.shell(request, act.title, here=act.here)
-    return render("act.html", shell, context, request=request, status=422 if problem else 200)
+    return render("act.html", shell, context, status=422 if problem else 200)
 
 
 async def carry_out(site: Site, request: Request, act: Act, doing: Doing) -> Response:
@@ -85,7 +85,7 @@ async def carry_out(site: Site, request: Request, act: Act, doing: Doing) -> Res
     except Impossible as error:
         raise Refused(409, f"{error}. Nothing was done.") from error
     context = {"done": done, "back": act.back}
-    return render("done.html", site.shell(request, done.title, here=act.here), context, request=request)
+    return render("done.html", site.shell(request, done.title, here=act.here), context)
 
 
 def chosen_seconds(form: FormData, choice: Choice) -> float:

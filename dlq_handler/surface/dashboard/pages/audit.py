@@ -58,4 +58,4 @@ async def audit_page(site: Site, request: Request) -> Response:
         "away": remembered.away,
     }
     shell = site.shell(request, f"Audit · {site.headline().title}", here="/audit")
-    return render("audit.html", shell, context, request=request)
+    return render("audit.html", shell, context)

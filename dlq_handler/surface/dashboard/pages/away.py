@@ -10,4 +10,4 @@ from dlq_handler.surface.dashboard.site import Site
 
 def away_page(site: Site, request: Request, away: Away | None, *, back: tuple[str, str]) -> Response:
     context = {"away": away, "back": back}
-    return render("away.html", site.shell(request), context, request=request, status=503)
+    return render("away.html", site.shell(request), context, status=503)

@@ -25,4 +25,4 @@ async def raw_body_page(site: Site, request: Request, letter_id: int) -> Respons
         "text": body.decode("utf-8", "backslashreplace"),
         "size": words.size(len(body)),
     }
-    return render("body.html", site.shell(request, title, here="/letters"), context, request=request)
+    return render("body.html", site.shell(request, title, here="/letters"), context)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.domain.masking import masked
 from dlq_handler.domain.operation import Operation
 from dlq_handler.services.explain import Explanation
 from dlq_handler.store import operations
@@ -59,7 +58,7 @@ async def execution_page(site: Site, request: Request, execution_id: int) -> Res
         "id": execution_id,
         "execution": execution,
         "title": title,
-        "entries": [(one, masked(one.evidence)) for one in entries],
+        "entries": entries,
         "waiting": explanation.waiting,
         "letters": explanation.records.letters,
         "has_history": explanation.records.history is not None,
@@ -68,4 +67,4 @@ async def execution_page(site: Site, request: Request, execution_id: int) -> Res
         "command": f"dlq-handler executions explain {execution_id}",
         "away": remembered.away,
     }
-    return render("execution.html", site.shell(request, title, here="/letters"), context, request=request)
+    return render("execution.html", site.shell(request, title, here="/letters"), context)

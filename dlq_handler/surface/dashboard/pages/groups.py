@@ -67,7 +67,7 @@ async def groups_page(site: Site, request: Request) -> Response:
         "away": remembered.away,
     }
     shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
-    return render("groups.html", shell, context, request=request)
+    return render("groups.html", shell, context)
 
 
 async def gather_group(database: Database, group_id: str, now: datetime) -> GroupFacts:
@@ -110,7 +110,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "command": f"dlq-handler letters list --group {group.id}",
         "away": remembered.away,
     }
-    return render("group.html", site.shell(request, title, here="/letters"), context, request=request)
+    return render("group.html", site.shell(request, title, here="/letters"), context)
 
 
 MEANINGS = {

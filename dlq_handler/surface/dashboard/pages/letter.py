@@ -21,6 +21,7 @@ from dlq_handler.surface.dashboard.letter_path import in_one_sentence, path
 from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.dashboard.timeline import facts as facts_of
 from dlq_handler.surface.web.errors import Refused
 from dlq_handler.surface.web.guard import csrf_of
 from dlq_handler.surface.web.swept import swept_sentence
@@ -73,7 +74,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "group_title": None if facts.group is None else group_rows.title(facts.group, (), site.worker_names),
         "older": facts.older,
         "newer": facts.newer,
-        "evidence": masked(record.evidence),
+        "evidence": facts_of(record.evidence),
         "headers": masked(record.headers or {}),
         "body": body,
         "body_size": words.size(record.body_size),
@@ -84,7 +85,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "away": remembered.away,
     }
     title = f"Letter {letter_id}: {in_one_sentence(record, facts.outbox)}"
-    return render("letter.html", site.shell(request, title, here="/letters"), context, request=request)
+    return render("letter.html", site.shell(request, title, here="/letters"), context)
 
 
 def not_on_record(site: Site, letter_id: int, swept_at: datetime | None) -> Refused:

@@ -61,8 +61,7 @@ async def letters_page(site: Site, request: Request) -> Response:
             "reason": [*DEATH_REASONS, UNKNOWN_REASON],
             "outcome": list(Outcome),
         },
-        "since": filters.in_form(asked.wanted.since),
-        "until": filters.in_form(asked.wanted.until),
+        "example": f"{site.now:%Y-%m-%d %H:%M}",
         "workers": sorted(site.worker_names.items()),
         "rows": letter_rows(records, site.worker_names),
         "count": None if facts is None else words.capped(facts.count.count, is_capped=facts.count.is_capped),
@@ -75,7 +74,7 @@ async def letters_page(site: Site, request: Request) -> Response:
     }
     title = f"Letters · {site.headline().title}"
     shell = site.shell(request, title, here="/letters", after=facts.after if is_newest and facts else None)
-    return render("letters.html", shell, context, request=request, status=422 if asked.problems else 200)
+    return render("letters.html", shell, context, status=422 if asked.problems else 200)
 
 
 async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Response:
@@ -86,7 +85,7 @@ async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Re
         "asked": asked,
         "new": words.capped(newer.count, is_capped=newer.is_capped) if newer.count else None,
     }
-    return render("fragments/new.html", site.shell(request), context, request=request)
+    return render("fragments/new.html", site.shell(request), context)
 
 
 def _number(text: str | None) -> int | None:

@@ -15,4 +15,4 @@ async def login_page(site: Site, request: Request) -> Response:
         "needs_none": not site.world.tokens.are_needed,
     }
     # No diagnosis in the title: who has not shown a token learns nothing.
-    return render("login.html", site.shell(request, "Log in · dlq-handler"), context, request=request)
+    return render("login.html", site.shell(request, "Log in · dlq-handler"), context)

@@ -70,12 +70,13 @@ async def now_page(site: Site, request: Request) -> Response:
     if span not in chart_section.SPANS:
         raise Refused(422, f"span is one of {', '.join(chart_section.SPANS)}.")
     at = read_at(asked.get("at"), site.now)
-    is_table = asked.get("view") == "table"
+    is_table = asked.get("chart") == "table"
     until = at or site.now
     window = chart_section.window_of(chart_section.SPANS[span], until)
     remembered = await site.ask(f"/ {span} {at}", lambda: gather(site.world.database, window, at))
     facts = remembered.facts or NOTHING
-    headline = site.headline(facts.past[1] if at and facts.past else () if at else None)
+    past = facts.past[1] if facts.past else ()
+    headline = site.headline() if at is None else site.headline_of_past(past, at)
     view = None if at else site.view
     chart = chart_section.section(
         facts.chart,
@@ -93,7 +94,7 @@ async def now_page(site: Site, request: Request) -> Response:
     context = {
         "headline": headline,
         "looked_at": site.looked_at,
-        "strip": strip(view, facts.past[1] if at and facts.past else () if at else site.diagnoses),
+        "strip": strip(view, past if at else site.diagnoses),
         "chart": chart,
         "groups": group_rows.section(
             rows,
@@ -115,7 +116,7 @@ async def now_page(site: Site, request: Request) -> Response:
     )
     fragment = asked.get("fragment")
     template = f"fragments/{fragment}.html" if fragment in FRAGMENTS else "now.html"
-    return render(template, shell, context, request=request)
+    return render(template, shell, context)
 
 
 def read_at(text: str | None, now: datetime) -> datetime | None:

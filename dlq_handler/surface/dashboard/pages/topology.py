@@ -10,7 +10,7 @@ from dlq_handler.domain.view import OFF, Unknown
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.topology_rows import MOST_ROWS, topology_rows
-from dlq_handler.surface.dashboard.words import thousands
+from dlq_handler.surface.dashboard.words import State, thousands
 
 
 async def topology_page(site: Site, request: Request) -> Response:
@@ -22,10 +22,12 @@ async def topology_page(site: Site, request: Request) -> Response:
         else {one.worker_id: one for one in canaries}
     )
     rows = () if isinstance(seen, Unknown) else topology_rows(seen.checked, site.world.worker_queues, known)
+    shown = [row for row in rows if row.state is not State.WARN]
     context = {
         "unknown": seen.why if isinstance(seen, Unknown) else None,
-        "rows": rows[:MOST_ROWS],
-        "more": thousands(len(rows) - MOST_ROWS) if len(rows) > MOST_ROWS else None,
+        "rows": shown[:MOST_ROWS],
+        "more": thousands(len(shown) - MOST_ROWS) if len(shown) > MOST_ROWS else None,
+        "unrecorded": [row for row in rows if row.state is State.WARN],
         "intake": None if isinstance(seen, Unknown) else seen.checked.intake_queue,
         "limits": () if isinstance(seen, Unknown) else seen.limits,
         "findings": () if isinstance(seen, Unknown) else seen.checked.findings,
@@ -34,4 +36,4 @@ async def topology_page(site: Site, request: Request) -> Response:
         "looked_at": site.looked_at,
     }
     shell = site.shell(request, f"Topology · {site.headline().title}", here="/topology")
-    return render("topology.html", shell, context, request=request)
+    return render("topology.html", shell, context)

@@ -58,9 +58,7 @@ async def workers_page(site: Site, request: Request) -> Response:
         request, f"Workers · {site.headline().title}", here="/workers", after=facts.after if facts else None
     )
     is_fragment = request.query_params.get("fragment") == "rows"
-    return render(
-        "fragments/workers.html" if is_fragment else "workers.html", shell, context, request=request
-    )
+    return render("fragments/workers.html" if is_fragment else "workers.html", shell, context)
 
 
 async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
@@ -90,7 +88,7 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
         "away": remembered.away,
     }
     title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
-    return render("worker.html", site.shell(request, title, here="/workers"), context, request=request)
+    return render("worker.html", site.shell(request, title, here="/workers"), context)
 
 
 def _by_worker(facts: WorkersFacts | None) -> Mapping[int, int] | None:

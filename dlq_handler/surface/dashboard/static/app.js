@@ -150,13 +150,17 @@
       case "/": {
         event.preventDefault();
         const search = document.getElementById("search");
-        if (search) search.focus();
+        if (search) { search.closest("details").open = true; search.focus(); }
         else location.href = "/letters#search";
         break;
       }
     }
   });
   document.getElementById("keys-hint").hidden = false;
+
+  // ---- on a phone the letters come before the fields to filter them with
+  const filtering = document.getElementById("filtering");
+  if (filtering && matchMedia("(max-width: 760px)").matches && location.hash !== "#search") filtering.open = false;
 
   // ---- a link to something folded unfolds it
   function unfold() {
