@@ -39,7 +39,7 @@ def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int
         GroupRow(
             id=one.group.id,
             href=f"/groups/{one.group.id}",
-            title=title(one.group, lanes, names),
+            title=title_in(one.group, lanes, names),
             queue=one.group.queue or NONE,
             actions=actions(one.group),
             letters=one.letters,
@@ -48,11 +48,6 @@ def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int
         )
         for one in counts
     ]
-
-
-def title(group: Group, lanes: Sequence[Lane], names: Mapping[int, str]) -> str:
-    """By the worker's name, and by whether it was gone in this time: that is the cause, the expiry its effect."""
-    return title_in(group, lanes, names)
 
 
 def actions(group: Group) -> str:

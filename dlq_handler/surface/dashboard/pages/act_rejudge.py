@@ -4,13 +4,14 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.state_version import group_version, letter_version
 from dlq_handler.domain.verdict import REJUDGEABLE
 from dlq_handler.services.operating import Actor, PutUp
 from dlq_handler.store import letter_groups, letters, swept
 from dlq_handler.store.put_up import can_be_put_up
-from dlq_handler.surface.dashboard import group_rows
 from dlq_handler.surface.dashboard.pages.acts import Act, Doing, Done, carry_out, confirm
+from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.pages.letter import not_on_record
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.words import counted, stopped
@@ -61,7 +62,7 @@ async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Res
         )
     async with site.world.database.transaction() as tx:
         due = await can_be_put_up(tx, group_id)
-    title = group_rows.title(group, (), site.worker_names)
+    title = title_in(group, await lanes_of(site.world.database, group), site.worker_names)
     act = Act(
         title=f"Judge letters again: {title}",
         happens=[

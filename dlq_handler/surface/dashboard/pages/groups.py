@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.history import Lane
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause, Group, GroupCount
@@ -17,6 +18,7 @@ from dlq_handler.store.put_up import can_be_put_up
 from dlq_handler.surface.dashboard import filters, group_rows, words
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.pages.away import away_page
+from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.web.errors import Refused
@@ -70,26 +72,23 @@ async def groups_page(site: Site, request: Request) -> Response:
     return render("groups.html", shell, context)
 
 
-async def gather_group(database: Database, group_id: str, now: datetime) -> GroupFacts:
+async def gather_group(database: Database, group_id: str) -> GroupFacts:
     group = await letter_groups.group(database, group_id)
     if group is None:
         return GroupFacts(group=None)
     page = await letter_search.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
     async with database.transaction() as tx:
         due = await can_be_put_up(tx, group_id)
-    since = max(group.first_at, now - timedelta(days=7))
     return GroupFacts(
         group=group,
         records=page.records,
-        lanes=() if group.worker_id is None else await history.lanes(database, since=since, until=now),
+        lanes=await lanes_of(database, group),
         rejudgeable=len(due),
     )
 
 
 async def group_page(site: Site, request: Request, group_id: str) -> Response:
-    remembered = await site.ask(
-        f"/groups/{group_id}", lambda: gather_group(site.world.database, group_id, site.now)
-    )
+    remembered = await site.ask(f"/groups/{group_id}", lambda: gather_group(site.world.database, group_id))
     facts = remembered.facts
     if facts is None:
         return away_page(site, request, remembered.away, back=("/groups", "All groups"))
@@ -98,7 +97,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         raise Refused(
             404, f"Group {group_id} is not on record: it never was, or its last letter came long ago."
         )
-    title = group_rows.title(group, facts.lanes, site.worker_names)
+    title = title_in(group, facts.lanes, site.worker_names)
     context = {
         "group": group,
         "title": title,

@@ -1,5 +1,6 @@
 """One letter: a sentence, its way in five boxes, what the verdict rests on, its headers and its body, masked."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +8,8 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dlq_handler.domain.group_title import title_in
+from dlq_handler.domain.history import Lane
 from dlq_handler.domain.letter_group import Group
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.masking import SHOWN_BYTES, masked, masked_body
@@ -16,9 +19,10 @@ from dlq_handler.domain.view import TopologySeen
 from dlq_handler.store import letter_groups, letter_search, letters, swept
 from dlq_handler.store.engine import Database
 from dlq_handler.store.story import records_of
-from dlq_handler.surface.dashboard import group_rows, words
+from dlq_handler.surface.dashboard import words
 from dlq_handler.surface.dashboard.letter_path import in_one_sentence, path
 from dlq_handler.surface.dashboard.pages.away import away_page
+from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.timeline import facts as facts_of
@@ -34,6 +38,7 @@ class LetterFacts:
     swept_at: datetime | None = None
     outbox: Sequence[OutboxRecord] = ()
     group: Group | None = None
+    lanes: Sequence[Lane] = ()
     older: int | None = None
     newer: int | None = None
 
@@ -43,12 +48,14 @@ async def gather(database: Database, letter_id: int) -> LetterFacts:
     if record is None:
         return LetterFacts(record=None, swept_at=await swept.letter_swept_at(database, letter_id))
     older, newer = await letter_search.neighbours(database, letter_id)
+    group = None if record.group_id is None else await letter_groups.group(database, record.group_id)
     return LetterFacts(
         record=record,
         outbox=()
         if record.execution_id is None
         else (await records_of(database, record.execution_id)).outbox,
-        group=None if record.group_id is None else await letter_groups.group(database, record.group_id),
+        group=group,
+        lanes=() if group is None else await lanes_of(database, group),
         older=older,
         newer=newer,
     )
@@ -71,11 +78,13 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "path": path(record, facts.outbox, intake=intake, now=site.now),
         "worker_name": site.worker_names.get(record.worker_id or 0),
         "group": facts.group,
-        "group_title": None if facts.group is None else group_rows.title(facts.group, (), site.worker_names),
+        "group_title": None if facts.group is None else title_in(facts.group, facts.lanes, site.worker_names),
         "older": facts.older,
         "newer": facts.newer,
         "evidence": facts_of(record.evidence),
-        "headers": masked(record.headers or {}),
+        "headers": json.dumps(masked(record.headers), indent=2, ensure_ascii=False)
+        if record.headers
+        else None,
         "body": body,
         "body_size": words.size(record.body_size),
         "kept": None if body.size == record.body_size else words.size(body.size),
