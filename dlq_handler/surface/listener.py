@@ -42,7 +42,9 @@ class Listener:
         # Bound here, not in the server: a taken port must end the start with a clear error, not a logged one.
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            # With its protocol named: asyncio sends without delay only where it is, and an answer in two parts, head
+            # and body, would wait 40 ms for the acknowledgement of its head.
+            self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         except OSError as error:
             raise ListenerRefused(host=host, port=port, setting=setting, why=str(error)) from error
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
