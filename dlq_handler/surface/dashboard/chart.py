@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dlq_handler.domain.happening import Happening
 from dlq_handler.domain.history import Lane, Span
 from dlq_handler.domain.letter_group import MinuteCount
-from dlq_handler.surface.dashboard.chart_labels import Placed, Wish, place
+from dlq_handler.surface.dashboard.chart_labels import Placed, Side, Wish, place
 from dlq_handler.surface.dashboard.chart_lanes import DrawnLane, draw_lanes
 from dlq_handler.surface.dashboard.chart_marks import blind_wishes, first_letters, mark_wishes
 from dlq_handler.surface.dashboard.chart_scale import HUES, Window, gather, hue_of, round_top, time_ticks
@@ -63,6 +63,8 @@ class Label:
     text: str
     text_x: float
     text_y: float
+    top: float
+    """Where the line or the band begins."""
     anchor: str
     kind: str
 
@@ -176,13 +178,15 @@ def _bar(number: int, reasons: Mapping[str, int], window: Window, base: int, px:
 
 
 def _label(placed: Placed, rows: int) -> Label:
+    baseline = (rows - placed.row) * _ROW_PX - 4
     return Label(
         x=placed.wish.start,
         width=round(placed.wish.end - placed.wish.start, 2),
         text=placed.wish.text,
-        text_x=round(placed.text_end if placed.is_left else placed.text_start, 2),
-        text_y=(rows - placed.row) * _ROW_PX - 4,
-        anchor="end" if placed.is_left else "start",
+        text_x=round(placed.text_end if placed.side is Side.LEFT else placed.text_start, 2),
+        text_y=baseline,
+        top=baseline + 4 if placed.side is Side.ON_TOP else baseline - 11,
+        anchor="end" if placed.side is Side.LEFT else "start",
         kind=placed.wish.kind,
     )
 

@@ -1,15 +1,26 @@
 """Place the chart's labels so that none lies over another, nor over the line of another. Pure.
 
-Each label hangs on something in the picture: a vertical line, or a band. It stands beside it, in one of the rows above
-the bars, and what it hangs on reaches up to that row. What finds no place is left out and counted: the table has it.
+Each label hangs on something in the picture: a vertical line, or a band. It stands beside it or on top of it, in one of
+the rows above the bars, and what it hangs on reaches up to it. What finds no place is left out and counted: the table
+has it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 # Wider than the widest usual font: a label that is thought too long costs a row, one too short covers another.
 _CHARACTER_PX = 7.2
 _GAP_PX = 5.0
+
+
+class Side(StrEnum):
+    """Where the text stands, seen from what it names."""
+
+    RIGHT = "right"
+    LEFT = "left"
+    ON_TOP = "on_top"
+    """What it names begins below it: where there is room on neither side, as on a phone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +42,7 @@ class Placed:
     """0 is the one right above the bars."""
     text_start: float
     text_end: float
-    is_left: bool
-    """The text stands on the left of what it names, and ends there."""
+    side: Side
 
 
 def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> tuple[Sequence[Placed], int]:
@@ -75,12 +85,18 @@ def _place_all(
 def _ways(wish: Wish, width_px: float, most_rows: int, prefers_right: bool) -> Iterator[Placed]:
     length = len(wish.text) * _CHARACTER_PX * 100 / width_px
     gap = _GAP_PX * 100 / width_px
-    right = (wish.end + gap, wish.end + gap + length, False)
-    left = (wish.start - gap - length, wish.start - gap, True)
-    for text_start, text_end, is_left in (right, left) if prefers_right else (left, right):
-        if text_start >= 0 and text_end <= 100:
+    on_top = min(max(0.0, (wish.start + wish.end - length) / 2), 100 - length)
+    starts = {
+        Side.RIGHT: wish.end + gap,
+        Side.LEFT: wish.start - gap - length,
+        Side.ON_TOP: on_top,
+    }
+    beside = (Side.RIGHT, Side.LEFT) if prefers_right else (Side.LEFT, Side.RIGHT)
+    for side in (*beside, Side.ON_TOP):
+        start = starts[side]
+        if start >= 0 and start + length <= 100:
             for row in range(most_rows):
-                yield Placed(wish=wish, row=row, text_start=text_start, text_end=text_end, is_left=is_left)
+                yield Placed(wish=wish, row=row, text_start=start, text_end=start + length, side=side)
 
 
 def _collide(one: Placed, other: Placed) -> bool:
@@ -92,7 +108,8 @@ def _collide(one: Placed, other: Placed) -> bool:
 
 def _is_crossed(text: Placed, line: Placed) -> bool:
     """A line goes from its label's row down through all rows below. A band does too, and text on it can be read."""
-    is_line, reaches = line.wish.start == line.wish.end, line.row >= text.row
+    is_line = line.wish.start == line.wish.end
+    reaches = line.row > text.row if line.side is Side.ON_TOP else line.row >= text.row
     return is_line and reaches and text.text_start <= line.wish.start <= text.text_end
 
 

@@ -1,0 +1,220 @@
+"""The chart's geometry: bars where and as high as the letters, marks, blind time and lanes on the same axis."""
+
+from datetime import UTC, datetime, timedelta
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.happening import WORKER_GONE, Happening
+from dlq_handler.domain.history import Lane, Segment, Span
+from dlq_handler.domain.letter_group import MinuteCount
+from dlq_handler.surface.dashboard.chart import Chart, ChartFacts, Frame, draw
+from dlq_handler.surface.dashboard.chart_scale import Window, round_top, window_until
+from dlq_handler.surface.dashboard.chart_section import DAY, HOUR, Empty, nothing_came, section
+from dlq_handler.surface.dashboard.chart_table import as_table
+from tests.support.views import a_canary, a_view
+
+NOW = datetime(2026, 11, 16, 2, 58, 14, tzinfo=UTC)
+FRAME = Frame(name="wide", bars_px=160, least_width_px=880, most_rows=5, tick_seconds=600)
+TTL_SECONDS = 300.0
+
+
+def at(hour: int, minute: int, second: int = 0) -> datetime:
+    return datetime(2026, 11, 16, hour, minute, second, tzinfo=UTC)
+
+
+def minute(when: datetime, letters: int, reason: str = "expired") -> MinuteCount:
+    return MinuteCount(minute=when, reason=reason, letters=letters)
+
+
+def lane(name: str, *parts: tuple[datetime, datetime, Availability], number: int = 7) -> Lane:
+    segments = [Segment(since=since, until=until, availability=state) for since, until, state in parts]
+    return Lane(worker_id=number, name=name, segments=tuple(segments))
+
+
+def gone(when: datetime, name: str = "worker-python") -> Happening:
+    return Happening(
+        id=1, at=when, part="workers", kind=WORKER_GONE, subject=name, detail=None, instance="sidecar-1"
+    )
+
+
+def facts(**some: object) -> ChartFacts:
+    nothing: dict[str, object] = {"minutes": (), "blind": (), "lanes": (), "marks": ()}
+    return ChartFacts(**(nothing | some))  # type: ignore[arg-type]  # what a test gives is of its kind
+
+
+def hour() -> Window:
+    return window_until(NOW, bar_seconds=60, bars=60)
+
+
+def drawn(**some: object) -> Chart:
+    return draw(facts(**some), hour(), FRAME, ttl_seconds=TTL_SECONDS, warning_per_minute=10)
+
+
+def texts(chart: Chart) -> list[str]:
+    return [one.text for one in sorted(chart.labels, key=lambda one: one.x)]
+
+
+def test_the_last_bar_is_the_minute_that_is_now() -> None:
+    window = hour()
+    assert (window.since, window.until) == (at(1, 59), at(2, 59))
+    assert window.bar_of(NOW) == 59
+
+
+def test_bars_begin_at_round_times_whenever_the_page_is_loaded() -> None:
+    window = window_until(NOW, bar_seconds=900, bars=96)
+    assert window.until == at(3, 0)
+    assert window.since == at(3, 0) - timedelta(days=1)
+
+
+def test_a_bar_is_stacked_by_reason_without_gap_or_overlap() -> None:
+    chart = drawn(
+        minutes=[minute(at(2, 31), 20), minute(at(2, 31), 4, "rejected"), minute(at(2, 31), 1, "rescued")]
+    )
+    [bar] = chart.bars
+    assert [piece.hue for piece in bar.pieces] == ["expired", "rejected", "none"]
+    assert bar.title == "02:31: 25 (expired 20, rejected 4, rescued 1)"
+    below = float(chart.base)
+    for piece in bar.pieces:
+        assert abs(piece.y + piece.height - below) <= 0.2
+        below = piece.y
+    assert below >= chart.top
+
+
+def test_one_letter_among_thousands_is_seen() -> None:
+    chart = drawn(minutes=[minute(at(2, 31), 9000), minute(at(2, 40), 1)])
+    assert chart.bars[-1].pieces[0].height >= 1.5
+
+
+def test_the_warning_rate_is_in_the_picture_of_a_quiet_hour() -> None:
+    chart = drawn(minutes=[minute(at(2, 31), 2)])
+    assert chart.top < chart.warning_y < chart.base
+
+
+def test_blind_time_is_a_band_with_words() -> None:
+    chart = drawn(blind=[Span(since=at(2, 10), until=at(2, 13))])
+    [band] = chart.labels
+    assert (band.text, band.kind) == ("not connected 02:10–02:13", "blind")
+    assert band.width == 5.0
+
+
+def test_blind_time_that_lasts_is_told_as_such() -> None:
+    assert texts(drawn(blind=[Span(since=at(2, 50), until=at(2, 59))])) == ["not connected 02:50–now"]
+
+
+def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
+    chart = drawn(
+        minutes=[minute(at(2, 31) + timedelta(minutes=step), 20) for step in range(20)],
+        marks=[gone(at(2, 27, 30))],
+        lanes=[
+            lane(
+                "worker-python",
+                (at(1, 59), at(2, 26), Availability.AVAILABLE),
+                (at(2, 26), at(2, 27, 30), Availability.LATE),
+                (at(2, 27, 30), NOW, Availability.UNAVAILABLE),
+            )
+        ],
+    )
+    assert texts(chart) == ["worker-python gone 02:27", "first letter 02:31, one TTL (5 min) later"]
+
+
+def test_where_letters_expired_all_along_none_is_the_first() -> None:
+    chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], marks=[gone(at(2, 26))])
+    assert texts(chart) == ["worker-python gone 02:26"]
+
+
+def test_a_fleet_that_goes_at_once_is_one_mark() -> None:
+    chart = drawn(marks=[gone(at(2, 26, second), f"worker-{second}") for second in range(40)])
+    assert texts(chart) == ["40 workers gone 02:26"]
+
+
+def test_at_most_eight_lanes_are_drawn_the_ill_ones_first() -> None:
+    fleet = [
+        lane(f"worker-{number:03}", (at(1, 59), NOW, Availability.AVAILABLE), number=number)
+        for number in range(196)
+    ]
+    ill = [
+        lane("zz-gone", (at(1, 59), NOW, Availability.UNAVAILABLE), number=900),
+        lane("zz-late", (at(1, 59), NOW, Availability.LATE), number=901),
+    ]
+    chart = drawn(lanes=[*fleet, *ill])
+    assert [one.name for _, one in chart.lanes][:3] == ["zz-gone", "zz-late", "worker-000"]
+    assert len(chart.lanes) == 8
+    assert chart.more_lanes == "+190 available"
+
+
+def test_who_is_gone_now_comes_before_who_was() -> None:
+    was = lane(
+        "a-was", (at(2, 0), at(2, 9), Availability.UNAVAILABLE), (at(2, 9), NOW, Availability.AVAILABLE)
+    )
+    chart = drawn(lanes=[was, lane("z-is", (at(2, 0), NOW, Availability.UNAVAILABLE), number=8)])
+    assert [one.name for _, one in chart.lanes] == ["z-is", "a-was"]
+
+
+def test_a_worker_of_whom_nothing_is_known_is_never_called_available() -> None:
+    [(_, unknown)] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.CANNOT_TELL))]).lanes
+    assert (unknown.state.sign, unknown.word) == ("?", "cannot tell")
+
+
+def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:
+    for highest in (1, 9, 10, 11, 26, 31, 99, 100, 101, 604, 12_431):
+        top, step = round_top(highest)
+        assert top >= highest
+        assert top % step == 0
+        assert 1 <= top / step <= 5
+
+
+def of_section(span: str, **some: object) -> list[Chart]:
+    empty = Empty(lines=("nothing",))
+    found = section(
+        facts(**some),
+        span=span,
+        until=NOW,
+        at=None,
+        is_table=False,
+        ttl_seconds=TTL_SECONDS,
+        warning_rate=10,
+        empty=empty,
+    )
+    return [chart for chart, _ in found.drawn]
+
+
+def test_a_phone_gets_the_last_half_hour() -> None:
+    wide, narrow = of_section("1h", minutes=[minute(at(2, 5), 3), minute(at(2, 50), 4)])
+    assert (wide.total, narrow.total) == (7, 4)
+    assert HOUR.phone_bars == 30
+
+
+def test_a_day_is_96_bars_of_a_quarter_of_an_hour() -> None:
+    wide, narrow = of_section("24h", minutes=[minute(at(2, 5), 3)])
+    assert DAY.bars == 96
+    assert wide.bar_width < 100 / DAY.bars
+    assert narrow.total == 3
+
+
+def test_the_table_has_a_row_of_words_for_blind_time_and_no_zero() -> None:
+    table = as_table(
+        facts(minutes=[minute(at(2, 5), 3)], blind=[Span(since=at(2, 10), until=at(2, 13))]),
+        hour(),
+        ttl_seconds=TTL_SECONDS,
+    )
+    assert [row.start for row in table.rows] == ["02:05", "02:10"]
+    assert table.rows[1].words is not None
+    assert table.rows[1].counts == ()
+
+
+def test_a_quiet_hour_says_when_the_last_one_came_and_that_one_would_arrive() -> None:
+    canary = a_canary()
+    view = a_view(
+        canaries=[
+            type(canary)(worker_id=7, state=canary.state, why="", took_seconds=0.9, seen_seconds_ago=41)
+        ]
+    )
+    quiet = nothing_came(view, span="1h", last_at=NOW - timedelta(days=3), now=NOW)
+    assert quiet.lines == (
+        "No dead letters in the last hour. Last one 3 d ago. Canary passed 41 s ago in 0.9 s.",
+    )
+
+
+def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
+    waiting = nothing_came(None, span="1h", last_at=None, now=NOW)
+    assert waiting.lines[0] == "Waiting for the first letter."
+    assert waiting.command == "dlq-handler game-day"

@@ -1,0 +1,115 @@
+"""The top of the first page: the worst diagnosis in its own words, who is fine, what else is wrong."""
+
+from typing import Any
+
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
+from dlq_handler.domain.worker import QueueSight
+from dlq_handler.surface.dashboard.headline import Headline, headline
+from dlq_handler.surface.dashboard.strip import Cell, strip
+from dlq_handler.surface.dashboard.words import State
+from tests.support.views import NOW, a_view, a_worker
+
+GONE = a_worker(
+    silent_seconds=1930, queue=QueueSight(consumers=0, ready=24, unacked=0), ended_last_hour=611, scheduled=24
+)
+
+
+def told(**changed: Any) -> Headline:
+    return headline(diagnose(a_view(**changed)), now=NOW, link=lambda page: f"https://docs.example/{page}")
+
+
+def cells(view: View) -> dict[str, Cell]:
+    return {cell.part: cell for cell in strip(view, diagnose(view))}
+
+
+def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
+    top = told(workers=[GONE, a_worker(name="worker-shell", number=8)])
+    [worst, *_] = diagnose(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))
+    assert top.title == f"Workers: {worst.sentence}."
+    assert top.state is State.BAD
+    assert top.worst is not None
+    assert top.worst.next_step == f"{worst.next_step}."
+    assert top.worst.runbook_link == f"https://docs.example/{worst.runbook}"
+
+
+def test_whoever_is_fine_is_named_and_nobody_else() -> None:
+    top = told(workers=[GONE])
+    assert top.fine == "Broker, database, executor, senders and this sidecar are fine."
+
+
+def test_a_name_keeps_its_first_letter() -> None:
+    assert told(workers=[GONE]).shown_evidence[0].startswith("worker-python (7)")
+
+
+def test_all_is_well_only_when_all_was_looked_at() -> None:
+    assert told().title == "All is well."
+    assert told().state is State.OK
+    assert told(broker=Unknown("nobody has looked")).state is not State.OK
+
+
+def test_who_has_not_looked_cannot_tell() -> None:
+    nothing = headline((), now=NOW, link=lambda page: page)
+    assert nothing.state is State.UNKNOWN
+    assert nothing.title.startswith("Cannot tell")
+
+
+def test_further_problems_and_doubts_are_kept_apart() -> None:
+    top = told(
+        workers=[GONE],
+        letters=LettersSeen(span_seconds=900, unreadable=2, foreign=0, before=0),
+        alarms=Unknown("no"),
+    )
+    assert [one.kind for one in top.problems] == ["unusable letters"]
+    assert top.problems[0].state is State.WARN
+    assert [one.kind for one in top.doubts] == ["broker alarm"]
+
+
+def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> None:
+    view = a_view()
+    shown = [(cell.part, cell.state.sign, cell.word, cell.number) for cell in strip(view, diagnose(view))]
+    assert shown == [
+        ("Sidecar", "✓", "working", "1 replica"),
+        ("Broker", "✓", "connected", "canary 0.9 s"),
+        ("Database", "✓", "connected", "2 ms"),
+        ("Workers", "✓", "2 of 2 available", None),
+        ("Announcing", "✓", "working", "0 waiting"),
+    ]
+
+
+def test_the_strip_counts_who_is_gone() -> None:
+    cell = cells(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))["Workers"]
+    assert (cell.state, cell.word) == (State.BAD, "1 of 2 gone")
+
+
+def test_what_is_unknown_is_neither_zero_nor_green() -> None:
+    shown = cells(
+        a_view(
+            broker=Unknown("away"),
+            database=DatabaseSeen(trouble="connection refused"),
+            outbox=Unknown("away"),
+            intake=Unknown("away"),
+            workers=Unknown("away"),
+            canaries=Unknown("away"),
+        )
+    )
+    assert shown["Database"].state is State.BAD
+    assert {shown[part].state for part in ("Broker", "Workers", "Announcing", "Sidecar")} == {State.UNKNOWN}
+    assert {cell.number for cell in shown.values()} == {None}
+
+
+def test_a_broker_that_is_away_is_a_cross() -> None:
+    cell = cells(a_view(broker=BrokerSeen(trouble="connection refused")))["Broker"]
+    assert (cell.state.sign, cell.word) == ("✕", "away")
+
+
+def test_notices_that_wait_too_long_are_told() -> None:
+    cell = cells(a_view(outbox=OutboxSeen(pending=12_431, oldest_seconds=300)))["Announcing"]
+    assert (cell.state, cell.word, cell.number) == (State.BAD, "stuck", "12,431 waiting")
+
+
+def test_of_the_past_there_are_states_and_no_numbers() -> None:
+    past = strip(None, diagnose(a_view()))
+    assert {cell.state for cell in past} == {State.OK}
+    assert {cell.number for cell in past} == {None}
+    assert {cell.state for cell in strip(None, ())} == {State.UNKNOWN}

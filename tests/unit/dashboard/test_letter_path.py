@@ -1,0 +1,124 @@
+"""The way of a letter: five boxes with times and gaps, broken steps in red with their reason, and one sentence."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.story_records import OutboxRecord
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.surface.dashboard.letter_path import Box, in_one_sentence, path
+from dlq_handler.surface.dashboard.words import State
+
+NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
+DIED = datetime(2026, 11, 16, 2, 31, tzinfo=UTC)
+
+RECORD = LetterRecord(
+    id=1,
+    key="k",
+    message_id="m",
+    correlation_id="c",
+    message_type="ExecutionRequested",
+    execution_id=4711,
+    worker_id=7,
+    action_ref="core.echo",
+    queue="worker.7.executions",
+    reason="expired",
+    died_at=DIED,
+    first_death_queue="worker.7.executions",
+    exchange="attune.dlx",
+    routing_key="execution.dispatch.worker.7",
+    stamp=DIED - timedelta(minutes=5),
+    outcome=Outcome.FAILED,
+    why="its dispatch died",
+    error=None,
+    tries=0,
+    next_try_at=None,
+    repeats=0,
+    received_at=DIED + timedelta(seconds=0.2),
+    judged_at=DIED + timedelta(seconds=0.3),
+    instance="sidecar-1",
+    evidence={},
+    is_shadow=False,
+    body_size=2,
+    body=b"{}",
+)
+NOTICE = OutboxRecord(
+    message_id="n",
+    routing_key="execution.completed",
+    created_at=RECORD.judged_at,
+    attempts=1,
+    confirmed_at=RECORD.judged_at + timedelta(seconds=0.2),
+    next_try_at=RECORD.judged_at,
+    lease_holder=None,
+    lease_until=None,
+    last_error=None,
+    is_withheld=False,
+)
+
+
+def boxes(record: LetterRecord = RECORD, *notices: OutboxRecord) -> tuple[Box, ...]:
+    return tuple(path(record, notices, intake="attune.dlx.queue", now=NOW))
+
+
+def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap() -> None:
+    shown = boxes(RECORD, NOTICE)
+    assert [box.step for box in shown] == ["Queue", "DLX", "DLQ", "Verdict", "Notice"]
+    assert {box.state for box in shown} == {State.OK}
+    assert [box.when for box in shown] == ["02:26:00", "02:31:00", "02:31:00", "02:31:00", "02:31:00"]
+    assert [box.delta for box in shown] == [None, "+5 min", "+0.2 s", "+0.1 s", "+0.2 s"]
+
+
+def test_its_sentence_tells_all_of_it() -> None:
+    assert in_one_sentence(RECORD, [NOTICE]) == (
+        "Expired after 5 min in worker.7.executions; execution 4711 marked failed; announced 0.2 s later."
+    )
+
+
+def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
+    stuck = replace(NOTICE, confirmed_at=None, last_error="NO_ROUTE")
+    notice = boxes(RECORD, stuck)[-1]
+    assert (notice.state, notice.why) == (State.BAD, "NO_ROUTE")
+    assert in_one_sentence(RECORD, [stuck]).endswith("not announced yet.")
+
+
+def test_a_verdict_that_was_refused_is_red_and_says_why() -> None:
+    refused = replace(RECORD, outcome=Outcome.UPDATE_FAILED, error="23514: check violated", next_try_at=NOW)
+    verdict = boxes(refused)[3]
+    assert verdict.state is State.BAD
+    assert verdict.why == "23514: check violated; judged again at 02:58:00"
+
+
+def test_where_nothing_was_ended_no_notice_is_missing() -> None:
+    notice = boxes(replace(RECORD, outcome=Outcome.ALREADY_TERMINAL))[-1]
+    assert (notice.state, notice.what) == (State.UNKNOWN, "none")
+
+
+def test_a_notice_that_is_not_on_record_is_unknown_and_not_green() -> None:
+    assert boxes(RECORD)[-1].state is State.UNKNOWN
+
+
+def test_a_letter_without_a_death_has_question_marks_and_no_green() -> None:
+    bare = replace(RECORD, died_at=None, queue=None, first_death_queue=None, reason="none", stamp=None)
+    queue, exchange, *_ = boxes(bare)
+    assert (queue.state, queue.what, exchange.when) == (State.UNKNOWN, "?", "?")
+    assert in_one_sentence(bare, ()).startswith("Came without a death on record; ")
+
+
+def test_the_brokers_whole_seconds_never_make_a_step_come_before_the_one_before() -> None:
+    assert boxes(replace(RECORD, died_at=RECORD.received_at + timedelta(seconds=0.8)))[2].delta == "+0.0 s"
+
+
+def test_the_notice_of_another_verdict_on_the_same_execution_is_not_this_ones() -> None:
+    other = replace(NOTICE, created_at=NOTICE.created_at - timedelta(hours=1))
+    assert boxes(RECORD, other)[-1].state is State.UNKNOWN
+
+
+def test_shadow_mode_says_that_nothing_was_done() -> None:
+    assert in_one_sentence(replace(RECORD, is_shadow=True), ()).startswith("Shadow, nothing was done: ")
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_its_words(outcome: Outcome) -> None:
+    assert len(in_one_sentence(replace(RECORD, outcome=outcome), ())) > 40
