@@ -38,8 +38,10 @@ def _as_text(value: object) -> str:
     return str(value)
 
 
-# json.dumps would build an encoder for each call.
-_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_text).encode
+# json.dumps would build an encoder for each call. What came over the wire contains no circles.
+_ENCODE = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, check_circular=False, default=_as_text
+).encode
 
 
 def _bounded(headers: Mapping[str, object]) -> str:

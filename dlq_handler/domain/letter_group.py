@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from dlq_handler.domain.dead_letter import RESCUED, DeadLetter
 from dlq_handler.domain.letter_record import Entry
@@ -51,6 +52,7 @@ _OF_OUTCOME = {
     Outcome.FOREIGN: Cause.FOREIGN,
     Outcome.UNKNOWN_EXECUTION: Cause.UNKNOWN_EXECUTION,
 }
+_DETAILED = frozenset({Cause.UNREADABLE, Cause.FOREIGN})
 _TITLES = {
     Cause.NOT_TAKEN: "Not taken in time",
     Cause.QUEUE_FULL: "Queue full",
@@ -77,10 +79,7 @@ class GroupKey:
     @property
     def id(self) -> str:
         """Ten hex digits."""
-        parts = (self.cause.value, self.reason, self.queue, self.detail)
-        # None and an empty text are two things, and no text can contain what stands between them.
-        text = "\x1f".join("\x00" if part is None else part for part in parts)
-        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:10]
+        return _id_of((self.cause, self.reason, self.queue, self.detail))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,19 +123,36 @@ class MinuteCount:
 
 def group_key_of(entry: Entry) -> GroupKey:
     """What the database refused (`update_failed`) is grouped by its death: the refusal is no cause of it."""
-    letter = entry.letter
-    cause = _cause_of(letter, entry.outcome)
-    return GroupKey(
-        cause=cause,
-        reason=letter.reason[:_LONGEST_TEXT],
-        queue=None if letter.first_death_queue is None else letter.first_death_queue[:_LONGEST_TEXT],
-        detail=_detail_of(cause, entry),
-    )
+    cause, reason, queue, detail = _parts_of(entry)
+    return GroupKey(cause=cause, reason=reason, queue=queue, detail=detail)
 
 
 def group_id_of(entry: Entry) -> str | None:
     """None: nobody's work, so it is in no group and counts nowhere."""
-    return None if entry.letter.is_game_day else group_key_of(entry).id
+    return None if entry.letter.is_game_day else _id_of(_parts_of(entry))
+
+
+_Parts = tuple[Cause, str, str | None, str | None]
+
+
+# Letters come by the thousand and are of a few groups.
+@lru_cache(maxsize=4096)
+def _id_of(parts: _Parts) -> str:
+    # None and an empty text are two things; no text has one of these two characters in it.
+    text = "\x1f".join("\x00" if part is None else part for part in parts)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:10]
+
+
+def _parts_of(entry: Entry) -> _Parts:
+    letter = entry.letter
+    cause = _cause_of(letter, entry.outcome)
+    queue = letter.first_death_queue
+    return (
+        cause,
+        letter.reason[:_LONGEST_TEXT],
+        None if queue is None else queue[:_LONGEST_TEXT],
+        _detail_of(cause, entry) if cause in _DETAILED else None,
+    )
 
 
 def _cause_of(letter: DeadLetter, outcome: Outcome) -> Cause:
@@ -150,15 +166,11 @@ def _cause_of(letter: DeadLetter, outcome: Outcome) -> Cause:
 
 
 def _detail_of(cause: Cause, entry: Entry) -> str | None:
-    match cause:
-        case Cause.UNREADABLE:
-            # After the colon comes what the parser said, with a position: each letter would be a group of its own.
-            return (entry.letter.flaw or entry.why).partition(":")[0][:_LONGEST_TEXT]
-        case Cause.FOREIGN:
-            message_type = entry.letter.message_type
-            return None if message_type is None else message_type[:_LONGEST_TEXT]
-        case _:
-            return None
+    if cause is Cause.UNREADABLE:
+        # After the colon comes what the parser said, with a position: each letter would be a group of its own.
+        return (entry.letter.flaw or entry.why).partition(":")[0][:_LONGEST_TEXT]
+    message_type = entry.letter.message_type
+    return None if message_type is None else message_type[:_LONGEST_TEXT]
 
 
 def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
@@ -166,6 +178,5 @@ def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
     title = _TITLES[group.cause]
     if group.cause is Cause.NOT_TAKEN and was_gone:
         title = "Worker gone"
-    is_of_sender = group.cause in (Cause.UNREADABLE, Cause.FOREIGN)
-    subject = group.detail if is_of_sender else worker_name or group.queue
+    subject = group.detail if group.cause in _DETAILED else worker_name or group.queue
     return f"{title}: {subject}" if subject else title

@@ -20,6 +20,7 @@ from dlq_handler.domain.letter_group import (
     GroupCount,
     GroupKey,
     MinuteCount,
+    group_id_of,
     group_key_of,
 )
 from dlq_handler.domain.letter_record import Entry
@@ -49,11 +50,15 @@ class _Tally:
 
 
 def _tallies(entries: Sequence[Entry]) -> list[tuple[GroupKey, _Tally]]:
-    tallies: dict[GroupKey, _Tally] = {}
+    tallies: dict[str, tuple[GroupKey, _Tally]] = {}
     for entry in entries:
-        if not entry.letter.is_game_day:
-            tallies.setdefault(group_key_of(entry), _Tally()).add(entry)
-    return sorted(tallies.items(), key=lambda counted: counted[0].id)
+        group_id = group_id_of(entry)
+        if group_id is None:
+            continue
+        if group_id not in tallies:
+            tallies[group_id] = group_key_of(entry), _Tally()
+        tallies[group_id][1].add(entry)
+    return [tallies[group_id] for group_id in sorted(tallies)]
 
 
 async def count_letters(
