@@ -34,7 +34,7 @@ async def test_a_paged_person_gets_from_the_diagnosis_to_one_execution_on_a_phon
         await expect(page.locator("main")).to_contain_text(
             "execution.completed published, confirmed by the broker"
         )
-        await page.get_by_role("link", name=f"Worker {PYTHON}").click()
+        await page.get_by_role("link", name=PYTHON).click()
         await expect(page.locator("main")).to_contain_text("vanished")
         assert tab.trouble() == []
 
