@@ -1,0 +1,160 @@
+"""Operating by forms: what will happen is said first, a reason is asked for, and what was done is on record."""
+
+import re
+
+import httpx
+import pytest
+
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store import brake, mute, operations
+from dlq_handler.store.engine import Database
+from tests.support.builders import a_dead_letter
+from tests.support.ui import READ, TOKENS, a_ui_world, asking, put_on_record
+from tests.support.views import INTAKE, a_queue, a_view
+
+
+def fields(page: str) -> dict[str, str]:
+    """What a browser sends back of a form by itself."""
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
+
+
+async def trip(store: Database) -> None:
+    async with store.transaction() as tx:
+        await brake.trip(tx, by="one", why="too many", hold_seconds=0)
+
+
+async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database) -> None:
+    await trip(store)
+    view = a_view(intake=a_queue(INTAKE, ready=12_431, tags=("dlq-handler.one",)))
+    async with asking(await a_ui_world(store, view=view)) as client:
+        page = (await client.get("/brake/release")).text
+        assert "<button>Release brake, judge 12,431 letters</button>" in page
+        assert "cannot be brought back" in page
+        form = {**fields(page), "for_seconds": "600", "reason": "the workers are really gone"}
+        done = await client.post("/brake/release", data=form)
+    assert done.status_code == 200
+    assert "The brake is released" in done.text
+    assert 'href="/audit"' in done.text
+    [operation] = await operations.list_operations(store)
+    assert (operation.who, operation.via, operation.reason) == (
+        "anonymous@loopback",
+        "browser",
+        "the workers are really gone",
+    )
+    async with store.transaction() as tx:
+        assert (await brake.look(tx)).state.tripped_at is None
+
+
+async def test_without_a_reason_nothing_is_done(store: Database) -> None:
+    await trip(store)
+    async with asking(await a_ui_world(store)) as client:
+        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "reason": "  "}
+        answer = await client.post("/brake/release", data=form)
+    assert answer.status_code == 422
+    assert "A reason is needed" in answer.text
+    assert await operations.list_operations(store) == []
+
+
+async def test_a_form_that_shows_an_old_state_does_nothing(store: Database) -> None:
+    await trip(store)
+    async with asking(await a_ui_world(store)) as client:
+        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "reason": "so"}
+        async with store.transaction() as tx:
+            await tx.run("UPDATE own.brake SET tripped_at = clock_timestamp()")
+        answer = await client.post("/brake/release", data=form)
+    assert answer.status_code == 409
+    assert "Nothing was done" in answer.text
+    assert await operations.list_operations(store) == []
+
+
+async def test_a_brake_that_is_not_tripped_has_no_button(store: Database) -> None:
+    async with asking(await a_ui_world(store)) as client:
+        page = (await client.get("/brake/release")).text
+    assert "nothing to release" in page
+    assert "<button>Release" not in page
+
+
+@pytest.mark.parametrize("path", ["/brake/release", "/notify/mute"])
+async def test_who_may_only_read_sees_no_button_and_which_role_has_it(store: Database, path: str) -> None:
+    await trip(store)
+    async with asking(await a_ui_world(store, tokens=TOKENS), token=READ) as client:
+        page = (await client.get(path)).text
+        refused = await client.post(path, data={"reason": "so", "version": "x"})
+    assert "needs the role operate. You are grace, with the role read." in page
+    assert 'method="post"' not in page
+    assert refused.status_code == 403
+    assert await operations.list_operations(store) == []
+
+
+async def test_a_kept_letter_is_judged_again(store: Database) -> None:
+    [number] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
+    async with asking(await a_ui_world(store)) as client:
+        page = (await client.get(f"/letters/{number}/rejudge")).text
+        assert f"<button>Judge letter {number} again</button>" in page
+        answer = await client.post(
+            f"/letters/{number}/rejudge", data={**fields(page), "reason": "its row is back"}
+        )
+    assert answer.status_code == 200
+    assert "1 letter put up to be judged again" in answer.text
+    [operation] = await operations.list_operations(store)
+    assert operation.target == f"letter {number}"
+
+
+async def test_the_kept_letters_of_a_group_are_counted_before_they_are_judged_again(store: Database) -> None:
+    letters = [a_dead_letter(key=f"k{number}") for number in range(3)]
+    await put_on_record(store, *letters, outcome=Outcome.UNKNOWN_EXECUTION)
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id FROM own.letter_group")
+    async with asking(await a_ui_world(store)) as client:
+        page = (await client.get(f"/groups/{row.id}/rejudge")).text
+        assert "<button>Judge 3 letters again</button>" in page
+        answer = await client.post(f"/groups/{row.id}/rejudge", data={**fields(page), "reason": "restored"})
+    assert "3 letters put up to be judged again" in answer.text
+
+
+async def test_a_settled_letter_cannot_be_judged_again(store: Database) -> None:
+    [number] = await put_on_record(store, a_dead_letter())
+    async with asking(await a_ui_world(store)) as client:
+        page = (await client.get(f"/letters/{number}/rejudge")).text
+        assert "Failed is settled for good." in page
+        form = {"csrf": fields((await client.get("/notify/mute")).text)["csrf"], "reason": "so"}
+        assert (await client.post(f"/letters/{number}/rejudge", data=form)).status_code == 409
+
+
+async def test_notifications_are_muted_and_unmuted(store: Database) -> None:
+    async with asking(await a_ui_world(store)) as client:
+        form = {
+            **fields((await client.get("/notify/mute")).text),
+            "for_seconds": "7200",
+            "reason": "a deployment",
+        }
+        await client.post("/notify/mute", data=form)
+        seen = await mute.look(store)
+        assert seen is not None
+        assert seen.reason == "a deployment"
+        page = (await client.get("/notify/mute")).text
+        assert "Unmute notifications" in page
+        await client.post("/notify/mute", data={**fields(page), "reason": "it is over"})
+    assert await mute.look(store) is None
+
+
+async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: Database) -> None:
+    body = b'{"password": "hunter2"}'
+    [number] = await put_on_record(store, a_dead_letter(body=body, body_size=len(body)))
+    async with asking(await a_ui_world(store)) as client:
+        form = fields((await client.get(f"/letters/{number}")).text)
+        assert "hunter2" in (await client.post(f"/letters/{number}/body", data=form)).text
+    async with asking(await a_ui_world(store, tokens=TOKENS), token=READ) as client:
+        assert "for the role operate" in (await client.get(f"/letters/{number}")).text
+        assert (await client.post(f"/letters/{number}/body")).status_code == 403
+    [operation] = await operations.list_operations(store)
+    assert operation.what == "letter.body_read"
+
+
+async def test_the_form_for_a_token_tells_nothing_else(store: Database) -> None:
+    async with asking(await a_ui_world(store, tokens=TOKENS)) as client:
+        page = (await client.get("/login", params={"next": "https://elsewhere.example/"})).text
+        assert 'name="next" value="/"' in page
+        assert "All is well" not in page
+        refused: httpx.Response = await client.get("/login?refused=1")
+        assert "no token of ours" in refused.text

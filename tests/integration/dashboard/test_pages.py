@@ -1,0 +1,190 @@
+"""The pages on a real database: what is on record is shown, what is not is said."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import httpx
+
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store import diagnoses, history
+from dlq_handler.store.engine import Database
+from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.surface.web.world import UiWorld
+from tests.support.builders import a_dead_letter, a_death
+from tests.support.ui import a_ui_world, asking, put_on_record
+
+PAGES = (
+    "/",
+    "/?span=24h",
+    "/?chart=table",
+    "/letters",
+    "/groups",
+    "/workers",
+    "/workers/7",
+    "/topology",
+    "/audit",
+)
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+async def test_every_page_is_there_on_an_empty_record(browser: httpx.AsyncClient) -> None:
+    for path in PAGES:
+        answer = await browser.get(path)
+        assert (path, answer.status_code, answer.text.count("<h1")) == (path, 200, 1)
+
+
+async def test_before_the_first_look_nothing_is_green(store: Database) -> None:
+    async with asking(await a_ui_world(store, has_looked=False)) as client:
+        page = (await client.get("/")).text
+        assert "Cannot tell yet: nobody has looked." in page
+        assert "✓" not in page
+        assert "Cannot tell: nobody has looked yet." in (await client.get("/workers")).text
+
+
+async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.AsyncClient) -> None:
+    assert "Waiting for the first letter." in (await browser.get("/")).text
+    assert "dlq-handler game-day" in (await browser.get("/letters")).text
+
+
+async def test_the_title_is_the_diagnosis(browser: httpx.AsyncClient, world: UiWorld) -> None:
+    assert "<title>All is well.</title>" in (await browser.get("/")).text
+
+
+async def test_letters_are_listed_filtered_and_paged(browser: httpx.AsyncClient, store: Database) -> None:
+    letters = [a_dead_letter(key=f"k{number}", execution_id=number) for number in range(1, 61)]
+    ids = await put_on_record(store, *letters)
+    first = (await browser.get("/letters")).text
+    assert first.count("data-row") == 50
+    assert f'href="/letters?before={ids[10]}"' in first
+    second = (await browser.get(f"/letters?before={ids[10]}")).text
+    assert second.count("data-row") == 10
+    assert "No letter matches" in (await browser.get("/letters?reason=maxlen")).text
+    assert (await browser.get("/letters?search=7")).text.count("data-row") == 1
+    assert (await browser.get("/letters?cause=nonsense")).status_code == 422
+
+
+async def test_new_letters_wait_behind_a_link_and_no_row_moves(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    [first] = await put_on_record(store, a_dead_letter())
+    assert f'data-seen="{first}"' in (await browser.get("/letters")).text
+    await put_on_record(store, *(a_dead_letter(key=f"new{number}") for number in range(3)))
+    news = (await browser.get(f"/letters?fragment=new&seen={first}")).text
+    assert "3 new, show" in news
+    assert "<table" not in news
+
+
+async def test_a_letter_is_shown_with_its_way_masked(browser: httpx.AsyncClient, store: Database) -> None:
+    body = b'{"password": "hunter2", "url": "amqp://u:p@host/"}'
+    [number] = await put_on_record(store, a_dead_letter(body=body, body_size=len(body)))
+    page = (await browser.get(f"/letters/{number}")).text
+    assert "Expired after 5 min in worker.7.executions; execution 1 marked failed." in page
+    assert "hunter2" not in page
+    assert "u:p@" not in page
+    assert page.count("<li class=") == 5
+
+
+async def test_a_swept_letter_says_when_it_went(browser: httpx.AsyncClient, store: Database) -> None:
+    [number] = await put_on_record(store, a_dead_letter())
+    await sweep_resolved(store, older_than_seconds=-1)
+    gone = await browser.get(f"/letters/{number}")
+    assert gone.status_code == 410
+    assert f"Letter {number} was swept on" in gone.text
+    assert "(retention 24 h)" in gone.text
+    assert (await browser.get(f"/letters/{number + 1}")).status_code == 404
+
+
+async def test_a_group_has_a_stable_page_with_its_letters(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    await put_on_record(store, a_dead_letter())
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id FROM own.letter_group")
+    page = (await browser.get(f"/groups/{row.id}")).text
+    assert "Not taken in time: worker-python" in page
+    assert f"/letters?group={row.id}" in page
+    assert f'href="/groups/{row.id}"' in (await browser.get("/")).text
+
+
+async def test_whatever_a_sender_wrote_is_text(store: Database) -> None:
+    async with asking(await a_ui_world(store)) as client:
+        [number] = await put_on_record(
+            store,
+            a_dead_letter(
+                action_ref=HOSTILE,
+                message_type=HOSTILE,
+                message_id=HOSTILE,
+                routing_key=HOSTILE,
+                first_death_queue=HOSTILE,
+                death=a_death(queue=HOSTILE, reason=HOSTILE),
+                body=HOSTILE.encode(),
+                body_size=len(HOSTILE),
+            ),
+        )
+        for path in ("/", f"/letters/{number}", "/letters", f"/letters?search={quote(HOSTILE)}", "/groups"):
+            page = (await client.get(path)).text
+            assert "<script>alert" not in page
+            assert "&lt;script&gt;" in page
+
+
+async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Database, world: UiWorld) -> None:
+    night = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
+    ill = replace(world.diagnoser.latest.diagnoses[0], sentence="it was a bad night")  # type: ignore[union-attr]  # it has looked
+    await put_on_record(store, a_dead_letter())
+    async with store.transaction() as tx:
+        await diagnoses.record_change(tx, [ill], at=night - timedelta(minutes=1))
+        await tx.run(
+            "INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)"
+            " SELECT date_trunc('minute', CAST(:at AS timestamptz)), id, 31, 0, :at FROM own.letter_group",
+            at=night,
+        )
+    async with asking(world) as client:
+        page = (await client.get("/", params={"at": night.isoformat()})).text
+        assert "it was a bad night" in page
+        assert "31 dead letters" in page
+        assert ">paused</span>" in page
+        assert "data-after" not in page
+        assert (await client.get("/?at=yesterday")).status_code == 422
+
+
+async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClient) -> None:
+    for name in ("diagnosis", "strip", "chart", "groups"):
+        part = (await browser.get(f"/?fragment={name}")).text
+        assert "<html" not in part
+        assert f'data-fragment="{name}"' in part
+    assert 'data-fragment="rows"' in (await browser.get("/workers?fragment=rows")).text
+
+
+async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, store: Database) -> None:
+    await history.saw_this_minute(store)
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.seen_minute SET minute = minute - interval '30 minutes'")
+    page = (await browser.get("/")).text
+    assert "not connected" in page
+
+
+async def test_a_style_sheet_may_be_kept_and_a_page_never(browser: httpx.AsyncClient) -> None:
+    assert (await browser.get("/")).headers["cache-control"] == "no-store"
+    sheet = await browser.get("/static/app.css")
+    assert "immutable" in sheet.headers["cache-control"]
+    assert sheet.headers["content-type"].startswith("text/css")
+    assert (await browser.get("/static/..%2frouter.py")).status_code == 404
+
+
+async def test_an_error_is_a_page_with_the_id_of_its_request(browser: httpx.AsyncClient) -> None:
+    lost = await browser.get("/nowhere")
+    assert lost.status_code == 404
+    assert lost.headers["x-request-id"] in lost.text
+    assert "Next:" in lost.text
+    assert (await browser.get("/executions/4711")).status_code == 404
+
+
+async def test_an_unresolved_letter_offers_to_be_judged_again(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    [kept] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
+    [settled] = await put_on_record(store, a_dead_letter(key="k2"))
+    assert f"/letters/{kept}/rejudge" in (await browser.get(f"/letters/{kept}")).text
+    assert "/rejudge" not in (await browser.get(f"/letters/{settled}")).text
