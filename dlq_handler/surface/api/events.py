@@ -7,11 +7,12 @@ content: what is shown is asked for, and masked, where everything else is.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Header
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dlq_handler.domain.happening import Happening
 from dlq_handler.errors import Contended, Unavailable
@@ -26,39 +27,50 @@ HEARTBEAT_SECONDS = 15.0
 RECONNECT_MS = 3000
 
 
-class Streams:
-    """All open streams of this process."""
+class _Stream(StreamingResponse):
+    """Calls `closed` at its end, however it ends: also when nobody was there any more at its beginning."""
 
-    def __init__(self, world: UiWorld, *, most: int = MOST_STREAMS) -> None:
-        self._world, self._most = world, most
-        self._follower = Follower(world.database)
-        self._open = 0
-
-    async def open(self, last_id: int | None) -> StreamingResponse:
-        if self._open >= self._most:
-            refused = Refused(503, f"There are {self._most} streams open, which is the most; close one.")
-            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
-            raise refused
-        # Before the answer begins: a database that is away is then an answer of its own.
-        caught = await self._follower.catch_up(last_id)
-        return StreamingResponse(
-            self._told(caught),
+    def __init__(self, content: AsyncIterator[str], closed: Callable[[], None]) -> None:
+        super().__init__(
+            content,
             media_type="text/event-stream",
             # A proxy that collects an answer before it passes it on would keep the news.
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+        self._closed = closed
 
-    async def _told(self, caught: Caught) -> AsyncIterator[str]:
-        self._open += 1
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # With an id, so that a browser which hears nothing else knows from where to go on.
-            yield _event("ready", caught.last_id, {"instance": self._world.instance}, retry=RECONNECT_MS)
-            async for event in self._news(caught):
-                yield event
+            await super().__call__(scope, receive, send)
         finally:
-            self._open -= 1
+            self._closed()
+
+
+class Streams:
+    """All open streams of this process."""
+
+    def __init__(self, world: UiWorld) -> None:
+        self._world = world
+        self._follower = Follower(world.database)
+        self._open = 0
+
+    async def open(self, last_id: int | None) -> StreamingResponse:
+        # Before the answer begins: a database that is away is then an answer of its own.
+        caught = await self._follower.catch_up(last_id)
+        if self._open >= MOST_STREAMS:
+            refused = Refused(503, f"There are {MOST_STREAMS} streams open, which is the most; close one.")
+            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
+            raise refused
+        # From here to the answer nobody else's turn comes, so that no two take the last place.
+        self._open += 1
+        return _Stream(self._news(caught), self._closed)
+
+    def _closed(self) -> None:
+        self._open -= 1
 
     async def _news(self, caught: Caught) -> AsyncIterator[str]:
+        # With an id, so that a browser which hears nothing else knows from where to go on.
+        yield _event("ready", caught.last_id, {"instance": self._world.instance}, retry=RECONNECT_MS)
         silent_seconds = 0.0
         while True:
             if caught.is_reset:

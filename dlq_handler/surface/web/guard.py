@@ -7,6 +7,7 @@ Never: decides what a role may do, which the routes know.
 
 import secrets
 from collections.abc import Callable
+from html import escape
 from time import time
 from urllib.parse import parse_qs, quote
 
@@ -176,13 +177,13 @@ def _asked_in(request: Request, via: Via) -> Response:
         request.headers.get("sec-fetch-site") == "cross-site"
         and request.headers.get("sec-fetch-mode") == "navigate"
     ):
-        return _asked_again(here)
+        return _asked_again(local_path(here))
     return RedirectResponse(f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
 
 
 def _asked_again(here: str) -> Response:
     """A link from a chat or a mail: browsers keep a SameSite=Strict cookie back, once. From our own page it comes."""
-    address = quote(here, safe="/?&=%:,+~.-_")
+    address = escape(quote(here, safe="/?&=%:,+~.-_"))
     page = f'<!doctype html><title>dlq-handler</title><meta http-equiv="refresh" content="0;url={address}">'
     return Response(page, media_type="text/html")
 

@@ -4,10 +4,12 @@ A page of another site can make a browser ask us under a name of its own that re
 header tells.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]+)?")
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -24,7 +26,8 @@ class Origins:
         return cls(hosts=THIS_MACHINE | named, external_url=external_url)
 
     def has_host(self, header: str) -> bool:
-        return _host_of(f"//{header}") in self.hosts
+        found = _HOST.fullmatch(header)
+        return found is not None and found["name"].strip("[]").lower() in self.hosts
 
     def is_own(self, origin: str, *, host_header: str) -> bool:
         """Whether a page of ours can have sent it: by the address that people use, or the one that was asked."""
@@ -37,10 +40,3 @@ class Origins:
     def is_secure(self) -> bool:
         """Whether browsers reach us by https, so that a cookie may be kept to it."""
         return bool(self.external_url) and str(self.external_url).startswith("https://")
-
-
-def _host_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""

@@ -1,0 +1,203 @@
+"""What operators do: once, upon what they saw, with a reason, and on record with the act or not at all."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from dlq_handler.domain.operation import Via
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.services.operating import Actor, Operating
+from dlq_handler.store import brake, letters, operations
+from dlq_handler.store import mute as store_mute
+from dlq_handler.store.engine import Database
+from dlq_handler.store.operations import list_operations
+from tests.support.builders import a_dead_letter
+from tests.support.ui import a_ui_world, asking, put_on_record
+
+ADA = Actor(who="ada", via=Via.API)
+
+
+async def post(api: httpx.AsyncClient, path: str, **ask: Any) -> httpx.Response:
+    return await api.post(path, json={"reason": "it is real", **ask})
+
+
+async def version_of(api: httpx.AsyncClient, path: str) -> str:
+    return str((await api.get(path)).json()["version"])
+
+
+async def test_a_release_is_done_once_upon_what_was_seen(api: httpx.AsyncClient, ui_store: Database) -> None:
+    async with ui_store.transaction() as tx:
+        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+    seen = await version_of(api, "brake")
+    done = await post(api, "brake/release", version=seen, for_seconds=600)
+    assert done.json()["brake"]["mode"] == "released"
+    [operation] = await list_operations(ui_store)
+    assert done.json()["operation_id"] == operation.id
+    assert (operation.what, operation.result) == ("brake.release", "no limit for 10 min")
+
+    again = await post(api, "brake/release", version=seen, for_seconds=600)
+    assert again.status_code == 409
+    assert again.json()["error"]["version"] == await version_of(api, "brake")
+    assert len(await list_operations(ui_store)) == 1
+
+
+async def test_of_two_who_act_upon_the_same_state_one_does(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    for path, look, ask in (
+        ("brake/release", "brake", {}),
+        ("mute", "mute", {"for_seconds": 60}),
+        ("unmute", "mute", {}),
+    ):
+        seen = await version_of(api, look)
+        answers = await asyncio.gather(*(post(api, path, version=seen, **ask) for _ in range(4)))
+        assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409], path
+    assert len(await list_operations(ui_store)) == 3
+
+
+async def test_notifications_are_muted_and_heard_again(api: httpx.AsyncClient, ui_store: Database) -> None:
+    muted = await post(api, "mute", version=await version_of(api, "mute"), for_seconds=7200)
+    assert muted.json()["mute"]["mute"]["by"] == "ada"
+    mute = await store_mute.look(ui_store)
+    assert mute
+    assert mute.reason == "it is real"
+    assert (await api.get("mute")).json()["is_muted"]
+    heard = await post(api, "unmute", version=await version_of(api, "mute"))
+    assert not heard.json()["mute"]["is_muted"]
+    assert await store_mute.look(ui_store) is None
+    assert [one.what for one in await list_operations(ui_store)] == ["notify.unmute", "notify.mute"]
+
+
+async def test_a_kept_letter_is_judged_again_at_once(api: httpx.AsyncClient, ui_store: Database) -> None:
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
+    seen = await version_of(api, f"letters/{letter_id}")
+    done = (await post(api, "letters/rejudge", letter_id=letter_id, version=seen)).json()
+    assert (done["letters"], done["waiting"]) == (1, {})
+    assert (done["judged"][0]["before"], done["judged"][0]["outcome"]) == ("unknown_execution",) * 2
+    [operation] = await list_operations(ui_store)
+    assert (operation.target, operation.reason) == (f"letter {letter_id}", "it is real")
+    assert operation.result == "1 letter put up to be judged again"
+
+    stale = await post(api, "letters/rejudge", letter_id=letter_id, version=seen)
+    assert stale.status_code == 409, "it was judged since"
+    assert len(await list_operations(ui_store)) == 1
+
+
+async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    kept = await put_on_record(
+        ui_store,
+        *(a_dead_letter(key=f"k{number}", execution_id=number + 1) for number in range(25)),
+        outcome=Outcome.UNKNOWN_EXECUTION,
+    )
+    group = (await api.get(f"letters/{kept[0]}")).json()["group_id"]
+    seen = await version_of(api, f"groups/{group}")
+    done = (await post(api, "letters/rejudge", group=group, version=seen)).json()
+    assert (done["letters"], len(done["judged"]), len(done["waiting"])) == (25, 20, 5)
+    assert await letters.due_for_rejudge(ui_store) == kept[20:], "a sidecar takes them up"
+    [operation] = await list_operations(ui_store)
+    assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be judged again")
+
+    await put_on_record(ui_store, a_dead_letter(key="new"), outcome=Outcome.UNKNOWN_EXECUTION)
+    more = await post(api, "letters/rejudge", group=group, version=seen)
+    assert more.status_code == 409, "there is one more now than was seen"
+
+
+async def test_what_cannot_be_judged_again_is_refused_and_on_nobodys_record(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    [settled] = await put_on_record(ui_store, a_dead_letter())
+    shown = (await api.get(f"letters/{settled}")).json()
+    refused = await post(api, "letters/rejudge", letter_id=settled, version=shown["version"])
+    assert (refused.status_code, "failed" in refused.text) == (409, True)
+    group = shown["group_id"]
+    nothing = await post(
+        api, "letters/rejudge", group=group, version=await version_of(api, f"groups/{group}")
+    )
+    assert nothing.status_code == 409
+    unknown = await post(api, "letters/rejudge", letter_id=4711, version="x")
+    assert unknown.status_code == 404
+    async with asking(await a_ui_world(ui_store, is_shadow=True)) as client:
+        client.base_url = "http://localhost:8085/api/v1/"
+        shadow = await post(client, "letters/rejudge", letter_id=settled, version=shown["version"])
+        assert (shadow.status_code, "shadow" in shadow.text) == (409, True)
+    assert await list_operations(ui_store) == []
+
+
+async def test_an_act_without_reason_or_version_or_sense_is_refused(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    for path, ask in (
+        ("brake/release", {"reason": " ", "version": "x"}),
+        ("brake/release", {"reason": "x" * 501, "version": "x"}),
+        ("brake/release", {"reason": "x"}),
+        ("brake/release", {"reason": "x", "version": "x", "for_seconds": -1}),
+        ("brake/release", {"reason": "x", "version": "x", "for": 5}),
+        ("mute", {"reason": "x", "version": "x"}),
+        ("mute", {"reason": "x", "version": "x", "for_seconds": 0}),
+        ("letters/rejudge", {"reason": "x", "version": "x"}),
+        ("letters/rejudge", {"reason": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
+    ):
+        assert (await api.post(path, json=ask)).status_code == 422, (path, ask)
+    assert (
+        await api.post("mute", content=b"{", headers={"Content-Type": "application/json"})
+    ).status_code == 422
+    assert await list_operations(ui_store) == []
+
+
+async def test_an_act_that_cannot_be_put_on_record_is_not_done(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an act that cannot be done is not on record: both are one transaction."""
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
+    operating = (await a_ui_world(ui_store)).operating
+
+    async def fail(*_: object, **__: object) -> int:
+        raise RuntimeError("no audit")
+
+    monkeypatch.setattr(operations, "record", fail)
+    for act in (
+        operating.release_brake(ADA, reason="x", for_seconds=60),
+        operating.rejudge(ADA, letter_ids=[letter_id], reason="x"),
+        operating.mute(ADA, for_seconds=60, reason="x"),
+        operating.read_body(ADA, letter_id),
+    ):
+        with pytest.raises(RuntimeError, match="no audit"):
+            await act
+    async with ui_store.transaction() as tx:
+        assert (await brake.look(tx)).state.released_at is None
+    assert await letters.due_for_rejudge(ui_store) == []
+    assert await store_mute.look(ui_store) is None
+
+
+async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Database) -> None:
+    """They are due, so a sidecar takes them up when the brake lets it; whoever asked is told why not now."""
+    kept = await put_on_record(
+        ui_store,
+        a_dead_letter(key="a"),
+        a_dead_letter(key="b", execution_id=2),
+        outcome=Outcome.UNKNOWN_EXECUTION,
+    )
+    world = await a_ui_world(ui_store)
+    async with ui_store.transaction() as tx:
+        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+    put_up = await world.operating.rejudge(ADA, letter_ids=kept, reason="x")
+    assert (list(put_up.letter_ids), list(put_up.judged)) == (kept, [])
+    assert all("brake" in why for why in put_up.waiting.values())
+    assert set(put_up.waiting) == set(kept)
+    assert await letters.due_for_rejudge(ui_store) == kept
+
+
+async def test_of_many_letters_those_that_cannot_be_judged_are_named(ui_store: Database) -> None:
+    [kept] = await put_on_record(ui_store, a_dead_letter(key="a"), outcome=Outcome.FOREIGN)
+    [settled] = await put_on_record(ui_store, a_dead_letter(key="b"))
+    operating: Operating = (await a_ui_world(ui_store)).operating
+    done = await operating.rejudge(ADA, letter_ids=[kept, settled, 4711], reason="x")
+    assert list(done.letter_ids) == [kept]
+    assert done.passed_over == {
+        settled: "failed is settled for good",
+        4711: "there is no such letter on record",
+    }

@@ -1,0 +1,194 @@
+"""The stream of what happens: nothing is missed, nobody waits for it at the end, and there is a bound to everything."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dlq_handler.domain.happening import Happening
+from dlq_handler.errors import Unavailable
+from dlq_handler.store import happenings
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.api import events
+from dlq_handler.surface.web.follower import MOST_BACKLOG, Follower
+from tests.support.events import listening_to
+from tests.support.eventually import eventually
+from tests.support.sidecar import sidecar_process
+from tests.support.ui import a_ui_world, listening
+
+
+async def tell(store: Database, *subjects: str) -> None:
+    for subject in subjects:
+        async with store.transaction() as tx:
+            await happenings.tell(
+                tx, part="workers", kind="worker.gone", subject=subject, instance="elsewhere"
+            )
+
+
+async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store: Database) -> None:
+    await tell(ui_store, "before")
+    async with listening(await a_ui_world(ui_store)) as url:
+        async with listening_to(f"{url}/api/v1/events") as stream:
+            ready = await stream.next()
+            assert (ready.kind, ready.content) == ("ready", {"instance": "test"})
+            assert stream.answer.headers["content-type"].startswith("text/event-stream")
+            await tell(ui_store, "seen\nid: 99\n\nevent: forged")
+            seen = await stream.next()
+            assert (seen.kind, seen.content["part"], seen.content["kind"]) == (
+                "changed",
+                "workers",
+                "worker.gone",
+            )
+            assert seen.content["subject"] == "seen\nid: 99\n\nevent: forged", "and one event all the same"
+            assert seen.id > ready.id
+        await tell(ui_store, "missed", "missed too")
+        for asked, headers in (
+            ("", {"last_event_id": str(seen.id)}),
+            (f"?after={seen.id}", {}),
+            ("?after=1", {"last_event_id": str(seen.id)}),
+        ):
+            async with listening_to(f"{url}/api/v1/events{asked}", **headers) as stream:
+                assert (await stream.next()).kind == "ready"
+                assert [(await stream.next()).content["subject"] for _ in range(2)] == [
+                    "missed",
+                    "missed too",
+                ]
+
+
+async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) -> None:
+    async with ui_store.transaction() as tx:
+        await tx.run(
+            "INSERT INTO own.happening (at, part, kind, instance)"
+            " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, :count)",
+            count=MOST_BACKLOG + 10,
+        )
+    latest = await happenings.latest_id(ui_store)
+    async with listening(await a_ui_world(ui_store)) as url:
+        for last in (1, latest + 5, "nonsense", 2**80):
+            async with listening_to(f"{url}/api/v1/events", last_event_id=str(last)) as stream:
+                ready, reset = await stream.next(), await stream.next()
+                assert (ready.kind, reset.kind, ready.id, reset.id) == ("ready", "reset", latest, latest), (
+                    last
+                )
+        async with listening_to(f"{url}/api/v1/events", last_event_id=str(latest - 2)) as stream:
+            kinds = [(await stream.next()).kind for _ in range(3)]
+            assert kinds == ["ready", "changed", "changed"]
+
+
+async def test_what_was_swept_is_no_gap_that_nobody_tells_of(ui_store: Database) -> None:
+    await tell(ui_store, "long ago", "long ago too", "now")
+    async with ui_store.transaction() as tx:
+        await tx.run("UPDATE own.happening SET at = now() - interval '8 days' WHERE id <= 2")
+    await happenings.sweep(ui_store, older_than_seconds=7 * 86_400)
+    caught = await Follower(ui_store).catch_up(1)
+    assert (caught.is_reset, caught.last_id) == (True, 3)
+    assert not (await Follower(ui_store).catch_up(2)).is_reset
+
+
+async def test_many_who_follow_ask_the_database_once(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[int](), happenings.after
+    clock = [0.0]
+
+    async def counted(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+        asked.append(last_id)
+        return await ask(database, last_id, limit=limit)
+
+    monkeypatch.setattr(happenings, "after", counted)
+    follower = Follower(ui_store, now=lambda: clock[0])
+    await tell(ui_store, "one")
+    start = (await follower.catch_up(None)).last_id
+    await tell(ui_store, "two", "three")
+    caught = await asyncio.gather(*(follower.after(start) for _ in range(20)))
+    assert [[one.subject for one in each.happenings] for each in caught] == [["two", "three"]] * 20
+    assert len(asked) == 1
+    # Later, and with one beside who is further behind than what is remembered.
+    clock[0] += 1
+    await tell(ui_store, "four")
+    assert [one.subject for one in (await follower.after(caught[0].last_id)).happenings] == ["four"]
+    assert [one.subject for one in (await follower.after(start - 1)).happenings] == [
+        "one",
+        "two",
+        "three",
+        "four",
+    ]
+
+
+async def test_what_is_remembered_is_bounded_and_has_no_hole(ui_store: Database) -> None:
+    clock = [0.0]
+    follower = Follower(ui_store, now=lambda: clock[0])
+    caught = await follower.after(0)
+    start = caught.last_id
+    for _ in range(3):
+        clock[0] += 1
+        async with ui_store.transaction() as tx:
+            await tx.run(
+                "INSERT INTO own.happening (at, part, kind, instance)"
+                " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, 150)"
+            )
+        caught = await follower.after(start)
+        if not caught.is_reset:
+            assert [one.id for one in caught.happenings] == list(range(start + 1, caught.last_id + 1))
+    assert caught.is_reset, "450 are more than anybody is told of one by one"
+
+
+async def test_there_are_only_so_many_streams(ui_store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_STREAMS", 2)
+    async with listening(await a_ui_world(ui_store)) as url, httpx.AsyncClient(trust_env=False) as client:
+        async with AsyncExitStack() as open_ones:
+            # Kept: a stream that nobody refers to any more is closed by the collector.
+            streams = [
+                await open_ones.enter_async_context(listening_to(f"{url}/api/v1/events")) for _ in range(2)
+            ]
+            assert [(await stream.next()).kind for stream in streams] == ["ready", "ready"]
+            refused = await client.get(f"{url}/api/v1/events")
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+
+        async def is_taken() -> bool:
+            async with client.stream("GET", f"{url}/api/v1/events") as answer:
+                return answer.status_code == 200
+
+        await eventually(is_taken)
+
+
+async def test_a_stream_outlives_its_database_and_ends_with_the_sidecar(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await a_ui_world(ui_store)
+    ask = happenings.after
+    is_away = asyncio.Event()
+
+    async def away(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+        if not is_away.is_set():
+            is_away.set()
+            raise Unavailable("database", "gone")
+        return await ask(database, last_id, limit=limit)
+
+    monkeypatch.setattr(happenings, "after", away)
+    async with listening(world) as url, listening_to(f"{url}/api/v1/events") as stream:
+        await stream.next()
+        await is_away.wait()
+        await tell(ui_store, "afterwards")
+        assert (await stream.next()).content["subject"] == "afterwards"
+        world.stop.set()
+        assert await stream.is_over()
+
+
+async def test_an_open_stream_does_not_hold_up_the_end_of_the_process(
+    vhost: str, database: str, tmp_path: Path
+) -> None:
+    """A real process with a real listener: SIGTERM ends it in order, and the stream with it."""
+    async with sidecar_process(tmp_path, vhost, database, grace__shutdown_seconds="20") as sidecar:
+        async with listening_to(f"{sidecar.ui_url}/api/v1/events") as stream:
+            assert (await stream.next()).kind == "ready"
+            assert await sidecar.terminate() == 0
+            # What the process told of its own end may come before it.
+            while not await stream.is_over():
+                pass
+        assert sidecar.events("sidecar.stopped")
+        assert not sidecar.events("library.reported")
+        [started] = sidecar.events("sidecar.started")
+        assert started["ui_port"] == sidecar.ui_port

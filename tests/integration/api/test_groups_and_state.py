@@ -1,0 +1,217 @@
+"""Groups, how things stand, who is there, and what was: the same facts as everywhere else, as JSON."""
+
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from dlq_handler.domain.brake import BrakeState
+from dlq_handler.domain.gate import GateCause
+from dlq_handler.domain.operation import Via
+from dlq_handler.domain.story import Kind, Moment
+from dlq_handler.domain.story_records import ExecutionFacts, Records, Waiting
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.view import GateSeen, Unknown
+from dlq_handler.domain.worker import QueueSight
+from dlq_handler.services.explain import Explanation
+from dlq_handler.store import brake, diagnoses, happenings, history, operations
+from dlq_handler.store.engine import Database
+from tests.support.builders import a_dead_letter
+from tests.support.ui import a_ui_world, asking, put_on_record
+from tests.support.views import a_view, a_worker
+
+
+async def test_groups_are_counted_over_a_window_and_over_their_life(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    await put_on_record(ui_store, a_dead_letter(key="a"), a_dead_letter(key="b"))
+    await put_on_record(ui_store, a_dead_letter(key="c"), outcome=Outcome.UNKNOWN_EXECUTION)
+    soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
+    listed = (await api.get("groups", params={"until": soon})).json()
+    assert listed["total"] == 2
+    assert [(one["letters"], one["failed"], one["group"]["cause"]) for one in listed["groups"]] == [
+        (2, 2, "not_taken"),
+        (1, 0, "unknown_execution"),
+    ]
+    assert len((await api.get("groups", params={"limit": "1"})).json()["groups"]) == 1
+    long_ago = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    assert (await api.get("groups", params={"until": long_ago})).json()["total"] == 0
+
+    settled, kept = (one["group"]["id"] for one in listed["groups"])
+    assert (await api.get(f"groups/{kept}")).json()["can_be_judged_again"] == 1
+    assert (await api.get(f"groups/{settled}")).json()["can_be_judged_again"] == 0
+    assert (await api.get("groups/0123456789")).status_code == 404
+    assert (await api.get("groups/x")).status_code == 422
+
+
+async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:
+    refused = await api.get("groups?since=2030-01-02T00:00:00Z&until=2030-01-01T00:00:00Z")
+    assert refused.status_code == 422
+    kept = (await api.get("chart?since=2020-01-01T00:00:00Z")).json()
+    since, until = (datetime.fromisoformat(kept[name]) for name in ("since", "until"))
+    assert until - since == timedelta(days=7), "no further back than what is kept"
+
+
+async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> None:
+    queue = QueueSight(consumers=0, ready=3, unacked=0)
+    gone = a_view(workers=(a_worker(silent_seconds=1920, scheduled=3, queue=queue),))
+    world = await a_ui_world(ui_store, view=gone, runbook_url="https://docs.example/runbook.md")
+    async with asking(world) as client:
+        told = (await client.get("/api/v1/diagnosis")).json()
+    assert told["conclusion"] == "problem"
+    worst = told["diagnoses"][0]
+    assert (worst["part"], worst["kind"]) == ("workers", "worker gone")
+    assert "worker-python (7)" in worst["sentence"]
+    assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-gone"
+
+
+async def test_before_the_first_look_nobody_can_tell(ui_store: Database) -> None:
+    async with asking(await a_ui_world(ui_store, has_looked=False)) as client:
+        told = (await client.get("/api/v1/diagnosis")).json()
+        assert (told["conclusion"], told["diagnoses"]) == ("cannot tell", [])
+        assert (await client.get("/api/v1/gate")).json()["is_open"] is None
+        assert (await client.get("/api/v1/workers")).status_code == 503
+        assert (await client.get("/api/v1/topology")).status_code == 503
+
+
+async def test_the_night_is_told_in_the_morning(api: httpx.AsyncClient, ui_store: Database) -> None:
+    ill = (await a_ui_world(ui_store, view=a_view(workers=()))).diagnoser.latest
+    assert ill
+    night = datetime.now(UTC) - timedelta(hours=5)
+    async with ui_store.transaction() as tx:
+        await diagnoses.record_change(tx, ill.diagnoses, at=night)
+    told = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
+    assert datetime.fromisoformat(told["at"]) == night
+    assert told["diagnoses"][0]["sentence"] == ill.diagnoses[0].sentence
+    before = await api.get("diagnosis", params={"at": (night - timedelta(hours=1)).isoformat()})
+    assert before.status_code == 404
+
+
+async def test_brake_gate_and_shadow_are_shown_as_they_are(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    before = (await api.get("brake")).json()
+    assert (before["mode"], before["max_verdicts_per_minute"]) == ("normal", 500)
+    async with ui_store.transaction() as tx:
+        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+    tripped = (await api.get("brake")).json()
+    assert (tripped["mode"], tripped["tripped_by"], tripped["why"]) == ("holding", "sidecar-1", "too many")
+    assert tripped["version"] != before["version"]
+    assert (await api.get("gate")).json() == {
+        "is_open": True,
+        "causes": [],
+        "words": None,
+        "instance": "test",
+    }
+    assert (await api.get("shadow")).json() == {"is_shadow": False}
+
+    sick = a_view(gate=GateSeen(causes=[GateCause.RECOVERY], words="a standby"))
+    async with asking(await a_ui_world(ui_store, view=sick, is_shadow=True)) as client:
+        gate = (await client.get("/api/v1/gate")).json()
+        assert (gate["is_open"], gate["causes"], gate["words"]) == (False, ["recovery"], "a standby")
+        assert (await client.get("/api/v1/shadow")).json() == {"is_shadow": True}
+
+
+async def test_workers_and_topology_are_as_they_were_seen(ui_store: Database) -> None:
+    view = a_view(workers=(a_worker(), a_worker(name="blind", number=9, queue=Unknown("no rights"))))
+    async with asking(await a_ui_world(ui_store, view=view)) as client:
+        seen, blind = (await client.get("/api/v1/workers")).json()["workers"]
+        assert (seen["name"], seen["availability"], seen["consumers"]) == ("worker-python", "available", 1)
+        assert seen["canary"]["took_seconds"] == 0.9
+        assert (blind["consumers"], blind["queue_trouble"], blind["canary"]) == (None, "no rights", None)
+        assert (await client.get("/api/v1/workers/9")).json() == blind
+        assert (await client.get("/api/v1/workers/10")).status_code == 404
+        topology = (await client.get("/api/v1/topology")).json()
+        assert (topology["conclusion"], topology["intake_queue"]) == ("fine", "attune.dlx.queue")
+        assert {"worker.7.executions"} <= {one["queue"] for one in topology["queues"]}
+
+
+async def test_an_execution_is_explained(ui_store: Database) -> None:
+    now = datetime.now(UTC)
+    facts = ExecutionFacts(
+        id=7, status="scheduled", is_terminal=False, action_ref="a", created=now, updated=now
+    )
+    moment = Moment(at=now, kind=Kind.CREATED, text="created", evidence={"password": "s3cret", "queue": "q"})
+    told = Explanation(
+        records=Records(execution=facts, now=now),
+        moments=[moment],
+        waiting=Waiting(why="it waits for its worker"),
+    )
+
+    async def explain(execution_id: int) -> Explanation | None:
+        return told if execution_id == 7 else None
+
+    async with asking(await a_ui_world(ui_store, explain=explain)) as client:
+        story = (await client.get("/api/v1/executions/7")).json()
+        assert story["execution"]["status"] == "scheduled"
+        assert story["moments"][0]["evidence"] == {"password": "***", "queue": "q"}
+        assert story["waiting"]["why"] == "it waits for its worker"
+        assert (await client.get("/api/v1/executions/8")).status_code == 404
+
+
+async def test_the_chart_has_letters_lanes_marks_and_blind_time(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    await put_on_record(ui_store, a_dead_letter(key="a"), a_dead_letter(key="b"))
+    view = (await a_ui_world(ui_store)).diagnoser.latest
+    assert view
+    async with ui_store.transaction() as tx:
+        await happenings.tell(tx, part="brake", kind="brake.tripped", subject="x", instance="test")
+        await tx.run(
+            "INSERT INTO own.seen_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
+        )
+    await history.note_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
+    soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
+    # As of a moment later: what was written by the database's clock must lie within.
+    shown = (await api.get("chart", params={"until": soon})).json()
+    assert sum(one["letters"] for one in shown["letters"]) == 2
+    assert {one["reason"] for one in shown["letters"]} == {"expired"}
+    assert [one["kind"] for one in shown["marks"]] == ["brake.tripped"]
+    assert [lane["name"] for lane in shown["lanes"]] == ["worker-python"]
+    assert len(shown["blind"]) == 1
+
+
+async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: Database) -> None:
+    async with ui_store.transaction() as tx:
+        for number in range(3):
+            await operations.record(
+                tx,
+                who=f"ada-{number % 2}",
+                via=Via.CLI,
+                what="brake.release",
+                target=None,
+                reason=f"reason {number}",
+                result="done",
+            )
+    first = (await api.get("audit", params={"limit": "2"})).json()
+    assert [one["reason"] for one in first["operations"]] == ["reason 2", "reason 1"]
+    rest = (await api.get("audit", params={"limit": "2", "before": first["older"]})).json()
+    assert ([one["reason"] for one in rest["operations"]], rest["older"]) == (["reason 0"], None)
+    assert len((await api.get("audit", params={"who": "ada-0"})).json()["operations"]) == 2
+    assert (await api.get("audit", params={"what": "notify.mute"})).json()["operations"] == []
+
+
+async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_answers(
+    ui_store: Database,
+) -> None:
+    world = await a_ui_world(ui_store)
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/nowhere", connect_timeout_seconds=1)
+    away = await a_ui_world(nowhere, has_looked=False)
+    away.diagnoser.latest = world.diagnoser.latest
+    async with asking(away) as client:
+        for path in ("letters", "brake", "chart", "audit", "events", "groups"):
+            answer = await client.get(f"/api/v1/{path}")
+            assert answer.status_code == 503, path
+            assert answer.headers["Retry-After"] == "5"
+            assert answer.json()["error"]["detail"].startswith("database: ")
+        for path in ("diagnosis", "workers", "topology", "gate", "shadow"):
+            assert (await client.get(f"/api/v1/{path}")).status_code == 200, path
+
+
+def test_states_that_differ_have_different_versions() -> None:
+    from dlq_handler.domain.state_version import brake_version, group_version, mute_version
+
+    at = datetime.now(UTC)
+    assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))
+    assert brake_version(BrakeState(tripped_at=at)) == brake_version(BrakeState(tripped_at=at))
+    assert group_version([1, 2]) == group_version([2, 1]) != group_version([12])
+    assert mute_version(None) == mute_version(None)

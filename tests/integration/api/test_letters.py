@@ -1,0 +1,173 @@
+"""Letters over HTTP: found by what people know of them, page by page, and shown without their secrets."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store.engine import Database
+from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.store.operations import list_operations
+from tests.support.builders import a_dead_letter, a_death
+from tests.support.ui import put_on_record
+
+SECRET = {"action_ref": "core.echo", "config": {"password": "s3cret", "url": "amqp://me:s3cret@host/"}}
+
+
+async def ids(api: httpx.AsyncClient, **query: object) -> list[int]:
+    answer = await api.get("letters", params={name: str(value) for name, value in query.items()})
+    assert answer.status_code == 200, answer.text
+    return [one["id"] for one in answer.json()["letters"]]
+
+
+async def test_letters_are_found_by_what_people_know_of_them(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    [first] = await put_on_record(ui_store, a_dead_letter(key="a", execution_id=4711))
+    [second] = await put_on_record(
+        ui_store,
+        a_dead_letter(
+            key="b", worker_id=8, action_ref="etl.load", death=a_death(reason="maxlen"), message_id="m-2"
+        ),
+        outcome=Outcome.UNKNOWN_EXECUTION,
+    )
+    group = (await api.get(f"letters/{second}")).json()["group_id"]
+    soon = datetime.now(UTC) + timedelta(hours=1)
+
+    assert await ids(api) == [second, first]
+    for only_second in (
+        {"outcome": "unknown_execution"},
+        {"cause": "unknown_execution"},
+        {"reason": "maxlen"},
+        {"worker_id": 8},
+        {"action": "etl.load"},
+        {"group": group},
+        {"search": "m-2"},
+        {"search": second},
+    ):
+        assert await ids(api, **only_second) == [second], only_second
+    assert await ids(api, search="4711") == [first]
+    assert await ids(api, since=soon.isoformat()) == []
+    assert await ids(api, until=soon.isoformat()) == [second, first]
+    assert await ids(api, search="4711", outcome="unknown_execution") == []
+    assert (await api.get("letters/count", params={"reason": "maxlen"})).json() == {
+        "count": 1,
+        "is_capped": False,
+    }
+
+
+async def test_pages_lead_to_older_and_newer_ones(api: httpx.AsyncClient, ui_store: Database) -> None:
+    five = await put_on_record(ui_store, *(a_dead_letter(key=f"k{number}") for number in range(5)))
+    newest = (await api.get("letters", params={"limit": "2"})).json()
+    assert [one["id"] for one in newest["letters"]] == five[:2:-1]
+    assert newest["newer"] is None
+    middle = (await api.get("letters", params={"limit": "2", "before": newest["older"]})).json()
+    assert [one["id"] for one in middle["letters"]] == [five[2], five[1]]
+    back = (await api.get("letters", params={"limit": "2", "after": middle["newer"]})).json()
+    assert [one["id"] for one in back["letters"]] == [five[4], five[3]]
+    last = (await api.get("letters", params={"limit": "2", "before": middle["older"]})).json()
+    assert ([one["id"] for one in last["letters"]], last["older"]) == ([five[0]], None)
+
+
+NONSENSE = (
+    *(
+        "limit=0",
+        "limit=201",
+        "before=0",
+        "before=9223372036854775808",
+        "outcome=lost",
+        "cause=x",
+        "group=xyz",
+    ),
+    *("since=yesterday", "since=2030-01-01T00:00:00", "until=0001-01-01T00:00:00Z", "worker_id=x", "search="),
+    "action=" + "x" * 201,
+)
+
+
+async def test_a_question_that_makes_no_sense_is_refused_in_words(api: httpx.AsyncClient) -> None:
+    for query in NONSENSE:
+        answer = await api.get(f"letters?{query}")
+        assert answer.status_code == 422, query
+        assert query.partition("=")[0] in answer.json()["error"]["detail"]
+
+
+async def test_a_letter_is_shown_whole_and_masked(api: httpx.AsyncClient, ui_store: Database) -> None:
+    body = json.dumps(SECRET).encode()
+    older, letter_id, newer = await put_on_record(
+        ui_store,
+        a_dead_letter(key="older"),
+        a_dead_letter(
+            key="it",
+            body=body,
+            body_size=len(body),
+            headers=json.dumps(
+                {
+                    "x-api-token": "s3cret",
+                    "x-death": [{"queue": "worker.7.executions", "routing-keys": ["k.7"]}],
+                }
+            ),
+        ),
+        a_dead_letter(key="newer"),
+    )
+    async with ui_store.transaction() as tx:
+        await tx.run("UPDATE own.letter SET error = 'refused: password=s3cret' WHERE id = :id", id=letter_id)
+    answer = await api.get(f"letters/{letter_id}")
+    shown = answer.json()
+    assert "s3cret" not in answer.text
+    assert shown["error"] == "refused: password=***"
+    assert json.loads(shown["body"]["text"]) == {
+        "action_ref": "core.echo",
+        "config": {"password": "***", "url": "amqp://***@host/"},
+    }
+    assert (shown["body"]["size"], shown["body_size"], shown["body"]["is_json"]) == (
+        len(body),
+        len(body),
+        True,
+    )
+    assert shown["headers"] == {
+        "x-api-token": "***",
+        "x-death": [{"queue": "worker.7.executions", "routing-keys": ["k.7"]}],
+    }
+    assert (shown["older"], shown["newer"]) == (older, newer)
+    assert shown["routing_key"] == "execution.dispatch.worker.7"
+    assert not shown["can_be_judged_again"]
+
+
+async def test_a_swept_letter_says_so_and_one_that_never_was_too(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    [letter_id] = await put_on_record(ui_store, a_dead_letter())
+    async with ui_store.transaction() as tx:
+        await tx.run("UPDATE own.letter SET received_at = now() - interval '2 days', judged_at = received_at")
+        await tx.run("UPDATE own.letter SET judged_at = received_at")
+    assert await sweep_resolved(ui_store, older_than_seconds=86_400) == 1
+
+    for path in (f"letters/{letter_id}", f"letters/{letter_id}/body"):
+        gone = await api.get(path)
+        assert gone.status_code == 410
+        assert (
+            f"Letter {letter_id} was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.json()["error"]["detail"]
+        )
+        assert "(retention 24 h)" in gone.json()["error"]["detail"]
+        never = await api.get(path.replace(str(letter_id), "4711"))
+        assert never.status_code == 404
+    assert await list_operations(ui_store) == [], "a body that was not read is on nobody's record"
+
+
+async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    body = b"<script>alert('s3cret')</script>\x00\xff"
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(body=body, body_size=len(body)))
+    answer = await api.get(f"letters/{letter_id}/body")
+    assert answer.content == body
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    [operation] = await list_operations(ui_store)
+    assert (operation.who, operation.what, operation.target, operation.result) == (
+        "ada",
+        "letter.body_read",
+        f"letter {letter_id}",
+        f"{len(body)} bytes",
+    )

@@ -1,0 +1,227 @@
+"""The guard on the real application: nobody comes in who may not, and nothing is done that nobody here asked for."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from dlq_handler.domain.operation import Via
+from dlq_handler.store.engine import Database
+from dlq_handler.store.operations import list_operations
+from dlq_handler.surface.web.guard import HEADERS, LARGEST_BODY_BYTES
+from dlq_handler.surface.web.session import COOKIE
+from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking
+
+RELEASE = "/api/v1/brake/release"
+
+
+@pytest.fixture
+async def on_loopback(ui_store: Database) -> AsyncIterator[httpx.AsyncClient]:
+    async with asking(await a_ui_world(ui_store)) as client:
+        yield client
+
+
+@pytest.fixture
+async def behind_tokens(ui_store: Database) -> AsyncIterator[httpx.AsyncClient]:
+    """Nobody is logged in yet."""
+    async with asking(await a_ui_world(ui_store, tokens=TOKENS)) as client:
+        yield client
+
+
+async def log_in(client: httpx.AsyncClient, token: str, **more: Any) -> httpx.Response:
+    return await client.post("/login", data={"token": token, **more})
+
+
+async def a_release(client: httpx.AsyncClient) -> dict[str, object]:
+    version = (await client.get("/api/v1/brake")).json()["version"]
+    return {"reason": "it is real", "version": version}
+
+
+async def csrf_of(client: httpx.AsyncClient) -> str:
+    page = (await client.get("/brake/release")).text
+    found = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+async def test_every_answer_lets_a_browser_load_nothing_but_ours(on_loopback: httpx.AsyncClient) -> None:
+    for path in ("/", "/api/v1/letters", "/static/app.css", "/nowhere", "/api/v1/nowhere", "/login"):
+        answer = await on_loopback.get(path)
+        assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert len(answer.headers["X-Request-Id"]) == 12
+
+
+async def test_a_name_that_is_not_ours_is_refused(on_loopback: httpx.AsyncClient) -> None:
+    for path in ("/", "/api/v1/letters", "/static/app.css"):
+        answer = await on_loopback.get(path, headers={"Host": "evil.example"})
+        assert answer.status_code == 421
+        assert "external_url" in answer.text
+
+
+async def test_the_api_is_closed_to_whoever_has_no_token(behind_tokens: httpx.AsyncClient) -> None:
+    for header in (None, "Bearer wrong-0123456789ab", "Basic YTpi", "Bearer", ""):
+        for path in ("letters", "letters/1/body", "nowhere", "openapi.json", "events"):
+            headers = {} if header is None else {"Authorization": header}
+            answer = await behind_tokens.get(f"/api/v1/{path}", headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert answer.json()["error"]["request_id"] == answer.headers["X-Request-Id"]
+            assert "0123456789ab" not in answer.text
+
+
+async def test_a_token_opens_the_api(behind_tokens: httpx.AsyncClient) -> None:
+    for token in (OPERATE, READ):
+        answer = await behind_tokens.get("/api/v1/letters", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 200
+
+
+async def test_a_browser_is_led_to_the_login_and_back(behind_tokens: httpx.AsyncClient) -> None:
+    led = await behind_tokens.get("/letters?search=7")
+    assert (led.status_code, led.headers["Location"]) == (303, "/login?next=%2Fletters%3Fsearch%3D7")
+    assert (await behind_tokens.get(led.headers["Location"])).status_code == 200
+
+    wrong = await log_in(behind_tokens, "wrong", next="/letters?search=7")
+    assert wrong.headers["Location"] == "/login?refused=1&next=%2Fletters%3Fsearch%3D7"
+    assert COOKIE not in behind_tokens.cookies
+
+    right = await log_in(behind_tokens, f" {READ}\n", next="/letters?search=7")
+    assert (right.status_code, right.headers["Location"]) == (303, "/letters?search=7")
+    assert (await behind_tokens.get("/letters?search=7")).status_code == 200
+    assert (await behind_tokens.get("/api/v1/letters")).status_code == 200
+
+
+async def test_a_login_leads_nowhere_else(behind_tokens: httpx.AsyncClient) -> None:
+    led = await log_in(behind_tokens, READ, next="//evil.example")
+    assert led.headers["Location"] == "/"
+
+
+async def test_whoever_logs_out_is_out(behind_tokens: httpx.AsyncClient) -> None:
+    await log_in(behind_tokens, OPERATE)
+    csrf = await csrf_of(behind_tokens)
+    assert (await behind_tokens.post("/logout", data={"csrf": csrf})).status_code == 303
+    assert (await behind_tokens.get("/")).status_code == 303
+
+
+async def test_a_link_from_elsewhere_is_followed_once_more_before_the_login(
+    behind_tokens: httpx.AsyncClient,
+) -> None:
+    """A SameSite=Strict cookie does not come with it, although the visitor may have one."""
+    fetched = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    answer = await behind_tokens.get("/letters?search=a'\"><script>", headers=fetched)
+    assert answer.status_code == 200
+    assert 'content="0;url=/letters?search=a' in answer.text
+    assert "<script>" not in answer.text
+    away = await behind_tokens.get("//evil.example/", headers=fetched)
+    assert "evil" not in away.text
+
+
+async def test_who_may_only_read_cannot_steer_and_sees_no_raw_body(ui_store: Database) -> None:
+    async with asking(await a_ui_world(ui_store, tokens=TOKENS), token=READ) as client:
+        refused = await client.post(RELEASE, json=await a_release(client))
+        assert refused.status_code == 403
+        assert "grace has the role read" in refused.json()["error"]["detail"]
+        assert (await client.get("/api/v1/letters/1/body")).status_code == 403
+    assert await list_operations(ui_store) == []
+
+
+async def test_who_may_operate_is_on_record_by_its_name(ui_store: Database) -> None:
+    async with asking(await a_ui_world(ui_store, tokens=TOKENS), token=OPERATE) as client:
+        assert (await client.post(RELEASE, json=await a_release(client))).status_code == 200
+    [operation] = await list_operations(ui_store)
+    assert (operation.who, operation.via, operation.reason) == ("ada", Via.API, "it is real")
+
+
+async def test_on_loopback_anybody_operates_and_is_on_record_as_that(
+    ui_store: Database, on_loopback: httpx.AsyncClient
+) -> None:
+    assert (await on_loopback.post(RELEASE, json=await a_release(on_loopback))).status_code == 200
+    [operation] = await list_operations(ui_store)
+    assert operation.who == "anonymous@loopback"
+
+
+async def test_what_another_page_sends_is_refused(ui_store: Database, on_loopback: httpx.AsyncClient) -> None:
+    ask = await a_release(on_loopback)
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://localhost:1",
+        "https://localhost:8085.evil.example",
+    ):
+        for path in (RELEASE, "/brake/release", "/login", "/logout"):
+            answer = await on_loopback.post(path, json=ask, headers={"Origin": origin})
+            assert answer.status_code == 403
+    assert await list_operations(ui_store) == []
+
+
+async def test_what_our_own_page_sends_is_taken(on_loopback: httpx.AsyncClient) -> None:
+    own = {"Origin": "http://localhost:8085"}
+    answer = await on_loopback.post(RELEASE, json=await a_release(on_loopback), headers=own)
+    assert answer.status_code == 200
+
+
+async def test_without_a_bearer_the_api_takes_only_what_no_form_can_send(
+    ui_store: Database, on_loopback: httpx.AsyncClient
+) -> None:
+    """A browser sends the others to any host without asking, and before it knows whether it may."""
+    body = httpx.Request("POST", "http://x", json=await a_release(on_loopback)).content
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = await on_loopback.post(RELEASE, content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 415
+    assert await list_operations(ui_store) == []
+
+
+async def test_a_form_without_its_secret_does_nothing(
+    ui_store: Database, behind_tokens: httpx.AsyncClient
+) -> None:
+    await log_in(behind_tokens, OPERATE)
+    for csrf in (None, "", "made-up", "é"):
+        form = {"reason": "it is real", **({} if csrf is None else {"csrf": csrf})}
+        answer = await behind_tokens.post("/brake/release", data=form)
+        assert answer.status_code == 403
+        assert "Nothing was done" in answer.text
+    assert await list_operations(ui_store) == []
+
+
+async def test_a_form_of_another_session_does_nothing(
+    ui_store: Database, behind_tokens: httpx.AsyncClient
+) -> None:
+    await log_in(behind_tokens, OPERATE)
+    csrf = await csrf_of(behind_tokens)
+    await log_in(behind_tokens, OPERATE)
+    answer = await behind_tokens.post("/brake/release", data={"reason": "x", "csrf": csrf})
+    assert answer.status_code == 403
+    assert await list_operations(ui_store) == []
+
+
+async def test_a_login_that_ended_does_nothing_and_says_so(behind_tokens: httpx.AsyncClient) -> None:
+    answer = await behind_tokens.post("/brake/release", data={"reason": "x", "csrf": "y"})
+    assert answer.status_code == 401
+    assert "log in" in answer.text
+
+
+async def test_a_body_is_bounded(on_loopback: httpx.AsyncClient) -> None:
+    too_much = b" " * (LARGEST_BODY_BYTES + 1)
+    answer = await on_loopback.post(RELEASE, content=too_much, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+
+
+async def test_a_fault_of_ours_shows_an_id_and_nothing_else(ui_store: Database) -> None:
+    async def fall_over(_execution_id: int) -> None:
+        raise RuntimeError("amqp://guest:s3cret@host fell over")
+
+    world = await a_ui_world(ui_store, explain=fall_over)
+    async with asking(world) as client:
+        for path in ("/api/v1/executions/7", "/executions/7"):
+            with capture_logs() as lines:
+                answer = await client.get(path)
+            assert answer.status_code == 500
+            assert answer.headers["X-Request-Id"] in answer.text
+            assert "s3cret" not in answer.text
+            assert "RuntimeError" not in answer.text
+            [line] = [one for one in lines if one["event"] == "request.failed"]
+            assert (line["request_id"], line["path"]) == (answer.headers["X-Request-Id"], path)

@@ -1,0 +1,125 @@
+"""The ui listener of a test: the real application on a real database, with what was seen as the test wants it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+
+from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.letter_record import Entry
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.view import View
+from dlq_handler.domain.worker import WorkerQueueNames
+from dlq_handler.services.diagnoser import Diagnoser
+from dlq_handler.services.explain import Explanation
+from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.operating import Operating
+from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.store.dead_letters import record_letters
+from dlq_handler.store.engine import Database
+from dlq_handler.store.letter_groups import count_letters
+from dlq_handler.surface.listener import Listener
+from dlq_handler.surface.web.app import ui_app
+from dlq_handler.surface.web.tokens import Tokens, named_token
+from dlq_handler.surface.web.visitor import Role
+from dlq_handler.surface.web.world import UiWorld
+from tests.support.fail_safe import a_brake
+from tests.support.judging import a_judge
+from tests.support.views import a_view
+
+BRAKE = BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600)
+OPERATE, READ = "operates-0123456789", "reads-0123456789ab"
+TOKENS = Tokens(
+    [
+        named_token(name="ada", role=Role.OPERATE, token=OPERATE),
+        named_token(name="grace", role=Role.READ, token=READ),
+    ]
+)
+
+
+async def nobody_knows(_execution_id: int) -> Explanation | None:
+    return None
+
+
+async def a_ui_world(
+    store: Database,
+    *,
+    view: View | None = None,
+    is_shadow: bool = False,
+    has_looked: bool = True,
+    explain: Callable[[int], Awaitable[Explanation | None]] = nobody_knows,
+    **fields: Any,
+) -> UiWorld:
+    """On this machine and without tokens, and all is well, unless told otherwise."""
+    seen = replace(view or a_view(), at=datetime.now(UTC))
+
+    async def look() -> View:
+        return seen
+
+    follower = cast("Leadership", SimpleNamespace(is_leader=False))
+    diagnoser = Diagnoser(store, look=look, leadership=follower, instance="test")
+    if has_looked:
+        await diagnoser.tick()
+    judge = a_judge(store, brake=a_brake(store, limit=BRAKE.max_verdicts_per_minute))
+    rejudger = Rejudger(store, judge, None, observer=Observer())
+    usual: dict[str, Any] = {
+        "brake_policy": BRAKE,
+        "environment": "test",
+        "retention_seconds": 86_400.0,
+        "history_days": 7,
+        "ttl_seconds": 300.0,
+        "instance": "test",
+        "tokens": Tokens(),
+    }
+    return UiWorld(
+        database=store,
+        diagnoser=diagnoser,
+        operating=Operating(store, None if is_shadow else rejudger),
+        explain=explain,
+        is_shadow=is_shadow,
+        **(usual | fields),
+    )
+
+
+@asynccontextmanager
+async def asking(
+    world: UiWorld, *, token: str | None = None, **more: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the world's application, without a socket in between."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    transport = httpx.ASGITransport(app=ui_app(world))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost:8085", headers=headers, **more
+    ) as client:
+        yield client
+
+
+@asynccontextmanager
+async def listening(world: UiWorld) -> AsyncIterator[str]:
+    """The same behind a real listener, for answers that go on and on: its URL. It ends when `world.stop` is set."""
+    listener = Listener(host="127.0.0.1", port=0, setting="dlq_handler.ui", app=lambda _: ui_app(world))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(listener.run(world.stop))
+        try:
+            yield f"http://127.0.0.1:{listener.port}"
+        finally:
+            world.stop.set()
+
+
+async def put_on_record(
+    store: Database, *letters: DeadLetter, outcome: Outcome = Outcome.FAILED
+) -> list[int]:
+    """Their ids, in order; counted as a batch of the sidecar is."""
+    entries = [Entry(letter=one, outcome=outcome, why="so it was judged") for one in letters]
+    async with store.transaction() as tx:
+        recorded = await record_letters(tx, entries, instance="test")
+        await count_letters(tx, recorded, names=WorkerQueueNames())
+        rows = await tx.rows("SELECT id FROM own.letter ORDER BY id DESC LIMIT :count", count=len(recorded))
+    return sorted(row.id for row in rows)
