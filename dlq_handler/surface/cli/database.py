@@ -15,6 +15,7 @@ from dlq_handler.store import grants as store_grants
 from dlq_handler.store import migrate as store_migrate
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_json
 
 
@@ -70,4 +71,5 @@ def grants(
 
 async def _migrate(settings: Settings) -> None:
     async with compose.open_database(settings) as database:
-        await store_migrate.upgrade(database)
+        with patience("updating our own tables"):
+            await store_migrate.upgrade(database)

@@ -20,6 +20,7 @@ from dlq_handler.services.explain import explain as explain_execution
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import (
     print_error,
     print_json,
@@ -73,13 +74,14 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     sight = compose.worker_sight(settings, address)
     try:
         async with compose.open_database(settings) as database, AdminLink(address) as link:
-            explanation = await explain_execution(
-                database,
-                execution_id,
-                backstop.explain_policy(settings),
-                sight=sight,
-                requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
-            )
+            with patience("asking the database and the broker"):
+                explanation = await explain_execution(
+                    database,
+                    execution_id,
+                    backstop.explain_policy(settings),
+                    sight=sight,
+                    requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
+                )
     finally:
         await sight.close()
     if sight.broker_trouble is not None:

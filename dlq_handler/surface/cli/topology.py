@@ -17,6 +17,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.store.workers import worker_ids
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
@@ -50,8 +51,9 @@ def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.T
 async def _apply(settings: Settings) -> Applied:
     async with compose.open_database(settings) as database:
         workers = await worker_ids(database)
-    async with AdminLink(compose.broker_address(settings)) as link:
-        return await apply(link, compose.blueprint(settings), workers)
+    with patience("binding"):
+        async with AdminLink(compose.broker_address(settings)) as link:
+            return await apply(link, compose.blueprint(settings), workers)
 
 
 @app.command()
@@ -77,8 +79,9 @@ async def _check(settings: Settings) -> TopologyReport:
         # The broker can be judged without it, only less precisely; the report says so.
         print_warning(str(error))
     expected = compose.expectation(settings, workers)
-    async with AdminLink(compose.broker_address(settings)) as link:
-        return await check_topology(link, compose.management_api(settings), expected)
+    with patience("asking the broker"):
+        async with AdminLink(compose.broker_address(settings)) as link:
+            return await check_topology(link, compose.management_api(settings), expected)
 
 
 def _print_report(report: TopologyReport) -> None:

@@ -15,6 +15,7 @@ from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
@@ -58,14 +59,15 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
 
 async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int]]:
-    async with compose.open_database(settings) as database:
-        workers = await list_workers(database)
-        resurrected = await resurrected_by_worker(database)
-    sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
-    try:
-        sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
-    finally:
-        await sight.close()
+    with patience("asking the database and the broker"):
+        async with compose.open_database(settings) as database:
+            workers = await list_workers(database)
+            resurrected = await resurrected_by_worker(database)
+        sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
+        try:
+            sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
+        finally:
+            await sight.close()
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:

@@ -74,6 +74,12 @@ def test_what_cannot_be_told_is_news_only_when_it_lasts(unclear_seconds: float, 
     assert bool(due(CANNOT_TELL, {}, unclear_since=since)) is is_told
 
 
+def test_a_problem_that_is_out_of_sight_is_not_over_however_long() -> None:
+    since = {"brake": NOW - timedelta(days=1)}
+
+    assert due(CANNOT_TELL, told(PROBLEM, seconds_ago=86_400), unclear_since=since) == []
+
+
 def test_since_when_it_cannot_be_told_is_kept_and_forgotten_when_it_can() -> None:
     later = NOW + timedelta(seconds=60)
     first = unclear([brake(CANNOT_TELL)], {}, now=NOW)

@@ -8,6 +8,13 @@ from dlq_handler.surface.cli.patience import patience
 from tests.support.eventually import eventually
 
 
+async def due_timers() -> None:
+    """Until what was due before this call has been called."""
+    called = asyncio.Event()
+    asyncio.get_running_loop().call_later(0, called.set)
+    await called.wait()
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 async def test_only_a_terminal_is_told_that_it_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
@@ -23,7 +30,7 @@ async def test_only_a_terminal_is_told_that_it_goes_on(
         if is_terminal:
             await eventually(is_told)
         else:
-            await asyncio.sleep(0)
+            await due_timers()
             assert not is_told()
 
 
@@ -33,7 +40,6 @@ async def test_what_is_quick_says_nothing(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with patience("counting", after_seconds=0):
         pass
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await due_timers()
 
     assert capsys.readouterr().err == ""

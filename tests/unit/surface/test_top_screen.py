@@ -41,11 +41,16 @@ def test_the_highest_bar_is_full_and_one_letter_is_not_none(counts: list[int], d
 def test_who_is_missed_comes_first_and_of_many_that_are_fine_only_the_count_is_told() -> None:
     fine = [a_worker(number=number, name=f"w{number}") for number in range(10, 30)]
     gone = a_worker(number=7, silent_seconds=7200, queue=None, ended_last_hour=3, scheduled=1)
-    view = a_view(workers=(*fine, gone))
+    retired = a_worker(number=6, silent_seconds=7200, queue=None, status="inactive")
+    view = a_view(workers=(retired, *fine, gone))
     told = drawn(Sight(view=view, diagnoses=diagnose(view), groups=NO_GROUPS))
 
-    assert not_ok_first(view.workers)[0] is gone  # type: ignore[arg-type]  # they are known here
+    ordered = not_ok_first((retired, *fine, gone))
+    assert (ordered[0], ordered[-1]) == (gone, retired), (
+        "one that was stopped with nothing to do is not missed"
+    )
     assert "+13 available" in told
+    assert "+1 unavailable" in told
     assert "2 h ago" in told
     assert told.index("✕ workers: worker gone") < told.index("✓ ok:")
 
