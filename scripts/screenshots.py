@@ -24,7 +24,7 @@ from tests.support.night_world import NightWorld, night_world
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 # Those that the docs show. The others are only looked at.
-SHOWN = ("now", "letters", "letter", "execution", "workers", "topology", "group", "release-brake")
+SHOWN = ("now", "letters-filtered", "letter", "execution", "workers", "topology", "group", "release-brake")
 LOOKS: tuple[tuple[int, Scheme], ...] = ((WIDE, "light"), (PHONE, "dark"))
 ALL_LOOKS: tuple[tuple[int, Scheme], ...] = (*LOOKS, (WIDE, "dark"), (PHONE, "light"))
 
@@ -47,9 +47,10 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
         for name, path in pages.items():
             if not (is_all or name in SHOWN):
                 continue
-            await tab.open(path)
             for width, scheme in ALL_LOOKS if is_all else LOOKS:
                 await tab.show(width, scheme)
+                if (status := await tab.open(path)) != 200:
+                    raise RuntimeError(f"{path} answered {status}; {world.sidecar.log_path} says why")
                 picture = folder / f"{name}-{width}-{scheme}.png"
                 await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
                 print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)

@@ -28,6 +28,7 @@ LAST_SWEPT_LETTER = 18_200
 # Minutes before the night's `now`.
 GONE_MINUTES = 32
 BLIND_MINUTES = range(45, 48)
+NODE_GONE, NODE_BACK = timedelta(hours=9), timedelta(hours=7, minutes=40)
 WAITING = 24
 """Messages that wait in the queue of the worker that is gone."""
 

@@ -26,7 +26,7 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
         "now-as-table": "/?chart=table",
         "now-at": f"/?at={in_the_night}",
         "letters": "/letters",
-        "letters-filtered": f"/letters?group={letter.group_id}&reason=expired",
+        "letters-filtered": "/letters?reason=maxlen&outcome=failed",
         "letters-none": "/letters?search=999999999",
         "letter": f"/letters/{letter.id}",
         "letter-unreadable": f"/letters/{unreadable.id}",

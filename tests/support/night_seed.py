@@ -9,6 +9,7 @@ from itertools import groupby
 from dlq_handler.domain.happening import (
     SIDECAR_STARTED,
     SIDECAR_STOPPED,
+    WORKER_BACK,
     WORKER_GONE,
     WORKER_LATE,
     Part,
@@ -192,12 +193,12 @@ def _gone_at(now: datetime) -> datetime:
 
 async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -> None:
     gone = _gone_at(now)
-    changes = [(worker_id, now - timedelta(hours=23), "available") for worker_id in workers]
+    changes = [(worker_id, now - timedelta(hours=30), "available") for worker_id in workers]
     changes += [
         (night.PYTHON, gone + timedelta(seconds=30), "late"),
         (night.PYTHON, gone + timedelta(seconds=90), "unavailable"),
-        (night.NODE, now - timedelta(hours=9), "unavailable"),
-        (night.NODE, now - timedelta(hours=7, minutes=40), "available"),
+        (night.NODE, now - night.NODE_GONE, "unavailable"),
+        (night.NODE, now - night.NODE_BACK, "available"),
     ]
     for worker_id, at, availability in changes:
         await tx.run(
@@ -214,10 +215,12 @@ async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -
 
 async def _happenings(tx: Transaction, now: datetime) -> None:
     gone, blind = _gone_at(now), night.BLIND_MINUTES
-    python = night.WORKERS[night.PYTHON]
+    python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
     # Of seeding, and dated by it.
     await tx.run("DELETE FROM own.happening")
     for at, part, kind, subject in (
+        (now - night.NODE_GONE, Part.WORKERS, WORKER_GONE, node),
+        (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
         (now - timedelta(minutes=blind.stop - 1), Part.SIDECAR, SIDECAR_STOPPED, INSTANCE),
         (now - timedelta(minutes=blind.start - 1), Part.SIDECAR, SIDECAR_STARTED, INSTANCE),
         (gone + timedelta(seconds=30), Part.WORKERS, WORKER_LATE, python),

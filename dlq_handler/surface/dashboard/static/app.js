@@ -160,7 +160,11 @@
 
   // ---- on a phone the letters come before the fields to filter them with
   const filtering = document.getElementById("filtering");
-  if (filtering && matchMedia("(max-width: 760px)").matches && location.hash !== "#search") filtering.open = false;
+  const narrow = matchMedia("(max-width: 760px)");
+  // Also when a phone is turned: wide, there is nothing to unfold them by.
+  const fold = () => { if (filtering && location.hash !== "#search") filtering.open = !narrow.matches; };
+  narrow.addEventListener("change", fold);
+  fold();
 
   // ---- a link to something folded unfolds it
   function unfold() {
