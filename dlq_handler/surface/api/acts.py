@@ -84,7 +84,9 @@ class Muted(Shape):
 
 def act_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(
-        tags=["operating"], dependencies=[Depends(needs_operate)], responses=EVERYWHERE | failures(403, 409)
+        tags=["operating"],
+        dependencies=[Depends(needs_operate)],
+        responses=EVERYWHERE | failures(400, 403, 409),
     )
     operating = world.operating
 

@@ -10,13 +10,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dlq_handler.domain.happening import Happening
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.surface.api.shapes import EVERYWHERE, LARGEST_ID, QueryId
+from dlq_handler.surface.api.shapes import EVERYWHERE, LARGEST_ID
 from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.surface.web.follower import Caught, Follower
 from dlq_handler.surface.web.world import UiWorld
@@ -108,7 +108,8 @@ def event_routes(world: UiWorld) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}, "description": "ready, changed, reset"}},
     )
     async def events(
-        after: QueryId = None,
+        # 0: nothing had happened yet when the page was made.
+        after: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
         last_event_id: Annotated[str | None, Header(max_length=40)] = None,
     ) -> StreamingResponse:
         """From now on, or from after the event with this id on."""

@@ -1,6 +1,7 @@
 """All routes of /api/v1."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
+from fastapi.security import HTTPBearer
 
 from dlq_handler.surface.api.acts import act_routes
 from dlq_handler.surface.api.events import event_routes
@@ -13,7 +14,11 @@ from dlq_handler.surface.web.world import UiWorld
 
 
 def api_router(world: UiWorld) -> APIRouter:
-    router = APIRouter(prefix="/api/v1")
+    # For the description only: the guard has asked for the token before any route is reached.
+    bearer = HTTPBearer(
+        auto_error=False, description="One of dlq_handler.ui.tokens; none where there are none."
+    )
+    router = APIRouter(prefix="/api/v1", dependencies=[Depends(bearer)])
     for routes in (
         state_routes,
         letter_routes,

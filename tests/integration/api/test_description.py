@@ -1,0 +1,75 @@
+"""The API keeps to its own description: whatever that allows is answered as it says, and nothing else is."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.generation import GenerationMode
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store.engine import Database
+from tests.support.builders import a_dead_letter
+from tests.support.eventually import eventually
+from tests.support.sidecar import sidecar_process
+from tests.support.ui import OPERATE, put_on_record
+
+EXAMPLES = 8
+# The stream never ends, so it is asked for elsewhere.
+STREAM = "/api/v1/events"
+
+
+def all_operations(url: str) -> Iterator[APIOperation]:  # type: ignore[type-arg]  # whatever it is made from
+    headers = {"Authorization": f"Bearer {OPERATE}"}
+    description = schemathesis.openapi.from_url(f"{url}/api/v1/openapi.json", headers=headers)
+    for found in description.exclude(path=STREAM).get_all_operations():
+        yield found.ok()
+
+
+def ask(operation: APIOperation, mode: GenerationMode) -> None:  # type: ignore[type-arg]  # as above
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def answers_as_described(case: schemathesis.Case) -> None:
+        # A window that ends before it begins is one that no description can rule out: it is refused all the same.
+        case.call_and_validate(
+            headers={"Authorization": f"Bearer {OPERATE}"}, excluded_checks=[positive_data_acceptance]
+        )
+
+    answers_as_described()
+
+
+@pytest.mark.timeout(300)
+async def test_the_api_answers_as_its_description_says(vhost: str, database: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(OPERATE)
+    tokens = json.dumps([{"name": "ada", "role": "operate", "token_file": str(tmp_path / "token")}])
+    async with sidecar_process(tmp_path, vhost, database, ui__tokens=tokens, ui__look_seconds="1") as sidecar:
+        store = Database(database)
+        await put_on_record(store, a_dead_letter(key="a"), a_dead_letter(key="b", execution_id=2))
+        await put_on_record(store, a_dead_letter(key="c"), outcome=Outcome.UNKNOWN_EXECUTION)
+        await store.dispose()
+        await eventually(lambda: has_looked(sidecar.ui_url))
+        operations = await asyncio.to_thread(lambda: list(all_operations(sidecar.ui_url)))
+        assert {one.label for one in operations} >= {"GET /api/v1/letters", "POST /api/v1/brake/release"}
+        for operation in operations:
+            for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+                await asyncio.to_thread(ask, operation, mode)
+        assert sidecar.events("request.failed") == []
+
+
+async def has_looked(url: str) -> bool:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"{url}/api/v1/workers", headers={"Authorization": f"Bearer {OPERATE}"})
+    return answer.status_code == 200
