@@ -6,7 +6,7 @@ executions at once. So beyond a limit we stop, and a person decides.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from dlq_handler.domain.judge_batch import Ruling
@@ -159,4 +159,4 @@ def split_by_room(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Rul
 
 
 def _moment(when: datetime | None) -> str:
-    return "an unknown time" if when is None else when.isoformat(timespec="seconds")
+    return "an unknown time" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
+from dlq_handler.domain import doctor, doctor_broker
+from dlq_handler.domain.diagnosis import (
+    BRAKE,
+    UNUSABLE_LETTERS,
+    WORKER_BACKLOG,
+    WORKER_GONE,
+    WORKER_HUNG,
+    WORKER_QUEUE,
+    Diagnosis,
+    conclusion_of,
+)
 from dlq_handler.domain.observation import Health, Part
 from dlq_handler.surface.dashboard.words import PARTS, State, listed, moment, sentence, state_of, stopped
 
@@ -21,6 +31,20 @@ _FINE = {
     Part.EXECUTOR: "executor",
     Part.SENDERS: "senders",
     Part.US: "this sidecar",
+}
+
+
+_WORKERS = ("/workers", "Workers")
+_TOPOLOGY = ("/topology", "Topology")
+_PAGES = {
+    BRAKE.check: ("/brake/release", "Release the brake…"),
+    WORKER_GONE.check: _WORKERS,
+    WORKER_HUNG.check: _WORKERS,
+    WORKER_QUEUE.check: _WORKERS,
+    WORKER_BACKLOG.check: _WORKERS,
+    doctor_broker.TOPOLOGY.check: _TOPOLOGY,
+    doctor.CANARY.check: _TOPOLOGY,
+    UNUSABLE_LETTERS.check: ("/letters?outcome=unreadable", "Unreadable letters"),
 }
 
 
@@ -39,6 +63,8 @@ class Told:
     runbook: str
     runbook_link: str | None
     """None: nobody said where the runbook is; then its page is named."""
+    page: tuple[str, str] | None
+    """Where of these pages more is to be seen, or done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +145,7 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         command=diagnosis.command,
         runbook=diagnosis.runbook,
         runbook_link=link(diagnosis.runbook),
+        page=None if diagnosis.health is Health.OK else _PAGES.get(diagnosis.kind),
     )
 
 

@@ -20,7 +20,7 @@ async def test_pages_are_shown_from_memory_with_the_time_of_their_figures(
                 now = (await client.get("/")).text
                 assert "Database unreachable" in now
                 assert "figures are from" in now
-                assert 'class="old"' in now
+                assert 'class="card old"' in now
                 assert "Not taken in time" in now
                 assert "Expired after" in (await client.get(f"/letters/{number}")).text
                 assert "Database unreachable" in (await client.get("/letters")).text

@@ -54,7 +54,7 @@ def _act(site: Site, seen: BrakeView) -> Act:
     return Act(
         title="Release the brake",
         happens=[
-            stopped(the_brake.in_words(seen, policy) or "The brake is tripped"),
+            stopped(f"The brake is {the_brake.in_words(seen, policy)}"),
             f"Afterwards {judged} in the intake queue are judged by all sidecars, and their executions end as failed.",
             f"{counted(seen.ended_last_minute, 'execution was', 'executions were')} ended in the last minute.",
             "An execution that was ended cannot be brought back: whoever owns it has to run it again.",

@@ -111,7 +111,7 @@ async def now_page(site: Site, request: Request) -> Response:
         request,
         headline.title,
         here="/",
-        after=None if at or remembered.facts is None else facts.after,
+        after=None if at else facts.after,
         is_paused=at is not None,
     )
     fragment = asked.get("fragment")
