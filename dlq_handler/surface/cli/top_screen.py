@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -103,7 +104,8 @@ def _diagnoses(diagnoses: Sequence[Diagnosis], view: View) -> Iterator[Renderabl
             (f"{SIGNS[one.health]} {one.part}: {one.kind}: ", _COLOURS[one.health]), printable(one.sentence)
         )
         since = "" if one.since is None else f"since {with_age(one.since, view.at)}; "
-        yield Text(f"    {since}next: {printable(one.next_step or '-')} ({one.command})", style="dim")
+        rest = Text(f"{since}next: {printable(one.next_step or '-')} ({one.command})", style="dim")
+        yield Padding(rest, (0, 0, 0, 4))
     fine = ", ".join(one.kind for one in diagnoses if one.health is Health.OK)
     yield Text(f"{SIGNS[Health.OK]} ok: {fine or 'nothing'}", style="dim")
 
@@ -144,6 +146,7 @@ def _letters(sight: Sight) -> Iterator[RenderableType]:
     counts = [by_minute[first + number * _MINUTE] for number in range(61)]
     yield Text(f"dead letters a minute, last hour: {sum(counts)} in all, at most {max(counts)}", style="bold")
     yield Text(bars(counts))
+    yield Text(f"{'an hour ago':<{len(counts) - 3}}now", style="dim")
     table = Table(
         "CAUSE", "QUEUE", "LETTERS", "FAILED", "LAST", box=None, header_style="bold", pad_edge=False
     )
