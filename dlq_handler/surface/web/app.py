@@ -23,6 +23,8 @@ def ui_app(world: UiWorld) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
     )
     app.state.world = world
+    # For the page of an error, which may be shown before any route is reached.
+    app.state.world = world
     sessions = Sessions(world.tokens)
     origins = Origins.of(host=world.host, external_url=world.external_url)
     answer_errors(app)

@@ -41,7 +41,7 @@ async def a_release(client: httpx.AsyncClient) -> dict[str, object]:
 
 
 async def csrf_of(client: httpx.AsyncClient) -> str:
-    page = (await client.get("/brake/release")).text
+    page = (await client.get("/notify/mute")).text
     found = re.search(r'name="csrf" value="([^"]+)"', page)
     assert found
     return found[1]
