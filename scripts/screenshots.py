@@ -47,6 +47,8 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
         for name, path in pages.items():
             if not (is_all or name in SHOWN):
                 continue
+            if name == "release-brake":
+                await _trip_brake(world)
             for width, scheme in ALL_LOOKS if is_all else LOOKS:
                 await tab.show(width, scheme)
                 if (status := await tab.open(path)) != 200:
@@ -54,6 +56,17 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
                 picture = folder / f"{name}-{width}-{scheme}.png"
                 await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
                 print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
+
+
+async def _trip_brake(world: NightWorld) -> None:
+    """Without it there is nothing to release. The last of the pages that show what is going on."""
+    async with world.store.transaction() as tx:
+        await tx.run(
+            """
+            UPDATE own.brake SET tripped_at = now() - interval '40 seconds', hold_until = now() + interval '9 minutes',
+                   tripped_by = 'sidecar-1', why = '512 executions were ended within 60 s, 500 are allowed'
+            """
+        )
 
 
 async def _settled(tab: Tab) -> None:

@@ -22,6 +22,7 @@ TTL = timedelta(minutes=5)
 SHELL, PYTHON, NODE = 5, 7, 9
 WORKERS = {SHELL: "worker-shell", PYTHON: "worker-python", NODE: "worker-node"}
 HOSTS = {SHELL: "sh-1", PYTHON: "py-3", NODE: "js-2"}
+INSTANCE = "sidecar-1"
 FIRST_EXECUTION = 4001
 LAST_SWEPT_LETTER = 18_200
 
@@ -65,6 +66,11 @@ class Fallen:
     @property
     def letter(self) -> DeadLetter:
         return read_dead_letter(self.raw, body_limit_bytes=65536)
+
+
+def gone_at(now: datetime) -> datetime:
+    """The last heartbeat of the worker that is gone."""
+    return now - timedelta(minutes=GONE_MINUTES) + timedelta(seconds=4)
 
 
 def the_night(now: datetime) -> list[Fallen]:

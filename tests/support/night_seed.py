@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from dlq_handler.domain.happening import (
-    SIDECAR_STARTED,
-    SIDECAR_STOPPED,
-    WORKER_BACK,
-    WORKER_GONE,
-    WORKER_LATE,
-    Part,
-)
 from dlq_handler.store.engine import Database
-from dlq_handler.store.transaction import Transaction
 from tests.support import night
 from tests.support.judging import a_judge
 from tests.support.night import Fallen
+from tests.support.night_record import remember
 
-INSTANCE = "sidecar-1"
 JUDGED_AFTER = timedelta(milliseconds=180)
 ANNOUNCED_AFTER = timedelta(milliseconds=210)
 
@@ -38,12 +29,12 @@ async def seed_night(store: Database, *, is_hostile: bool = False) -> datetime:
         workers[night.HOSTILE_WORKER] = night.HOSTILE_NAME
     await _register(store, workers, now)
     await _schedule(store, fallen)
-    judge = a_judge(store, instance=INSTANCE)
+    judge = a_judge(store, instance=night.INSTANCE)
     for _, minute in groupby(fallen, key=lambda one: one.died_at.replace(second=0)):
         some = list(minute)
         await judge.commit([one.letter for one in some])
         await _move_back(store, some)
-    await _remember(store, now, workers)
+    await remember(store, now, workers)
     return now
 
 
@@ -58,7 +49,7 @@ async def _register(store: Database, workers: Mapping[int, str], now: datetime) 
                 id=worker_id,
                 name=name,
                 host=night.HOSTS.get(worker_id, "js-2"),
-                beat=_gone_at(now),
+                beat=night.gone_at(now),
             )
         await tx.run("SELECT setval('worker_id_seq', 20)")
         # The letters of the days before have had their time.
@@ -148,122 +139,3 @@ _MOVES = (
       FROM {{given}} WHERE o.execution_id = given.id
     """,
 )
-
-
-async def _remember(store: Database, now: datetime, workers: Mapping[int, str]) -> None:
-    """What the leader and the replicas saw all day: who was there, when nobody looked, who did what."""
-    async with store.transaction() as tx:
-        # Ended at once, they would be far more than the brake allows in a minute.
-        await tx.run("DELETE FROM own.change_count")
-        await tx.run("DELETE FROM own.letter_minute")
-        await tx.run(
-            """
-            INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)
-            SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (WHERE outcome = 'failed'),
-                   max(received_at)
-              FROM own.letter WHERE group_id IS NOT NULL GROUP BY 1, 2
-            """
-        )
-        await tx.run(
-            """
-            UPDATE own.letter_group g SET first_at = seen.first_at, last_at = seen.last_at
-              FROM (SELECT group_id, min(received_at) AS first_at, max(received_at) AS last_at
-                      FROM own.letter GROUP BY group_id) AS seen WHERE seen.group_id = g.id
-            """
-        )
-        await tx.run(
-            """
-            INSERT INTO own.seen_minute (part, minute)
-            SELECT part, CAST(:now AS timestamptz) - make_interval(mins => n)
-              FROM unnest(ARRAY['letters', 'workers']) AS part, generate_series(0, 1439) AS n
-             WHERE NOT n = ANY (CAST(:blind AS integer[]))
-            ON CONFLICT DO NOTHING
-            """,
-            now=now,
-            blind=list(night.BLIND_MINUTES),
-        )
-        await _changes(tx, now, workers)
-        await _happenings(tx, now)
-        await _operations(tx, now)
-
-
-def _gone_at(now: datetime) -> datetime:
-    return now - timedelta(minutes=night.GONE_MINUTES) + timedelta(seconds=4)
-
-
-async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -> None:
-    gone = _gone_at(now)
-    changes = [(worker_id, now - timedelta(hours=30), "available") for worker_id in workers]
-    changes += [
-        (night.PYTHON, gone + timedelta(seconds=30), "late"),
-        (night.PYTHON, gone + timedelta(seconds=90), "unavailable"),
-        (night.NODE, now - night.NODE_GONE, "unavailable"),
-        (night.NODE, now - night.NODE_BACK, "available"),
-    ]
-    for worker_id, at, availability in changes:
-        await tx.run(
-            """
-            INSERT INTO own.worker_change (worker_id, at, name, availability)
-            VALUES (:worker_id, :at, :name, :availability)
-            """,
-            worker_id=worker_id,
-            at=at,
-            name=workers[worker_id],
-            availability=availability,
-        )
-
-
-async def _happenings(tx: Transaction, now: datetime) -> None:
-    gone, blind = _gone_at(now), night.BLIND_MINUTES
-    python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
-    # Of seeding, and dated by it.
-    await tx.run("DELETE FROM own.happening")
-    for at, part, kind, subject in (
-        (now - night.NODE_GONE, Part.WORKERS, WORKER_GONE, node),
-        (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
-        (now - timedelta(minutes=blind.stop - 1), Part.SIDECAR, SIDECAR_STOPPED, INSTANCE),
-        (now - timedelta(minutes=blind.start - 1), Part.SIDECAR, SIDECAR_STARTED, INSTANCE),
-        (gone + timedelta(seconds=30), Part.WORKERS, WORKER_LATE, python),
-        (gone + timedelta(seconds=90), Part.WORKERS, WORKER_GONE, python),
-    ):
-        await tx.run(
-            """
-            INSERT INTO own.happening (at, part, kind, subject, instance)
-            VALUES (:at, :part, :kind, :subject, :instance)
-            """,
-            at=at,
-            part=part,
-            kind=kind,
-            subject=subject,
-            instance=INSTANCE,
-        )
-
-
-async def _operations(tx: Transaction, now: datetime) -> None:
-    for minutes, who, via, what, target, reason, result in (
-        (610, "ada", "browser", "notify.mute", None, "worker-node is being redeployed", "muted for 2 h"),
-        (488, "ada", "browser", "notify.unmute", None, "back, and the queue is empty", "unmuted"),
-        (
-            470,
-            "deploy@ops-1",
-            "cli",
-            "letters.rejudge",
-            "12 letters",
-            "rows were locked by a migration",
-            "12 failed",
-        ),
-        (21, "grace", "browser", "letter.body_read", "letter 12", None, "shown"),
-    ):
-        await tx.run(
-            """
-            INSERT INTO own.operation (at, who, via, what, target, reason, result)
-            VALUES (:at, :who, :via, :what, :target, :reason, :result)
-            """,
-            at=now - timedelta(minutes=minutes),
-            who=who,
-            via=via,
-            what=what,
-            target=target,
-            reason=reason,
-            result=result,
-        )

@@ -84,6 +84,7 @@ async def night_world(
             "worker__unavailable_after_seconds": str(UNAVAILABLE_AFTER_SECONDS),
             "ui__environment": "production",
             "ui__look_seconds": "1",
+            "ui__runbook_url": "https://docs.example/dlq-handler/runbook.md",
             "broker__management_url": broker.management_url.replace(
                 "://", f"://{broker.user}:{broker.password}@"
             ),

@@ -1,0 +1,161 @@
+"""What was seen and done in the night, put on record: who was there, when nobody looked, the diagnoses, the audit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.happening import (
+    SIDECAR_STARTED,
+    SIDECAR_STOPPED,
+    WORKER_BACK,
+    WORKER_GONE,
+    WORKER_LATE,
+    Part,
+)
+from dlq_handler.domain.observation import Health
+from dlq_handler.domain.worker import QueueSight
+from dlq_handler.store.diagnoses import record_change
+from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+from tests.support import night
+from tests.support.views import a_view, a_worker
+
+
+async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -> None:
+    """What the leader and the replicas saw all day: who was there, when nobody looked, who did what."""
+    async with store.transaction() as tx:
+        # Ended at once, they would be far more than the brake allows in a minute.
+        await tx.run("DELETE FROM own.change_count")
+        await tx.run("DELETE FROM own.letter_minute")
+        await tx.run(
+            """
+            INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)
+            SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (WHERE outcome = 'failed'),
+                   max(received_at)
+              FROM own.letter WHERE group_id IS NOT NULL GROUP BY 1, 2
+            """
+        )
+        await tx.run(
+            """
+            UPDATE own.letter_group g SET first_at = seen.first_at, last_at = seen.last_at
+              FROM (SELECT group_id, min(received_at) AS first_at, max(received_at) AS last_at
+                      FROM own.letter GROUP BY group_id) AS seen WHERE seen.group_id = g.id
+            """
+        )
+        await tx.run(
+            """
+            INSERT INTO own.seen_minute (part, minute)
+            SELECT part, CAST(:now AS timestamptz) - make_interval(mins => n)
+              FROM unnest(ARRAY['letters', 'workers']) AS part, generate_series(0, 1439) AS n
+             WHERE NOT n = ANY (CAST(:blind AS integer[]))
+            ON CONFLICT DO NOTHING
+            """,
+            now=now,
+            blind=list(night.BLIND_MINUTES),
+        )
+        await _changes(tx, now, workers)
+        await _happenings(tx, now)
+        await _diagnoses(tx, now)
+        await _operations(tx, now)
+
+
+async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -> None:
+    gone = night.gone_at(now)
+    changes = [(worker_id, now - timedelta(hours=30), "available") for worker_id in workers]
+    changes += [
+        (night.PYTHON, gone + timedelta(seconds=30), "late"),
+        (night.PYTHON, gone + timedelta(seconds=90), "unavailable"),
+        (night.NODE, now - night.NODE_GONE, "unavailable"),
+        (night.NODE, now - night.NODE_BACK, "available"),
+    ]
+    for worker_id, at, availability in changes:
+        await tx.run(
+            """
+            INSERT INTO own.worker_change (worker_id, at, name, availability)
+            VALUES (:worker_id, :at, :name, :availability)
+            """,
+            worker_id=worker_id,
+            at=at,
+            name=workers[worker_id],
+            availability=availability,
+        )
+
+
+async def _happenings(tx: Transaction, now: datetime) -> None:
+    gone, blind = night.gone_at(now), night.BLIND_MINUTES
+    python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
+    # Of seeding, and dated by it.
+    await tx.run("DELETE FROM own.happening")
+    for at, part, kind, subject in (
+        (now - night.NODE_GONE, Part.WORKERS, WORKER_GONE, node),
+        (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
+        (now - timedelta(minutes=blind.stop - 1), Part.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
+        (now - timedelta(minutes=blind.start - 1), Part.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
+        (gone + timedelta(seconds=30), Part.WORKERS, WORKER_LATE, python),
+        (gone + timedelta(seconds=90), Part.WORKERS, WORKER_GONE, python),
+    ):
+        await tx.run(
+            """
+            INSERT INTO own.happening (at, part, kind, subject, instance)
+            VALUES (:at, :part, :kind, :subject, :instance)
+            """,
+            at=at,
+            part=part,
+            kind=kind,
+            subject=subject,
+            instance=night.INSTANCE,
+        )
+
+
+async def _diagnoses(tx: Transaction, now: datetime) -> None:
+    """All was well until the worker had been silent for long enough, and since then it has been gone."""
+    shell = a_worker(name=night.WORKERS[night.SHELL], number=night.SHELL)
+    node = a_worker(name=night.WORKERS[night.NODE], number=night.NODE)
+    await record_change(tx, diagnose(a_view(workers=(shell, node))), at=now - timedelta(hours=30))
+    for minutes, ended in ((2, 0), (20, 378)):
+        gone = a_worker(
+            name=night.WORKERS[night.PYTHON],
+            number=night.PYTHON,
+            silent_seconds=60.0 * minutes + 400,
+            queue=QueueSight(consumers=0, ready=night.WAITING, unacked=0),
+            ended_last_hour=ended,
+            scheduled=night.WAITING,
+        )
+        found = diagnose(a_view(workers=(gone, shell, node)))
+        since = night.gone_at(now)
+        await record_change(
+            tx,
+            [replace(one, since=since) if one.health is Health.PROBLEM else one for one in found],
+            at=since + timedelta(minutes=minutes),
+        )
+
+
+async def _operations(tx: Transaction, now: datetime) -> None:
+    for minutes, who, via, what, target, reason, result in (
+        (610, "ada", "browser", "notify.mute", None, "worker-node is being redeployed", "muted for 2 h"),
+        (488, "ada", "browser", "notify.unmute", None, "back, and the queue is empty", "unmuted"),
+        (
+            470,
+            "deploy@ops-1",
+            "cli",
+            "letters.rejudge",
+            "12 letters",
+            "rows were locked by a migration",
+            "12 failed",
+        ),
+        (21, "grace", "browser", "letter.body_read", "letter 12", None, "shown"),
+    ):
+        await tx.run(
+            """
+            INSERT INTO own.operation (at, who, via, what, target, reason, result)
+            VALUES (:at, :who, :via, :what, :target, :reason, :result)
+            """,
+            at=now - timedelta(minutes=minutes),
+            who=who,
+            via=via,
+            what=what,
+            target=target,
+            reason=reason,
+            result=result,
+        )
