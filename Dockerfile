@@ -37,7 +37,7 @@ ENV PATH=/opt/dlq-handler/bin:$PATH \
     PYTHONUNBUFFERED=1
 # A number, so that Kubernetes can tell that it is not root (runAsNonRoot).
 USER 65532:65532
-EXPOSE 9464
+EXPOSE 9464 8085
 STOPSIGNAL SIGTERM
 # Liveness, not readiness: while a server is away a restart of ours helps nobody. The start itself takes about 2 s.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15s --retries=3 CMD ["dlq-handler", "health"]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,12 +15,29 @@ from tests.support.compose_file import COMPOSE_FILE, ROOT, Service, of_dockerfil
 STOCK = services({})
 OURS = {name: service for name, service in STOCK.items() if service.is_ours}
 DOCKER_CONFIG = ROOT / "config.docker.yaml"
+WITH_DASHBOARD = ROOT / "deploy" / "compose" / "ui.yml"
 
 
-def test_the_file_follows_the_compose_specification() -> None:
+def test_the_files_follow_the_compose_specification() -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    checked = subprocess.run([*check, str(COMPOSE_FILE)], capture_output=True, text=True, check=False)
+    files = [str(COMPOSE_FILE), str(WITH_DASHBOARD)]
+    checked = subprocess.run([*check, *files], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_second_file_opens_the_dashboard_to_whoever_has_the_token(tmp_path: Path) -> None:
+    added = yaml.safe_load(WITH_DASHBOARD.read_text())
+    section, (secret,) = added["services"]["dlq-handler"], added["secrets"]
+    assert section["secrets"] == [secret]
+    assert [port.split(":")[0] for port in section["ports"]] == ["127.0.0.1"]
+    (tmp_path / secret).write_text("0123456789abcdef")
+    environment = {
+        name: value.replace("/run/secrets", str(tmp_path)) for name, value in section["environment"].items()
+    }
+    ui = load(DOCKER_CONFIG, environment).settings.dlq_handler.ui
+    assert (ui.host, [token.role for token in ui.tokens]) == ("0.0.0.0", ["operate"])
+    assert section["ports"][0].endswith(f":{ui.port}")
+    assert load(DOCKER_CONFIG, {}).settings.dlq_handler.ui.is_local, "and without it nobody else comes in"
 
 
 def test_every_part_is_there() -> None:
