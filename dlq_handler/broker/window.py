@@ -56,7 +56,7 @@ class Window:
         return len(self._arrived)
 
     def arrive(self, tag: int, letter: DeadLetter) -> None:
-        held = len(letter.body) + LETTER_OVERHEAD_BYTES
+        held = len(letter.body) + len(letter.headers) + LETTER_OVERHEAD_BYTES
         self._open[tag] = delivery = Delivery(tag, self._incarnation, letter, held)
         self.held_bytes += held
         self._arrived.append(delivery)

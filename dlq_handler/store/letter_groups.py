@@ -64,7 +64,7 @@ def _tallies(entries: Sequence[Entry]) -> list[tuple[GroupKey, _Tally]]:
 async def count_letters(
     tx: Transaction, entries: Sequence[Entry], *, names: WorkerQueueNames = STOCK_NAMES
 ) -> None:
-    """Only for entries that this transaction has recorded: one that was there already is counted already."""
+    """For entries that this transaction has just recorded, and no others: what was there already is counted already."""
     tallies = _tallies(entries)
     if not tallies:
         return
@@ -94,12 +94,13 @@ async def count_letters(
                                     WITH ORDINALITY AS told(action, place)
                                    GROUP BY action ORDER BY min(place) LIMIT :kept) END
             RETURNING known.id)
-        INSERT INTO own.letter_minute AS known (minute, group_id, letters, failed, last_at)
-        SELECT date_trunc('minute', now()), given.id, given.letters, given.failed, now()
+        INSERT INTO own.letter_minute AS known (minute, group_id, letters, failed, last_at, last_id)
+        SELECT date_trunc('minute', now()), given.id, given.letters, given.failed, now(), currval('own.letter_id_seq')
           FROM grouped JOIN given ON given.id = grouped.id
         ON CONFLICT (minute, group_id) DO UPDATE
            SET letters = known.letters + excluded.letters, failed = known.failed + excluded.failed,
-               last_at = greatest(known.last_at, excluded.last_at)
+               last_at = greatest(known.last_at, excluded.last_at),
+               last_id = greatest(known.last_id, excluded.last_id)
         """,
         ids=[key.id for key, _ in tallies],
         causes=[key.cause.value for key, _ in tallies],

@@ -1,7 +1,7 @@
 """Find letters on record by what people know of them. Pages by id, newest first; counts stop at a cap.
 
-Only conditions that are asked for are in the statement: with an OR for each that is not, no index would be used, and a
-page would read every letter there is.
+Each condition is in the statement only if it is asked for, and each has an index that leads to its letters in the order
+of their ids: what a page costs does not depend on how many letters there are, also of the rare ones in a flood.
 """
 
 from datetime import datetime
@@ -11,10 +11,19 @@ from dlq_handler.domain.read_dead_letter import INT64
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import LISTED, record_of
-from dlq_handler.store.transaction import Transaction
 
-# A number is looked for among the ids of executions and letters too.
 _LONGEST_NUMBER = 19
+
+# Ids and times rise together, but for transactions that run side by side, which take less than a minute. So the letters
+# of a window lie between those of minutes well outside of it: from there a page begins, and not at the newest letter.
+_AFTER_EARLIER = """
+    id > coalesce((SELECT last_id FROM own.letter_minute
+                    WHERE minute < CAST(:since AS timestamptz) - interval '2 minutes'
+                    ORDER BY minute DESC LIMIT 1), 0)"""
+_BEFORE_LATER = """
+    id < coalesce((SELECT last_id FROM own.letter_minute
+                    WHERE minute > CAST(:until AS timestamptz) + interval '1 minute'
+                    ORDER BY minute LIMIT 1), 9223372036854775807)"""
 
 
 async def search(
@@ -26,25 +35,19 @@ async def search(
     limit: int = 50,
 ) -> LetterPage:
     """The newest, or those next to an id: older ones with `before_id`, newer ones with `after_id`."""
-    where, parameters = _where(wanted)
-    is_backwards = after_id is not None and before_id is None
-    if before_id is not None:
-        where.append("id < :before_id")
-        parameters["before_id"] = before_id
-    if after_id is not None:
-        where.append("id > :after_id")
-        parameters["after_id"] = after_id
+    is_upwards = after_id is not None and before_id is None
+    asked = _Asked(wanted, before_id=before_id, after_id=after_id)
+    direction = "ASC" if is_upwards else "DESC"
     async with database.transaction() as tx:
         # One more than is shown, to know whether there are more.
         rows = await tx.rows(
-            f"SELECT {LISTED} FROM own.letter WHERE {' AND '.join(where)}"  # noqa: S608  # our own texts
-            f" ORDER BY id {'ASC' if is_backwards else 'DESC'} LIMIT :limit",
-            **parameters,
-            limit=limit + 1,
+            f"SELECT {LISTED} FROM own.letter WHERE {asked.found(direction)} ORDER BY id {direction} LIMIT :most",  # noqa: S608  # our own texts
+            **asked.parameters,
+            most=limit + 1,
         )
     has_more = len(rows) > limit
     records = [record_of(row) for row in rows[:limit]]
-    if is_backwards:
+    if is_upwards:
         records.reverse()
         older = records[-1].id if records else (after_id or 0) + 1
         return LetterPage(records=records, older=older, newer=records[0].id if has_more else None)
@@ -55,14 +58,14 @@ async def search(
 
 
 async def count(database: Database, wanted: LetterFilter, *, cap: int = 1000) -> CappedCount:
-    return await _count(database, wanted, cap=cap, after_id=None)
+    return await _count(database, _Asked(wanted), cap)
 
 
 async def newer_than(
     database: Database, wanted: LetterFilter, letter_id: int, *, cap: int = 1000
 ) -> CappedCount:
     """How many such letters came after this one."""
-    return await _count(database, wanted, cap=cap, after_id=letter_id)
+    return await _count(database, _Asked(wanted, after_id=letter_id), cap)
 
 
 async def neighbours(database: Database, letter_id: int) -> tuple[int | None, int | None]:
@@ -86,53 +89,64 @@ async def last_received_at(database: Database) -> datetime | None:
     return last_at
 
 
-async def _count(database: Database, wanted: LetterFilter, *, cap: int, after_id: int | None) -> CappedCount:
-    where, parameters = _where(wanted)
-    if after_id is not None:
-        where.append("id > :after_id")
-        parameters["after_id"] = after_id
+async def _count(database: Database, asked: "_Asked", cap: int) -> CappedCount:
     async with database.transaction() as tx:
-        counted = await _up_to(tx, " AND ".join(where), parameters, cap + 1)
-    return CappedCount(count=min(counted, cap), is_capped=counted > cap)
+        [row] = await tx.rows(
+            f"""
+            SELECT count(*) AS letters
+              FROM (SELECT id FROM own.letter WHERE {asked.found("DESC")} ORDER BY id DESC LIMIT :most) AS found
+            """,  # noqa: S608  # our own texts
+            **asked.parameters,
+            most=cap + 1,
+        )
+    return CappedCount(count=min(row.letters, cap), is_capped=row.letters > cap)
 
 
-async def _up_to(tx: Transaction, where: str, parameters: dict[str, object], most: int) -> int:
-    [row] = await tx.rows(
-        f"SELECT count(*) AS letters FROM (SELECT FROM own.letter WHERE {where} LIMIT :most) AS found",  # noqa: S608  # our own texts
-        **parameters,
-        most=most,
-    )
-    return int(row.letters)
+class _Asked:
+    """The conditions as texts of ours, and what the caller gave as their parameters."""
 
+    def __init__(
+        self, wanted: LetterFilter, *, before_id: int | None = None, after_id: int | None = None
+    ) -> None:
+        self.parameters: dict[str, object] = {}
+        self._conditions = ["true"]
+        self._cause = wanted.cause
+        self._add("id < :before_id", "before_id", before_id)
+        self._add("id > :after_id", "after_id", after_id)
+        self._add("group_id = :group_id", "group_id", wanted.group)
+        self._add("reason = :reason", "reason", wanted.reason)
+        self._add("outcome = :outcome", "outcome", None if wanted.outcome is None else wanted.outcome.value)
+        self._add("worker_id = :worker_id", "worker_id", wanted.worker_id)
+        self._add("action_ref = :action", "action", wanted.action)
+        self._add(f"received_at >= :since AND {_AFTER_EARLIER}", "since", wanted.since)
+        self._add(f"received_at < :until AND {_BEFORE_LATER}", "until", wanted.until)
+        if wanted.search is not None:
+            self._add_search(storable(wanted.search.strip()))
 
-def _where(wanted: LetterFilter) -> tuple[list[str], dict[str, object]]:
-    """The conditions as texts of ours, with what the caller gave as parameters."""
-    where, parameters = ["true"], dict[str, object]()
+    def found(self, direction: str) -> str:
+        """What holds for a letter that is asked for."""
+        conditions = " AND ".join(self._conditions)
+        if self._cause is None:
+            return conditions
+        self.parameters["cause"] = self._cause.value
+        # So many of each group, and of these the first: joined, all letters of a cause would be read and sorted.
+        return f"""
+            id IN (SELECT some_of.id FROM own.letter_group g
+                    CROSS JOIN LATERAL (SELECT id FROM own.letter WHERE group_id = g.id AND {conditions}
+                                         ORDER BY id {direction} LIMIT :most) AS some_of
+                    WHERE g.cause = :cause ORDER BY some_of.id {direction} LIMIT :most)
+            """  # noqa: S608  # our own texts
 
-    def add(condition: str, name: str, value: object) -> None:
+    def _add(self, condition: str, name: str, value: object) -> None:
         if value is not None:
-            where.append(condition)
-            parameters[name] = storable(value) if isinstance(value, str) else value
+            self._conditions.append(condition)
+            self.parameters[name] = storable(value) if isinstance(value, str) else value
 
-    add("group_id = :group_id", "group_id", wanted.group)
-    add(
-        "group_id = ANY (ARRAY(SELECT id FROM own.letter_group WHERE cause = :cause))",
-        "cause",
-        None if wanted.cause is None else wanted.cause.value,
-    )
-    add("reason = :reason", "reason", wanted.reason)
-    add("outcome = :outcome", "outcome", None if wanted.outcome is None else wanted.outcome.value)
-    add("worker_id = :worker_id", "worker_id", wanted.worker_id)
-    add("action_ref = :action", "action", wanted.action)
-    add("received_at >= :since", "since", wanted.since)
-    add("received_at < :until", "until", wanted.until)
-    if wanted.search is not None:
-        text = storable(wanted.search.strip())
+    def _add_search(self, text: str) -> None:
         found = ["message_id = :search", "correlation_id = :search"]
-        parameters["search"] = text
+        self.parameters["search"] = text
         is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
         if is_number and int(text) in INT64:
             found += ["execution_id = :number", "id = :number"]
-            parameters["number"] = int(text)
-        where.append(f"({' OR '.join(found)})")
-    return where, parameters
+            self.parameters["number"] = int(text)
+        self._conditions.append(f"({' OR '.join(found)})")

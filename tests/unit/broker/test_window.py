@@ -127,7 +127,9 @@ class AnyUse(RuleBasedStateMachine):
     def arrive(self, count: int) -> None:
         for _ in range(count):
             self.last_tag += 1
-            self.window.arrive(self.last_tag, a_dead_letter(body=b"x" * self.last_tag))
+            self.window.arrive(
+                self.last_tag, a_dead_letter(body=b"x" * self.last_tag, headers="y" * self.last_tag)
+            )
 
     @rule(limit=integers(1, 5))
     def take(self, limit: int) -> None:
@@ -158,7 +160,7 @@ class AnyUse(RuleBasedStateMachine):
     def everything_unsettled_is_counted(self) -> None:
         unsettled = set(range(1, self.last_tag + 1)) - self.settled
         assert self.window.outstanding == len(unsettled)
-        assert self.window.held_bytes == sum(tag + LETTER_OVERHEAD_BYTES for tag in unsettled)
+        assert self.window.held_bytes == sum(2 * tag + LETTER_OVERHEAD_BYTES for tag in unsettled)
         waiting = self.window.ready(now=float("inf"))
         assert waiting == len(unsettled) - len(self.taken)
 
