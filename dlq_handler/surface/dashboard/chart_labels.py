@@ -6,7 +6,7 @@ has it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Wider than the widest usual font: a label that is thought too long costs a row, one too short covers another.
@@ -31,6 +31,8 @@ class Wish:
     end: float
     text: str
     kind: str
+    short: str | None = None
+    """The same in fewer words, where there is no room for more."""
     weight: int = 0
     """The least first: the more it matters, the better its place."""
 
@@ -47,8 +49,9 @@ class Placed:
 
 def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> tuple[Sequence[Placed], int]:
     """Those that found a place, and how many did not."""
-    wanted = sorted(wishes, key=lambda wish: wish.weight)
-    left_out = 0
+    fitted = [_fitted(wish, least_width_px) for wish in wishes]
+    wanted = sorted((wish for wish in fitted if wish is not None), key=lambda wish: wish.weight)
+    left_out = len(fitted) - len(wanted)
     while True:
         found = [
             placed
@@ -63,6 +66,14 @@ def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> t
         # The one that matters least goes, for the others to be read.
         wanted = wanted[:-1]
         left_out += 1
+
+
+def _fitted(wish: Wish, width_px: float) -> Wish | None:
+    """None: in no words that it has."""
+    for text in (wish.text, wish.short):
+        if text is not None and len(text) * _CHARACTER_PX <= width_px:
+            return replace(wish, text=text)
+    return None
 
 
 def _place_all(

@@ -46,7 +46,8 @@ def mark_wishes(marks: Iterable[Happening], window: Window) -> Iterator[Wish]:
         said = of_one if len(subjects) == 1 else of_many
         words = said.format(subject=found[0].subject or "worker", count=len(subjects))
         at = window.percent(found[0].at)
-        yield Wish(start=at, end=at, text=f"{words} {hm(found[0].at)}", kind=css, weight=weight)
+        short = f"{of_many.format(count=len(subjects))} {hm(found[0].at)}"
+        yield Wish(start=at, end=at, text=f"{words} {hm(found[0].at)}", short=short, kind=css, weight=weight)
 
 
 def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
@@ -82,7 +83,8 @@ def first_letters(
         at = window.start_of(bar)
         x = window.percent(at)
         text = f"first letter {hm(at)}, one TTL ({in_units(ttl_seconds)}) later"
-        yield Wish(start=x, end=x, text=text, kind="effect", weight=1)
+        short = f"first letter {hm(at)}, one TTL later"
+        yield Wish(start=x, end=x, text=text, short=short, kind="effect", weight=1)
 
 
 def _went_at(gone: Happening, lanes: Sequence[Lane]) -> datetime:

@@ -72,6 +72,7 @@ class Empty:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartSection:
     unit: str
+    phone_unit: str
     drawn: Sequence[tuple[Chart, str]]
     """Each with its warning rate in words."""
     table: ChartTable | None
@@ -112,6 +113,7 @@ def section(
     ]
     return ChartSection(
         unit=choice.unit,
+        phone_unit=choice.unit if is_table else choice.phone_unit,
         drawn=() if is_table else drawn,
         table=table,
         table_href=href(span, at, is_table=not is_table),

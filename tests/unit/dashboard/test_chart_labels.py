@@ -85,3 +85,11 @@ def test_in_the_middle_of_a_phone_a_label_stands_on_top_of_its_line() -> None:
         [Wish(start=50, end=50, text="worker-python gone 02:26", kind="bad")], least_width_px=270, most_rows=6
     )
     assert (one.side, left_out) == (Side.ON_TOP, 0)
+
+
+def test_where_there_is_no_room_for_all_words_the_short_ones_are_taken() -> None:
+    wish = Wish(start=9, end=9, text="x" * 41, short="y" * 30, kind="effect", weight=1)
+    edge = Wish(start=98, end=98, text="sidecar started 17:09", kind="plain", weight=3)
+    placed, left_out = place([wish, edge], least_width_px=270, most_rows=6)
+    assert sorted(one.wish.text[0] for one in placed) == ["s", "y"]
+    assert left_out == 0

@@ -14,10 +14,12 @@ from dlq_handler.store import happenings, history, letter_groups
 from dlq_handler.surface.dashboard import group_rows
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
-from dlq_handler.surface.dashboard.words import AVAILABILITIES
+from dlq_handler.surface.dashboard.words import AVAILABILITIES, State
 from dlq_handler.surface.dashboard.worker_rows import worker_rows
 from dlq_handler.surface.web.errors import Refused
 
+# Of a large fleet those that are well are unfolded: who looks here looks for the others.
+WELL_SHOWN = 20
 _MOST_GROUPS = 10_000
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -47,8 +49,12 @@ async def workers_page(site: Site, request: Request) -> Response:
         if isinstance(workers, Unknown)
         else worker_rows(workers, facts.lanes if facts else (), _by_worker(facts))
     )
+    ill = [row for row in rows if not row.is_history and row.state is not State.OK]
+    well = [row for row in rows if not row.is_history and row.state is State.OK]
     context = {
-        "rows": [row for row in rows if not row.is_history],
+        "count": sum(not row.is_history for row in rows),
+        "rows": [*ill, *well[:WELL_SHOWN]],
+        "well": well[WELL_SHOWN:],
         "history": [row for row in rows if row.is_history],
         "unknown": workers.why if isinstance(workers, Unknown) else None,
         "looked_at": site.looked_at,
