@@ -117,13 +117,26 @@ async def test_a_server_that_does_not_come_ends_the_start_with_69(world: World, 
         assert given_up["setting"] == "dlq_handler.startup.wait_seconds"
 
 
-async def test_a_port_in_use_ends_the_start_with_78_and_names_it(world: World, taken_port: int) -> None:
-    async with world.sidecar(start=False, http__port=str(taken_port)) as sidecar:
+@pytest.mark.parametrize("listener", ["http", "ui"])
+async def test_a_port_in_use_ends_the_start_with_78_and_names_it(
+    world: World, taken_port: int, listener: str
+) -> None:
+    async with world.sidecar(start=False, **{f"{listener}__port": str(taken_port)}) as sidecar:
         await sidecar.start(ready=False)
         assert await sidecar.wait() == 78
         [refused] = sidecar.events("listener.refused")
-        assert (refused["port"], refused["setting"]) == (taken_port, "dlq_handler.http")
+        assert (refused["port"], refused["setting"]) == (taken_port, f"dlq_handler.{listener}")
         assert "in use" in refused["error"]
+
+
+async def test_an_open_address_without_a_token_ends_the_start_with_78(world: World) -> None:
+    async with world.sidecar(start=False, ui__host="0.0.0.0") as sidecar:
+        await sidecar.start(ready=False)
+        assert await sidecar.wait() == 78
+        assert "dlq_handler.ui.host is '0.0.0.0' without dlq_handler.ui.tokens" in sidecar.log_text()
+        code, told, _ = await sidecar.cli("config", "check")
+        assert code == 78
+        assert "without dlq_handler.ui.tokens" in told
 
 
 @pytest.fixture
