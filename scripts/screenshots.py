@@ -22,6 +22,8 @@ from tests.support.eventually import eventually
 from tests.support.night_pages import night_pages
 from tests.support.night_world import NightWorld, night_world
 
+# Letters that wait while the brake is tripped.
+WAITING = 24
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 # Those that the docs show. The others are only looked at.
 SHOWN = ("now", "letters-filtered", "letter", "execution", "workers", "topology", "group", "release-brake")
@@ -48,7 +50,7 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
             if not (is_all or name in SHOWN):
                 continue
             if name == "release-brake":
-                await _trip_brake(world)
+                await _trip_brake(tab, world)
             for width, scheme in ALL_LOOKS if is_all else LOOKS:
                 await tab.show(width, scheme)
                 if (status := await tab.open(path)) != 200:
@@ -58,7 +60,7 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
                 print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
 
 
-async def _trip_brake(world: NightWorld) -> None:
+async def _trip_brake(tab: Tab, world: NightWorld) -> None:
     """Without it there is nothing to release. The last of the pages that show what is going on."""
     async with world.store.transaction() as tx:
         await tx.run(
@@ -67,6 +69,13 @@ async def _trip_brake(world: NightWorld) -> None:
                    tripped_by = 'sidecar-1', why = '512 executions were ended within 60 s, 500 are allowed'
             """
         )
+    await world.let_die(WAITING)
+
+    async def is_told() -> bool:
+        await tab.open("/brake/release")
+        return f"judge {WAITING} letters" in await tab.page.inner_text("main")
+
+    await eventually(is_told, timeout=60, every=0.5)
 
 
 async def _settled(tab: Tab) -> None:
