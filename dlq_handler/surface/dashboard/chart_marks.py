@@ -31,6 +31,8 @@ _KINDS: Mapping[str, tuple[str, str, str, int]] = {
 # What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that
 # one, and the next dispatch may come a little later: both are within these.
 _EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
+# A bar of a quarter of an hour does not tell when its first letter came.
+_FINEST_BAR_SECONDS = 60
 
 
 def mark_wishes(marks: Iterable[Happening], window: Window) -> Iterator[Wish]:
@@ -70,6 +72,8 @@ def first_letters(
     ttl_seconds: float,
 ) -> Iterator[Wish]:
     """Cause and effect: what waited for a worker begins to expire one TTL after it went."""
+    if window.bar_seconds > _FINEST_BAR_SECONDS:
+        return
     ttl = timedelta(seconds=ttl_seconds)
     told: set[int] = set()
     for one in marks:

@@ -218,3 +218,8 @@ def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
     waiting = nothing_came(None, span="1h", last_at=None, now=NOW)
     assert waiting.lines[0] == "Waiting for the first letter."
     assert waiting.command == "dlq-handler game-day"
+
+
+def test_a_bar_of_a_quarter_of_an_hour_names_no_first_letter() -> None:
+    [wide, _] = of_section("24h", minutes=[minute(at(2, 31), 20)], marks=[gone(at(2, 27))])
+    assert texts(wide) == ["worker-python gone 02:27"]
