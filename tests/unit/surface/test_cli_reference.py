@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from dlq_handler.surface.dashboard import filters
 from scripts.cli_reference import PAGE, cli_page
 
 ROOT = Path(__file__).parents[3]
@@ -36,3 +37,11 @@ def test_every_exit_code_of_the_code_is_in_the_table() -> None:
 
     assert written - listed == set()
     assert {0, 1, 2, 64, 69, 78} <= written
+
+
+def test_what_the_dashboard_filters_by_the_command_does_too() -> None:
+    """The page of letters shows the same view as a command at its foot."""
+    for command in ("list", "export"):
+        section = cli_page().partition(f"## `dlq-handler letters {command}`")[2].partition("\n## ")[0]
+        options = set(re.findall(r"^\| `--([a-z]+)", section, re.MULTILINE))
+        assert set(filters.NAMES) - options == set(), command
