@@ -152,7 +152,9 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
 def _after_part(diagnosis: Diagnosis) -> str:
     """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
     is_plain = diagnosis.part is Part.WORKERS or diagnosis.kind in (diagnosis.part.value, "sidecar")
-    return diagnosis.sentence if is_plain else f"{diagnosis.kind}: {diagnosis.sentence}"
+    # An error of the driver says whose it is by itself.
+    said = diagnosis.sentence.removeprefix(f"{diagnosis.part.value}: ")
+    return said if is_plain else f"{diagnosis.kind}: {said}"
 
 
 def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:
