@@ -26,6 +26,7 @@ from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor, mark_sc
 from dlq_handler.sandbox.attune.messages import StockMessage
 from dlq_handler.sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
+from tests.support.ledger_of_counts import COUNTS, assert_counted
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 SABOTAGE = str(Path(__file__).parent.parent / "support" / "sabotage.py")
@@ -182,6 +183,8 @@ class World:
             list(ids),
         )
         assert Counter(recorded) == Counter((one.message.message_id, "failed") for one in dispatches)
+        [counts] = await self.sql(COUNTS)
+        assert_counted(counts)
         notices = [notice for notice in await self.auditor.notices() if notice.execution_id in ids]
         message_ids = {(notice.execution_id, notice.message_id) for notice in notices}
         assert Counter(execution_id for execution_id, _ in message_ids) == Counter(ids)
