@@ -22,6 +22,7 @@ Facts = TypeVar("Facts")
 class Site:
     world: UiWorld
     memory: Memory = field(default_factory=Memory)
+    _names: dict[int, str] = field(default_factory=dict)
 
     @property
     def now(self) -> datetime:
@@ -44,11 +45,12 @@ class Site:
 
     @property
     def worker_names(self) -> Mapping[int, str]:
-        """As the last look saw them."""
+        """As they were seen last: while the database is away nobody sees them, and they are called as before."""
         workers = None if self.view is None else self.view.workers
-        if workers is None or isinstance(workers, Unknown):
-            return {}
-        return {one.registered.worker.id: one.registered.name for one in workers}
+        if workers is not None and not isinstance(workers, Unknown):
+            self._names.clear()
+            self._names.update({one.registered.worker.id: one.registered.name for one in workers})
+        return self._names
 
     def headline(self) -> Headline:
         return headline(self.diagnoses, now=self.now, link=self.world.runbook_link)
