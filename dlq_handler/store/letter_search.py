@@ -13,6 +13,7 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import LISTED, record_of
 
 _LONGEST_NUMBER = 19
+_HIGHEST = INT64[-1]
 
 # Ids and times rise together, but for transactions that run side by side, which take less than a minute. So the letters
 # of a window lie between those of minutes well outside of it: from there a page begins, and not at the newest letter.
@@ -20,10 +21,10 @@ _AFTER_EARLIER = """
     id > coalesce((SELECT last_id FROM own.letter_minute
                     WHERE minute < CAST(:since AS timestamptz) - interval '2 minutes'
                     ORDER BY minute DESC LIMIT 1), 0)"""
-_BEFORE_LATER = """
+_BEFORE_LATER = f"""
     id < coalesce((SELECT last_id FROM own.letter_minute
                     WHERE minute > CAST(:until AS timestamptz) + interval '1 minute'
-                    ORDER BY minute LIMIT 1), 9223372036854775807)"""
+                    ORDER BY minute LIMIT 1), {_HIGHEST})"""  # noqa: S608  # our own number
 
 
 async def search(
@@ -129,11 +130,14 @@ class _Asked:
         if self._cause is None:
             return conditions
         self.parameters["cause"] = self._cause.value
-        # So many of each group, and of these the first: joined, all letters of a cause would be read and sorted.
+        # So many of each group, and of these the first: joined, all letters of a cause would be read and sorted. Pairs
+        # and no "group_id = g.id", of which the planner would guess that it holds for many, and go along the ids.
         return f"""
             id IN (SELECT some_of.id FROM own.letter_group g
-                    CROSS JOIN LATERAL (SELECT id FROM own.letter WHERE group_id = g.id AND {conditions}
-                                         ORDER BY id {direction} LIMIT :most) AS some_of
+                    CROSS JOIN LATERAL (SELECT id FROM own.letter
+                                         WHERE (group_id, id) >= (g.id, 0) AND (group_id, id) <= (g.id, {_HIGHEST})
+                                           AND {conditions}
+                                         ORDER BY group_id {direction}, id {direction} LIMIT :most) AS some_of
                     WHERE g.cause = :cause ORDER BY some_of.id {direction} LIMIT :most)
             """  # noqa: S608  # our own texts
 
