@@ -40,9 +40,6 @@ class Window:
     def start_of(self, bar: int) -> datetime:
         return self.since + timedelta(seconds=bar * self.bar_seconds)
 
-    def last(self, bars: int) -> "Window":
-        return Window(since=self.start_of(self.bars - bars), bar_seconds=self.bar_seconds, bars=bars)
-
 
 def window_until(until: datetime, *, bar_seconds: int, bars: int) -> Window:
     """The one whose last bar holds `until`. Bars begin at round times: the same minute is always the same bar."""

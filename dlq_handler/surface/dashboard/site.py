@@ -59,15 +59,25 @@ class Site:
         nothing = "Cannot tell: no diagnosis is on record of this moment."
         return headline(diagnoses, now=at, link=self.world.runbook_link, nothing=nothing)
 
-    def shell(self, request: Request, title: str | None = None, **more: object) -> Shell:
+    def shell(
+        self,
+        request: Request,
+        title: str | None = None,
+        *,
+        here: str | None = None,
+        after: int | None = None,
+        is_paused: bool = False,
+    ) -> Shell:
         """Without a title of its own a page has the diagnosis: whoever has it open in a tab sees that it changed."""
         visitor: Visitor | None = getattr(request.state, "visitor", None)
         return Shell(
             title=title or self.headline().title,
             environment=self.world.environment,
             now=self.now,
+            here=here,
+            after=after,
             visitor=None if visitor is None else f"{visitor.name} ({visitor.role})",
-            **more,  # type: ignore[arg-type]  # what is given is checked by the dataclass's own names
+            is_paused=is_paused,
         )
 
     async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:
