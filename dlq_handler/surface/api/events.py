@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.happening import Happening
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.surface.api.shapes import EVERYWHERE, LARGEST_ID
@@ -71,31 +72,39 @@ class Streams:
     async def _news(self, caught: Caught) -> AsyncIterator[str]:
         # With an id, so that a browser which hears nothing else knows from where to go on.
         yield _event("ready", caught.last_id, {"instance": self._world.instance}, retry=RECONNECT_MS)
-        silent_seconds = 0.0
-        while True:
-            if caught.is_reset:
-                yield _event("reset", caught.last_id, {})
-            for one in caught.happenings:
+        last_id, spoke_at = caught.last_id, monotonic_seconds()
+        news: Caught | None = caught
+        while news is not None:
+            last_id = news.last_id
+            if news.is_reset:
+                yield _event("reset", last_id, {})
+            for one in news.happenings:
                 yield _changed(one)
-            if await self._is_over():
-                return
-            silent_seconds = 0.0 if caught.happenings else silent_seconds + self._follower.interval_seconds
-            if silent_seconds >= HEARTBEAT_SECONDS:
-                silent_seconds = 0.0
+            if news.is_reset or news.happenings:
+                spoke_at = monotonic_seconds()
+            elif monotonic_seconds() - spoke_at >= HEARTBEAT_SECONDS:
+                spoke_at = monotonic_seconds()
                 yield ": still here\n\n"
-            try:
-                caught = await self._follower.after(caught.last_id)
-            except (Unavailable, Contended):
-                # The page says so by itself; the stream goes on when the database does.
-                caught = Caught(last_id=caught.last_id)
+            news = await self._next(last_id)
 
-    async def _is_over(self) -> bool:
+    async def _next(self, last_id: int) -> Caught | None:
+        """None: the sidecar ends. At once, whatever is waited for: a database that is away takes seconds to say so."""
+        asking = asyncio.ensure_future(self._ask(last_id))
+        stopping = asyncio.ensure_future(self._world.stop.wait())
         try:
-            async with asyncio.timeout(self._follower.interval_seconds):
-                await self._world.stop.wait()
-        except TimeoutError:
-            return False
-        return True
+            await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return None if stopping.done() else asking.result()
+        finally:
+            asking.cancel()
+            stopping.cancel()
+
+    async def _ask(self, last_id: int) -> Caught:
+        await asyncio.sleep(self._follower.interval_seconds)
+        try:
+            return await self._follower.after(last_id)
+        except (Unavailable, Contended):
+            # The page says so by itself; the stream goes on when the database does.
+            return Caught(last_id=last_id)
 
 
 def event_routes(world: UiWorld) -> APIRouter:

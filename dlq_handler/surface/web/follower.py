@@ -64,6 +64,8 @@ class Follower:
         return await self.catch_up(last_id)
 
     async def _read(self, last_id: int) -> None:
+        # Also when it fails: while the database is away it is not asked by all who wait in turn.
+        self._asked_at = self._now()
         if self._floor is None:
             self._floor = last_id
         newest = self._recent[-1].id if self._recent else self._floor
@@ -72,4 +74,3 @@ class Follower:
         if dropped > 0:
             self._floor = [*self._recent, *news][dropped - 1].id
         self._recent.extend(news)
-        self._asked_at = self._now()

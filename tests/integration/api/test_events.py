@@ -177,6 +177,26 @@ async def test_a_stream_outlives_its_database_and_ends_with_the_sidecar(
         assert await stream.is_over()
 
 
+async def test_a_stream_ends_at_once_while_its_database_does_not_answer(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await a_ui_world(ui_store)
+    is_asked = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> list[Happening]:
+        is_asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(happenings, "after", hang)
+    async with listening(world) as url, listening_to(f"{url}/api/v1/events") as stream:
+        await stream.next()
+        await is_asked.wait()
+        world.stop.set()
+        assert await stream.is_over()
+    assert caplog.records == [], "nobody had to be cut short"
+
+
 async def test_an_open_stream_does_not_hold_up_the_end_of_the_process(
     vhost: str, database: str, tmp_path: Path
 ) -> None:
