@@ -1,0 +1,156 @@
+"""The chronicler writes down what happens, and nothing that does not."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.gate import GateCause
+from dlq_handler.services.chronicler import Chronicler, ChroniclerPolicy
+from dlq_handler.services.gate import Gate
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import brake, happenings, history
+from dlq_handler.store.engine import Database
+from tests.integration.store.host import Host
+from tests.support.eventually import eventually
+from tests.support.fail_safe import a_gate
+from tests.support.judging import a_judge
+
+
+class Replica:
+    """A chronicler, and what it is told."""
+
+    def __init__(self, store: Database, name: str = "one", **policy: Any) -> None:
+        self.store = store
+        self.is_consuming, self.judged = False, 0
+        self.seen: Mapping[int, Availability] | None = None
+        self.gate: Gate = a_gate(store)
+        self.leadership = Leadership(
+            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
+        )
+        self.chronicler = Chronicler(
+            store,
+            ChroniclerPolicy(instance=name, **policy),
+            leadership=self.leadership,
+            gate=self.gate,
+            is_consuming=lambda: self.is_consuming,
+            judged=lambda: self.judged,
+            availabilities=lambda: self.seen,
+        )
+
+    async def told(self) -> list[tuple[str, str | None]]:
+        return [(one.kind, one.subject) for one in await happenings.after(self.store, 0)]
+
+
+async def test_a_process_tells_that_it_came_judged_and_went(store: Database) -> None:
+    replica, stop = Replica(store, judged_seconds=3600), asyncio.Event()
+    replica.judged = 3
+
+    async def has_told() -> bool:
+        return len(await replica.told()) == 2
+
+    async with asyncio.TaskGroup() as running:
+        running.create_task(replica.chronicler.run(stop))
+        await eventually(has_told)
+        replica.judged = 5
+        stop.set()
+    told = await happenings.after(store, 0)
+    assert sorted(one.kind for one in told) == [
+        "letters.judged",
+        "letters.judged",
+        "sidecar.started",
+        "sidecar.stopped",
+    ]
+    assert [one.detail for one in told if one.kind == "letters.judged"] == ["3", "2"]
+    assert {one.instance for one in told} == {"one"}
+
+
+async def test_where_nothing_was_judged_nothing_is_told(store: Database) -> None:
+    replica = Replica(store)
+    await replica.chronicler.tell_of_letters()
+    replica.judged = 2
+    for _ in range(3):
+        await replica.chronicler.tell_of_letters()
+    assert await replica.told() == [("letters.judged", None)]
+
+
+async def test_a_minute_counts_as_seen_while_somebody_consumes(store: Database, host: Host) -> None:
+    replica, shadow = Replica(store), Replica(store, is_shadow=True)
+    shadow.is_consuming = True
+    for one in (replica, shadow):
+        await one.chronicler.tick()
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 0
+    replica.is_consuming = True
+    await replica.chronicler.tick()
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 1
+
+
+async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database, host: Host) -> None:
+    replica = Replica(store)
+    worker = await host.add_worker()
+    name = await host.session.fetchval("SELECT name FROM worker WHERE id = $1", worker)
+    replica.seen = {worker: Availability.AVAILABLE}
+    await replica.chronicler.tick()
+    now = await host.session.fetchval("SELECT now() + interval '1 hour'")
+    past = await host.session.fetchval("SELECT now() - interval '1 hour'")
+    assert await history.lanes(store, since=past, until=now) == []
+    await replica.leadership.tick()
+    await replica.chronicler.tick()
+    replica.seen = {worker: Availability.UNAVAILABLE}
+    await replica.chronicler.tick()
+    replica.seen = None
+    await replica.chronicler.tick()
+    [lane] = await history.lanes(store, since=past, until=now)
+    assert (lane.worker_id, lane.name) == (worker, name)
+    assert lane.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no lane"
+    assert await replica.told() == [("sidecar.started", "one"), ("worker.gone", name)]
+
+
+async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
+    replica = Replica(store)
+    replica.gate._set(GateCause.YOUNG_LINK, "every process begins so")
+    await replica.chronicler.tick()
+    replica.gate._set(GateCause.CLOCK_JUMP, "it jumped")
+    for _ in range(2):
+        await replica.chronicler.tick()
+    replica.gate._set(GateCause.CLOCK_JUMP, None)
+    await replica.chronicler.tick()
+    assert (await replica.told())[1:] == [("gate.closed", "clock_jump"), ("gate.opened", "clock_jump")]
+
+
+async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, host: Host) -> None:
+    replicas = [Replica(store, "one"), Replica(store, "two")]
+
+    async def look() -> list[tuple[str, str | None]]:
+        for _ in range(2):
+            for one in replicas:
+                await one.chronicler.tick()
+        return (await replicas[0].told())[2:]
+
+    assert await look() == []
+    async with store.transaction() as tx:
+        await brake.trip(tx, by="one", why="too many", hold_seconds=600)
+    assert await look() == [("brake.tripped", "one")]
+    tripped_at = await host.session.fetchval("SELECT tripped_at FROM dlq_handler.brake")
+    assert (await happenings.after(store, 0))[-1].at == tripped_at
+    async with store.transaction() as tx:
+        await brake.release(tx, by="me@here", for_seconds=60)
+    replicas.append(Replica(store, "came later"))
+    told = await look()
+    assert [kind for kind, _ in told if kind.startswith("brake")] == ["brake.tripped", "brake.released"]
+
+
+async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, host: Host) -> None:
+    await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
+    replica = Replica(store)
+    await replica.chronicler.tick()
+    assert await replica.told() == [("sidecar.started", "one")]
+
+
+async def test_the_judge_counts_what_it_puts_on_record(store: Database, host: Host) -> None:
+    judge = a_judge(store)
+    letters = [await host.letter_for(one) for one in await host.add_executions(3)]
+    await judge.commit(letters)
+    await judge.commit(letters)
+    assert judge.judged == 3

@@ -1,0 +1,135 @@
+"""The diagnoser keeps what it saw, says since when, and the leader puts changes on record."""
+
+from datetime import timedelta
+from typing import Any
+
+from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.observation import Health
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown, View
+from dlq_handler.services.diagnoser import Diagnoser, Seen
+from dlq_handler.services.leadership import Leadership, LeadershipPolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.store import diagnoses, happenings
+from dlq_handler.store.engine import Database
+from tests.support.views import NOW, a_view
+
+AWAY = BrokerSeen(trouble="no route to host")
+MINUTE = timedelta(minutes=1)
+
+
+class Replica:
+    def __init__(self, store: Database, name: str = "one") -> None:
+        self.store = store
+        self.view: View = a_view()
+        self.leadership = Leadership(
+            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
+        )
+        self.diagnoser = Diagnoser(store, look=self._look, leadership=self.leadership, instance=name)
+
+    async def _look(self) -> View:
+        return self.view
+
+    async def look(self, minute: float = 0, **changed: Any) -> Diagnosis:
+        """The worst of what it says."""
+        whole = a_view(**changed)
+        self.view = View(
+            **{name: getattr(whole, name) for name in View.__slots__} | {"at": NOW + minute * MINUTE}
+        )
+        await self.diagnoser.tick()
+        return self.seen.diagnoses[0]
+
+    @property
+    def seen(self) -> Seen:
+        assert self.diagnoser.latest is not None
+        return self.diagnoser.latest
+
+    async def recorded(self) -> int:
+        return len([one for one in await happenings.after(self.store, 0) if one.kind == "diagnosis.changed"])
+
+
+async def test_the_answer_is_kept_with_its_view(store: Database) -> None:
+    replica = Replica(store)
+    worst = await replica.look(broker=AWAY)
+    assert (worst.kind, worst.health) == ("broker", Health.PROBLEM)
+    assert (replica.seen.view.broker, replica.seen.at) == (AWAY, NOW)
+
+
+async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(
+    store: Database,
+) -> None:
+    first = Replica(store)
+    await first.leadership.tick()
+    assert (await first.look(0, broker=AWAY)).since == NOW
+    assert (await first.look(3, broker=AWAY)).since == NOW
+    second = Replica(store, "two")
+    assert (await second.look(9, broker=AWAY)).since == NOW
+    assert (await second.look(10)).health is Health.OK
+    assert (await second.look(11, broker=AWAY)).since == NOW + 11 * MINUTE
+
+
+async def test_changes_are_recorded_and_told_by_the_leader_alone(store: Database) -> None:
+    leader, other = Replica(store), Replica(store, "two")
+    await leader.leadership.tick()
+    for minute, changed in ((0, {}), (1, {}), (2, {"broker": AWAY}), (3, {"broker": AWAY}), (4, {})):
+        await other.look(minute, **changed)
+        await leader.look(minute, **changed)
+    assert await leader.recorded() == 3
+    assert [_worst(await diagnoses.as_of(store, NOW + minute * MINUTE)) for minute in (1, 3, 4)] == [
+        ("ok", NOW),
+        ("problem", NOW + 2 * MINUTE),
+        ("ok", NOW + 4 * MINUTE),
+    ]
+
+
+async def test_words_of_a_problem_that_lasts_are_refreshed_now_and_then(store: Database) -> None:
+    leader = Replica(store)
+    await leader.leadership.tick()
+    for minute in range(12):
+        trouble = BrokerSeen(trouble=f"away for {minute} min")
+        await leader.look(minute, broker=trouble)
+    assert await leader.recorded() == 3
+    found = await diagnoses.as_of(store, NOW + 11 * MINUTE)
+    assert found is not None
+    assert "away for 10 min" in found[1][0].sentence
+
+
+async def test_a_new_leader_does_not_record_what_is_on_record(store: Database) -> None:
+    first, second = Replica(store), Replica(store, "two")
+    await first.leadership.tick()
+    await first.look(0, broker=AWAY)
+    await first.leadership._give_up()
+    await second.leadership.tick()
+    await second.look(1, broker=AWAY)
+    assert await second.recorded() == 1
+
+
+async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Database) -> None:
+    leader = Replica(store)
+    await leader.leadership.tick()
+    await leader.look(0)
+    gone = DatabaseSeen(trouble="connection refused")
+    await leader.look(1, database=gone)
+    await leader.look(2, database=gone)
+    await leader.look(3, database=gone, broker=AWAY)
+    assert await leader.recorded() == 1
+    await leader.look(4)
+    assert await leader.recorded() == 4
+    found = [await diagnoses.as_of(store, NOW + minute * MINUTE) for minute in (2, 3, 4)]
+    assert [one[1][0].kind if one else None for one in found[:2]] == ["database", "database"]
+    assert [_worst(one) for one in found] == [
+        ("problem", NOW + MINUTE),
+        ("problem", NOW + 3 * MINUTE),
+        ("ok", NOW + 4 * MINUTE),
+    ]
+
+
+async def test_what_nobody_can_see_for_a_while_keeps_its_date(store: Database) -> None:
+    replica = Replica(store)
+    await replica.look(0, broker=AWAY)
+    assert (await replica.look(1, broker=Unknown("no answer"))).health is Health.CANNOT_TELL
+    assert (await replica.look(2, broker=AWAY)).since == NOW
+
+
+def _worst(found: tuple[Any, list[Diagnosis]] | None) -> tuple[str, Any]:
+    assert found is not None
+    return found[1][0].health.value, found[0]

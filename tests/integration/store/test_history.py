@@ -1,0 +1,181 @@
+"""How the workers were found, when nobody looked, what was diagnosed, who did what: all there in the morning."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.happening import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
+from dlq_handler.domain.history import Span
+from dlq_handler.domain.view import BrokerSeen
+from dlq_handler.store import diagnoses, happenings, history, mute, operations
+from dlq_handler.store.engine import Database
+from tests.integration.store.host import Host
+from tests.support.builders import NOON
+from tests.support.views import a_view
+
+AVAILABLE, GONE = Availability.AVAILABLE, Availability.UNAVAILABLE
+HOUR = timedelta(hours=1)
+
+
+async def clock(host: Host) -> datetime:
+    now: datetime = await host.session.fetchval("SELECT clock_timestamp()")
+    return now
+
+
+async def back(host: Host, interval: str, *tables: str) -> None:
+    columns = {"seen_minute": "minute"}
+    for table in tables:
+        column = columns.get(table, "at")
+        await host.session.execute(
+            f"UPDATE dlq_handler.{table} SET {column} = {column} - interval '{interval}'"
+        )
+
+
+async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host: Host) -> None:
+    end = (await clock(host)).replace(second=0, microsecond=0) - timedelta(minutes=5)
+    window: dict[str, Any] = {"since": end - HOUR, "until": end}
+    assert await history.blind(store, **window) == [], "nobody ever looked"
+    await history.saw_this_minute(store)
+    await history.saw_this_minute(store)
+    seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.seen_minute")
+    assert seen - end in (timedelta(minutes=5), timedelta(minutes=6))
+    assert await history.blind(store, **window) == [], "nobody had looked yet"
+    for minutes in (45, 15):
+        await host.session.execute(
+            "INSERT INTO dlq_handler.seen_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
+        )
+    assert await history.blind(store, **window) == [
+        Span(since=end - timedelta(minutes=44), until=end - timedelta(minutes=15)),
+        Span(since=end - timedelta(minutes=14), until=end),
+    ]
+
+
+async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
+    store: Database, host: Host
+) -> None:
+    await history.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, instance="leader")
+    await history.note_workers(store, {1: ("w1", Availability.CANNOT_TELL), 2: ("w2", AVAILABLE)})
+    await history.note_workers(store, {1: ("w1", AVAILABLE)})
+    now = await clock(host)
+
+    first, second = await history.lanes(store, since=now - HOUR, until=now + HOUR)
+
+    assert (first.worker_id, first.name, second.name) == (1, "w1", "w2")
+    assert [one.availability for one in first.segments] == [AVAILABLE, GONE, AVAILABLE]
+    assert first.segments[0].until == first.segments[1].since
+    assert now <= first.segments[-1].until <= await clock(host), "not beyond what anybody has seen"
+    assert [one.availability for one in second.segments] == [AVAILABLE]
+    assert second.segments[-1].until < now, "it is not registered any more"
+    told = await happenings.after(store, 0)
+    assert [(one.kind, one.subject, one.detail) for one in told] == [
+        (WORKER_GONE, "w1", "1"),
+        (WORKER_BACK, "w1", "1"),
+    ]
+
+
+async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
+    store: Database, host: Host
+) -> None:
+    await history.note_workers(store, {1: ("w1", GONE)})
+    await back(host, "3 hours", "worker_change", "seen_minute")
+    await history.note_workers(store, {1: ("w1", GONE)})
+    now = await clock(host)
+    [lane] = await history.lanes(store, since=now - HOUR, until=now)
+    assert [one.availability for one in lane.segments] == [Availability.CANNOT_TELL, GONE]
+    assert lane.segments[0].since == now - HOUR
+
+
+async def test_what_is_known_of_today_survives_the_sweep(store: Database, host: Host) -> None:
+    await history.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history.note_workers(store, {1: ("w1", GONE)})
+    await back(host, "10 days", "worker_change", "seen_minute")
+    await history.saw_this_minute(store)
+    await history.sweep(store, older_than_seconds=7 * 86_400)
+    now = await clock(host)
+    [lane] = await history.lanes(store, since=now - HOUR, until=now)
+    assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
+    [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.seen_minute")
+    assert row["minutes"] == 1
+
+
+async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -> None:
+    well, ill = diagnose(a_view()), diagnose(a_view(broker=BrokerSeen(trouble="no route to host")))
+    async with store.transaction() as tx:
+        assert await diagnoses.last(tx) is None
+        await diagnoses.record_change(tx, well, at=NOON)
+        await diagnoses.record_change(tx, ill, at=NOON + HOUR)
+        assert await diagnoses.last(tx) == (NOON + HOUR, list(ill))
+    assert await diagnoses.as_of(store, NOON - HOUR) is None
+    assert await diagnoses.as_of(store, NOON + HOUR / 2) == (NOON, list(well))
+    assert await diagnoses.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill))
+    await diagnoses.sweep(store, older_than_seconds=-10 * 365 * 86_400)
+    assert await diagnoses.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill)), "the last one stays"
+    assert await diagnoses.as_of(store, NOON) is None
+
+
+async def operate(store: Database, what: str, **changes: Any) -> int:
+    fields: dict[str, Any] = {"who": "night-shift", "via": "api", "target": None, "reason": "it is real"}
+    async with store.transaction() as tx:
+        return await operations.record(tx, what=what, result="done", **(fields | changes))
+
+
+async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
+    first = await operate(store, "brake.release")
+    second = await operate(
+        store, "letters.rejudge", who="me@here", via="cli", target="letter 7\x00", reason=None
+    )
+    listed = await operations.list_operations(store)
+    assert [(one.id, one.who, one.via, one.what, one.target, one.reason, one.result) for one in listed] == [
+        (second, "me@here", "cli", "letters.rejudge", "letter 7\\u0000", None, "done"),
+        (first, "night-shift", "api", "brake.release", None, "it is real", "done"),
+    ]
+    now = await clock(host)
+    for wanted, found in (
+        ({"what": "brake.release"}, [first]),
+        ({"who": "me@here"}, [second]),
+        ({"before_id": second}, [first]),
+        ({"limit": 1}, [second]),
+        ({"since": now}, []),
+    ):
+        assert [one.id for one in await operations.list_operations(store, **wanted)] == found
+    assert {one.kind for one in await happenings.after(store, 0)} == {OPERATION_RECORDED}
+    await back(host, "40 days", "operation")
+    third = await operate(store, "notify.mute")
+    await operations.sweep(store, older_than_seconds=30 * 86_400)
+    assert [one.id for one in await operations.list_operations(store)] == [third]
+
+
+async def test_an_operation_that_fails_leaves_no_line(store: Database) -> None:
+    async def release_in_vain() -> None:
+        async with store.transaction() as tx:
+            await operations.record(
+                tx, who="me", via="cli", what="brake.release", target=None, reason="", result=""
+            )
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await release_in_vain()
+    assert await operations.list_operations(store) == []
+    assert await happenings.after(store, 0) == []
+
+
+async def test_a_mute_holds_until_its_time_is_over_or_somebody_ends_it(store: Database, host: Host) -> None:
+    assert await mute.look(store) is None
+    async with store.transaction() as tx:
+        await mute.mute(tx, for_seconds=60, reason="too loud", by="me")
+        await mute.mute(tx, for_seconds=7200, reason="they work on it", by="night-shift")
+    found = await mute.look(store)
+    assert found is not None
+    assert (found.by, found.reason, found.until - found.at) == ("night-shift", "they work on it", 2 * HOUR)
+    await host.session.execute("UPDATE dlq_handler.mute SET until = now()")
+    assert await mute.look(store) is None
+    async with store.transaction() as tx:
+        await mute.mute(tx, for_seconds=60, reason="again", by="me")
+        assert (await mute.lock(tx)) is not None
+        await mute.unmute(tx)
+    assert await mute.look(store) is None
