@@ -9,6 +9,7 @@ from dlq_handler.surface.api.fleet import fleet_routes
 from dlq_handler.surface.api.groups import group_routes
 from dlq_handler.surface.api.history import history_routes
 from dlq_handler.surface.api.letters import letter_routes
+from dlq_handler.surface.api.parameters import knows_parameters
 from dlq_handler.surface.api.state import state_routes
 from dlq_handler.surface.web.world import UiWorld
 
@@ -18,7 +19,7 @@ def api_router(world: UiWorld) -> APIRouter:
     bearer = HTTPBearer(
         auto_error=False, description="One of dlq_handler.ui.tokens; none where there are none."
     )
-    router = APIRouter(prefix="/api/v1", dependencies=[Depends(bearer)])
+    router = APIRouter(prefix="/api/v1", dependencies=[Depends(bearer), Depends(knows_parameters)])
     for routes in (
         state_routes,
         letter_routes,

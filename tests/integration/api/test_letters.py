@@ -81,7 +81,7 @@ NONSENSE = (
         "group=xyz",
     ),
     *("since=yesterday", "since=2030-01-01T00:00:00", "until=0001-01-01T00:00:00Z", "worker_id=x", "search="),
-    "action=" + "x" * 201,
+    *("action=" + "x" * 201, "outcom=failed"),
 )
 
 
