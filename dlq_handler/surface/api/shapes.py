@@ -1,11 +1,12 @@
 """What the API takes and gives, as far as more than one route needs it."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.masking import masked, masked_body, masked_text
@@ -14,6 +15,13 @@ from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 
 LARGEST_ID = 2**63 - 1
 GROUP_PATTERN = "^[0-9a-f]{10}$"
+
+
+def _written_out(moment: object) -> object:
+    # A bare number would be taken for seconds, or for milliseconds, since 1970.
+    if isinstance(moment, str) and not re.match(r"\d{4}-\d\d-\d\d", moment):
+        raise ValueError("a moment such as 2030-01-31T03:00:00Z")
+    return moment
 
 
 def _in_range(moment: datetime) -> datetime:
@@ -27,7 +35,7 @@ Id = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 GroupId = Annotated[str, Path(pattern=GROUP_PATTERN)]
 QueryId = Annotated[int | None, Query(ge=1, le=LARGEST_ID)]
 QueryText = Annotated[str | None, Query(min_length=1, max_length=200)]
-Moment = Annotated[AwareDatetime, AfterValidator(_in_range)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(_in_range)]
 QueryMoment = Annotated[Moment | None, Query(description="With its offset: 2030-01-31T03:00:00Z")]
 
 

@@ -80,7 +80,14 @@ NONSENSE = (
         "cause=x",
         "group=xyz",
     ),
-    *("since=yesterday", "since=2030-01-01T00:00:00", "until=0001-01-01T00:00:00Z", "worker_id=x", "search="),
+    *(
+        "since=yesterday",
+        "since=0",
+        "since=2030-01-01T00:00:00",
+        "until=0001-01-01T00:00:00Z",
+        "worker_id=x",
+        "search=",
+    ),
     *("action=" + "x" * 201, "outcom=failed"),
 )
 
