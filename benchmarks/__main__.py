@@ -8,7 +8,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from benchmarks import monitor, report
+from benchmarks import dashboard, monitor, report
+from benchmarks.dashboard import time_pages
 from benchmarks.memory import watch_memory
 from benchmarks.monitor import watch_monitor
 from benchmarks.rounds import run_rounds
@@ -29,6 +30,8 @@ class Extent:
     sizes: tuple[int, ...]
     """Rows in the tables on which idle ticks are timed, each ten times the one before."""
     stale: int
+    letters_on_record: tuple[int, ...]
+    """With so many the pages are timed, in turn."""
 
 
 FULL = Extent(
@@ -39,6 +42,7 @@ FULL = Extent(
     drain_seconds=20,
     sizes=(100_000, 1_000_000),
     stale=100_000,
+    letters_on_record=(5_000, 5_000_000),
 )
 QUICK = Extent(
     rounds=2,
@@ -48,6 +52,7 @@ QUICK = Extent(
     drain_seconds=5,
     sizes=(10_000, 100_000),
     stale=5_000,
+    letters_on_record=(5_000, 500_000),
 )
 
 
@@ -62,6 +67,7 @@ def main() -> int:
         drain_seconds=usual.drain_seconds,
         sizes=(*usual.sizes, 10 * usual.sizes[-1]) if arguments.huge else usual.sizes,
         stale=usual.stale if arguments.stale is None else arguments.stale,
+        letters_on_record=() if arguments.no_pages else usual.letters_on_record,
     )
     try:
         return asyncio.run(_bench(extent))
@@ -88,6 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--stale", type=int, help=f"stale executions for the monitor (default {FULL.stale}; 0: no monitor)"
     )
+    parser.add_argument("--no-pages", action="store_true", help="leave the pages of the dashboard out")
     parser.add_argument(
         "--huge", action="store_true", help="idle ticks on ten million rows too: some 15 GB and many minutes"
     )
@@ -124,6 +131,10 @@ async def _bench(extent: Extent) -> int:
             )
             lines += ["", *monitor.lines(monitored)]
             bars += report.monitor_bars(monitored)
+        if extent.letters_on_record:
+            pages = await time_pages(world, sizes=extent.letters_on_record, say=_say)
+            lines += ["", *dashboard.lines(pages)]
+            bars += report.page_bars(pages)
     print("\n".join(["", *lines, "", *map(str, bars)]))
     return 0 if all(bar.is_reached for bar in bars) else 1
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.dashboard import LETTERS, NOW, PagesCourse
 from benchmarks.memory import MemoryCourse
 from benchmarks.monitor import MonitorCourse
 from benchmarks.rounds import CONTENDERS, NAIVE, OURS, Results
@@ -15,6 +16,9 @@ MOST_MEGABYTES = 150.0
 MOST_GROWTH_MEGABYTES = 10.0
 MOST_TICK_GROWTH = 1.5
 LEAST_SWEEP_RATIO = 20.0
+MOST_PAGE_GROWTH = 2.0
+MOST_PAGE_SECONDS = 0.3
+MOST_PAGE_BYTES = 60 * 1024
 BUSY_LOAD = 1.0
 
 
@@ -85,4 +89,19 @@ def monitor_bars(course: MonitorCourse) -> Iterator[Bar]:
         f"stale rows end {ratio:.0f} x as fast as Attune's way ends them, wanted {LEAST_SWEEP_RATIO:g} x; "
         f"{work_ratio:.1f} x if it never paused",
         ratio >= LEAST_SWEEP_RATIO,
+    )
+
+
+def page_bars(course: PagesCourse) -> Iterator[Bar]:
+    few, many = min(course.seconds), max(course.seconds)
+    for page in (NOW, LETTERS):
+        growth, slowest = course.growth(page), course.slowest(page)
+        yield Bar(
+            f"{page} takes {growth:.2f} x as long with {many} letters as with {few}, wanted at most "
+            f"{MOST_PAGE_GROWTH:g} x; {1000 * slowest:.0f} ms, wanted at most {1000 * MOST_PAGE_SECONDS:.0f}",
+            growth <= MOST_PAGE_GROWTH and slowest <= MOST_PAGE_SECONDS,
+        )
+    yield Bar(
+        f"{NOW} is {course.bytes_of_now / 1024:.0f} KB; wanted at most {MOST_PAGE_BYTES // 1024}",
+        course.bytes_of_now <= MOST_PAGE_BYTES,
     )
