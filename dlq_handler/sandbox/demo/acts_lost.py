@@ -65,6 +65,7 @@ async def monitor_rescues(world: World, hanging: list[int]) -> None:
     world.say(
         "dlq-handler is ready. It changed nothing of Attune: a queue of its own, bound to each worker's key"
     )
+    world.say(f"its dashboard, for as long as the story lasts: {world.stage.ui_url}")
     world.say(
         "their letters are gone for good, so its monitor ends them: past their horizon, workers unavailable"
     )
