@@ -10,7 +10,6 @@ import structlog
 import typer
 
 from dlq_handler import __version__, compose
-from dlq_handler.app import Sidecar
 from dlq_handler.errors import Contended, RowRejected, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
@@ -25,7 +24,6 @@ from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.printing import print_error
 from dlq_handler.surface.cli.status import status
 from dlq_handler.surface.cli.top import top
-from dlq_handler.surface.listener import ListenerRefused
 
 log = structlog.get_logger()
 
@@ -84,6 +82,10 @@ def health(config: ConfigOption = None) -> None:
 
 
 async def _run(settings: Settings) -> int:
+    # Only here: what serves HTTP takes longer to import than most commands take to answer.
+    from dlq_handler.app import Sidecar  # noqa: PLC0415  see above
+    from dlq_handler.surface.listener import ListenerRefused  # noqa: PLC0415  see above
+
     stop = asyncio.Event()
     _listen_for_signals(stop)
     try:
