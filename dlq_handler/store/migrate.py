@@ -17,7 +17,8 @@ from dlq_handler.errors import SchemaOutdated, Unavailable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.transaction import Transaction, quoted
 
-MIGRATION_TIMEOUT_MS = 60_000
+# Indexes on millions of letters are built while everybody waits for them: given up half-way, it begins anew.
+MIGRATION_TIMEOUT_MS = 600_000
 
 # Any constant will do as long as it stays the same: replicas of all versions must meet at it.
 _LOCK_CLASS = 1_145_852_232

@@ -6,6 +6,7 @@ from dlq_handler.sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.least_rights import as_user, least_rights
+from tests.support.ledger_of_counts import COUNTS, assert_counted
 from tests.support.sidecar import sidecar_process
 
 LONG_TTL_MS = 300_000
@@ -59,6 +60,11 @@ async def test_messages_of_a_gone_worker_end_long_before_their_ttl_with_the_prin
             0,
         )
         assert await sidecar.terminate() == 0
+        [counts] = await world.sql(COUNTS)
+        assert_counted(tuple(counts.values()), letters=20)
+        told = [row["kind"] for row in await world.sql("SELECT kind FROM dlq_handler.happening ORDER BY id")]
+        assert (told[0], told[-1]) == ("sidecar.started", "sidecar.stopped")
+        assert "letters.judged" in told
     await verify_redeclare(world.amqp_url, {worker.id: LONG_TTL_MS})
 
 

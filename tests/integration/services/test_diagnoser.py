@@ -74,6 +74,7 @@ async def test_changes_are_recorded_and_told_by_the_leader_alone(store: Database
         await other.look(minute, **changed)
         await leader.look(minute, **changed)
     assert await leader.recorded() == 3
+    assert {one.instance for one in await happenings.after(store, 0)} == {"one"}
     assert [_worst(await diagnoses.as_of(store, NOW + minute * MINUTE)) for minute in (1, 3, 4)] == [
         ("ok", NOW),
         ("problem", NOW + 2 * MINUTE),

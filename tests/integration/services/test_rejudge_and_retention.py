@@ -121,3 +121,34 @@ async def test_verdicts_of_the_monitor_are_swept_too(it: Fixture) -> None:
     )
     await it.sweeper.tick()
     assert [row.execution_id for row in await it.sql("SELECT execution_id FROM own.stale_verdict")] == [0]
+
+
+async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letters(it: Fixture) -> None:
+    await it.sql(
+        "INSERT INTO own.letter_minute SELECT now() - n * interval '1 day', 'g', 1, 1, now() FROM unnest("
+        "ARRAY[6, 8]) AS n"
+    )
+    await it.sql(
+        "INSERT INTO own.seen_minute SELECT 'letters', now() - n * interval '1 day' FROM unnest(ARRAY[6, 8]) AS n"
+    )
+    for table in ("happening", "diagnosis_change", "operation", "swept"):
+        values = {
+            "happening": "(at, part, kind, instance) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
+            "diagnosis_change": "(at, diagnoses) SELECT {at}, '{{}}'",
+            "operation": "(at, who, via, what, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
+            "swept": "(hour, at, ids) SELECT {at}, now(), '{{}}'",
+        }[table].format(at="now() - n * interval '1 day'")
+        await it.sql(f"INSERT INTO own.{table} {values} FROM unnest(ARRAY[32, 8, 6]) AS n")
+    await it.sweeper.tick()
+    left = {
+        table: (await it.sql(f"SELECT count(*) AS rows FROM own.{table}"))[0].rows
+        for table in ("letter_minute", "seen_minute", "happening", "diagnosis_change", "operation", "swept")
+    }
+    assert left == {
+        "letter_minute": 1,
+        "seen_minute": 1,
+        "happening": 1,
+        "diagnosis_change": 1,
+        "operation": 2,
+        "swept": 2,
+    }
