@@ -34,9 +34,9 @@ SELECT 'bench-' || n, 'bench-' || n, 'ExecutionRequested', n, 1 + n % 60, 'etl.l
 """
 
 _MINUTES = """
-INSERT INTO dlq_handler.letter_minute (minute, group_id, letters, failed, last_at)
+INSERT INTO dlq_handler.letter_minute (minute, group_id, letters, failed, last_at, last_id)
 SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (WHERE outcome = 'failed'),
-       max(received_at)
+       max(received_at), max(id)
   FROM dlq_handler.letter GROUP BY 1, 2
 """
 

@@ -30,9 +30,9 @@ async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -
         await tx.run("DELETE FROM own.letter_minute")
         await tx.run(
             """
-            INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)
+            INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at, last_id)
             SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (WHERE outcome = 'failed'),
-                   max(received_at)
+                   max(received_at), max(id)
               FROM own.letter WHERE group_id IS NOT NULL GROUP BY 1, 2
             """
         )
