@@ -33,4 +33,3 @@ def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
             Route("/metrics", exposition),
         ]
     )
-
