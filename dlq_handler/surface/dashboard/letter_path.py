@@ -15,8 +15,10 @@ from dlq_handler.surface.dashboard.words import UNKNOWN, State, lapse, moment, s
 
 # A notice goes out within a second of its commit. After so long something keeps it.
 _STUCK = timedelta(seconds=60)
-# The verdict is dated by the clock, its notice by the same transaction.
+# A notice is dated by the beginning of its transaction, and a verdict that replaces another by the moment of writing.
 _SAME_CHANGE = timedelta(seconds=30)
+# The broker dates a death in whole seconds.
+_WHOLE_SECOND = 1.0
 
 _DEATHS = {
     "expired": "Expired",
@@ -38,21 +40,33 @@ class Box:
     why: str | None = None
 
 
-def notice_of(record: LetterRecord, outbox: Sequence[OutboxRecord]) -> OutboxRecord | None:
-    """The one that this verdict wrote: an execution that was ended twice has two."""
-    near = [one for one in outbox if abs(one.created_at - record.judged_at) <= _SAME_CHANGE]
-    return near[0] if near else None
+def notice_of(
+    record: LetterRecord, outbox: Sequence[OutboxRecord], *, completed_key: str
+) -> OutboxRecord | None:
+    """The one that this verdict wrote: the outbox has requests too, and an execution that was ended twice has two.
+
+    What was confirmed before the verdict announced something else.
+    """
+    own = [
+        one
+        for one in outbox
+        if one.routing_key == completed_key
+        and abs(one.created_at - record.judged_at) <= _SAME_CHANGE
+        and (one.confirmed_at is None or one.confirmed_at >= record.judged_at)
+    ]
+    return min(own, key=lambda one: abs(one.created_at - record.judged_at), default=None)
 
 
 def path(
-    record: LetterRecord, outbox: Sequence[OutboxRecord], *, intake: str | None, now: datetime
+    record: LetterRecord, notice: OutboxRecord | None, *, intake: str | None, now: datetime
 ) -> Sequence[Box]:
+    """`notice` as `notice_of` tells it; None: it is not on record."""
     return (
         _queue(record, now),
         _exchange(record, now),
         _intake(record, intake, now),
         _verdict(record, now),
-        _notice(record, notice_of(record, outbox), now),
+        _notice(record, notice, now),
     )
 
 
@@ -75,7 +89,7 @@ def _exchange(record: LetterRecord, now: datetime) -> Box:
         state=State.OK if is_known else State.UNKNOWN,
         what=record.exchange or "default exchange",
         when=moment(record.died_at, now),
-        delta=_between(record.stamp, record.died_at),
+        delta=_between(record.stamp, record.died_at, slack=_WHOLE_SECOND),
         why=record.reason if is_known else "no death is on record",
     )
 
@@ -87,7 +101,7 @@ def _intake(record: LetterRecord, intake: str | None, now: datetime) -> Box:
         state=State.OK,
         what=intake or "intake queue",
         when=moment(record.received_at, now),
-        delta=_between(record.died_at, record.received_at),
+        delta=_between(record.died_at, record.received_at, slack=_WHOLE_SECOND),
         why=again,
     )
 
@@ -136,8 +150,7 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
     )
 
 
-def in_one_sentence(record: LetterRecord, outbox: Sequence[OutboxRecord]) -> str:
-    notice = notice_of(record, outbox)
+def in_one_sentence(record: LetterRecord, notice: OutboxRecord | None) -> str:
     parts = [_death(record), _outcome(record)]
     if record.outcome is Outcome.FAILED and not record.is_shadow and notice is not None:
         if notice.confirmed_at is None:
@@ -181,8 +194,12 @@ def _outcome(record: LetterRecord) -> str:
             return f"the database refused to change {execution}, so it is kept"
 
 
-def _between(before: datetime | None, after: datetime | None) -> str | None:
+def _between(before: datetime | None, after: datetime | None, *, slack: float = 0.0) -> str | None:
+    """As it is: a step that seems to come before the one it follows tells of a clock that is wrong, or of a fault here.
+
+    `slack`: so many seconds are the clock's coarseness, and no news.
+    """
     if before is None or after is None:
         return None
-    # The broker dates a death in whole seconds: a step must not seem to come before the one it follows.
-    return f"+{lapse(max(0.0, (after - before).total_seconds()))}"
+    seconds = (after - before).total_seconds()
+    return f"−{lapse(-seconds)}" if seconds < -slack else f"+{lapse(max(0.0, seconds))}"

@@ -54,6 +54,7 @@ def ui_world(
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         instance=instance,
         tokens=ui_tokens(settings),
+        completed_key=own.outbox.routing_key,
         external_url=ui.external_url,
         host=ui.host,
         is_shadow=own.shadow.enabled,

@@ -38,6 +38,8 @@ class UiWorld:
     instance: str
     tokens: Tokens
     """Empty: whoever is on this machine may operate."""
+    completed_key: str = "execution.completed"
+    """Routing key of our notices: the outbox holds requests too."""
     external_url: str | None = None
     host: str = "127.0.0.1"
     """The address listened on."""

@@ -8,7 +8,7 @@ import pytest
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.story_records import OutboxRecord
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.dashboard.letter_path import Box, in_one_sentence, path
+from dlq_handler.surface.dashboard.letter_path import Box, in_one_sentence, notice_of, path
 from dlq_handler.surface.dashboard.words import State
 
 NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
@@ -44,9 +44,10 @@ RECORD = LetterRecord(
     body_size=2,
     body=b"{}",
 )
+KEY = "execution.completed"
 NOTICE = OutboxRecord(
     message_id="n",
-    routing_key="execution.completed",
+    routing_key=KEY,
     created_at=RECORD.judged_at,
     attempts=1,
     confirmed_at=RECORD.judged_at + timedelta(seconds=0.2),
@@ -59,7 +60,8 @@ NOTICE = OutboxRecord(
 
 
 def boxes(record: LetterRecord = RECORD, *notices: OutboxRecord) -> tuple[Box, ...]:
-    return tuple(path(record, notices, intake="attune.dlx.queue", now=NOW))
+    notice = notice_of(record, notices, completed_key=KEY)
+    return tuple(path(record, notice, intake="attune.dlx.queue", now=NOW))
 
 
 def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap() -> None:
@@ -71,7 +73,7 @@ def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap(
 
 
 def test_its_sentence_tells_all_of_it() -> None:
-    assert in_one_sentence(RECORD, [NOTICE]) == (
+    assert in_one_sentence(RECORD, NOTICE) == (
         "Expired after 5 min in worker.7.executions; execution 4711 marked failed; announced 0.2 s later."
     )
 
@@ -80,7 +82,7 @@ def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
     stuck = replace(NOTICE, confirmed_at=None, last_error="NO_ROUTE")
     notice = boxes(RECORD, stuck)[-1]
     assert (notice.state, notice.why) == (State.BAD, "NO_ROUTE")
-    assert in_one_sentence(RECORD, [stuck]).endswith("not announced yet.")
+    assert in_one_sentence(RECORD, stuck).endswith("not announced yet.")
 
 
 def test_a_verdict_that_was_refused_is_red_and_says_why() -> None:
@@ -103,7 +105,7 @@ def test_a_letter_without_a_death_has_question_marks_and_no_green() -> None:
     bare = replace(RECORD, died_at=None, queue=None, first_death_queue=None, reason="none", stamp=None)
     queue, exchange, *_ = boxes(bare)
     assert (queue.state, queue.what, exchange.when) == (State.UNKNOWN, "?", "?")
-    assert in_one_sentence(bare, ()).startswith("Came without a death on record; ")
+    assert in_one_sentence(bare, None).startswith("Came without a death on record; ")
 
 
 def test_the_brokers_whole_seconds_never_make_a_step_come_before_the_one_before() -> None:
@@ -115,10 +117,42 @@ def test_the_notice_of_another_verdict_on_the_same_execution_is_not_this_ones() 
     assert boxes(RECORD, other)[-1].state is State.UNKNOWN
 
 
+def test_a_request_that_went_out_before_is_no_notice_of_the_verdict() -> None:
+    asked = replace(
+        NOTICE,
+        routing_key="execution.requested",
+        created_at=RECORD.judged_at - timedelta(seconds=28),
+        confirmed_at=RECORD.judged_at - timedelta(seconds=27),
+    )
+    shown = boxes(RECORD, asked, NOTICE)[-1]
+    assert (shown.what, shown.delta) == (KEY, "+0.2 s")
+    assert boxes(RECORD, asked)[-1].state is State.UNKNOWN
+
+
+def test_what_was_confirmed_before_the_verdict_is_not_its_notice() -> None:
+    before = RECORD.judged_at - timedelta(seconds=5)
+    earlier = replace(NOTICE, created_at=before, confirmed_at=before + timedelta(seconds=1))
+    assert notice_of(RECORD, [earlier], completed_key=KEY) is None
+
+
+def test_of_two_notices_the_one_written_with_the_verdict_is_shown() -> None:
+    again = replace(NOTICE, message_id="again", created_at=RECORD.judged_at + timedelta(seconds=9))
+    assert notice_of(RECORD, [again, NOTICE], completed_key=KEY) is NOTICE
+
+
+def test_a_verdict_that_replaces_another_is_dated_after_its_notice() -> None:
+    begun = replace(NOTICE, created_at=RECORD.judged_at - timedelta(seconds=0.1))
+    assert notice_of(RECORD, [begun], completed_key=KEY) is begun
+
+
+def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is() -> None:
+    assert boxes(replace(RECORD, judged_at=RECORD.received_at - timedelta(seconds=27)))[3].delta == "−27 s"
+
+
 def test_shadow_mode_says_that_nothing_was_done() -> None:
-    assert in_one_sentence(replace(RECORD, is_shadow=True), ()).startswith("Shadow, nothing was done: ")
+    assert in_one_sentence(replace(RECORD, is_shadow=True), None).startswith("Shadow, nothing was done: ")
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_has_its_words(outcome: Outcome) -> None:
-    assert len(in_one_sentence(replace(RECORD, outcome=outcome), ())) > 40
+    assert len(in_one_sentence(replace(RECORD, outcome=outcome), None)) > 40

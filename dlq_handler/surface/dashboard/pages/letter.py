@@ -20,7 +20,7 @@ from dlq_handler.store import letter_groups, letter_search, letters, swept
 from dlq_handler.store.engine import Database
 from dlq_handler.store.story import records_of
 from dlq_handler.surface.dashboard import words
-from dlq_handler.surface.dashboard.letter_path import in_one_sentence, path
+from dlq_handler.surface.dashboard.letter_path import in_one_sentence, notice_of, path
 from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
@@ -69,13 +69,15 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
     record, visitor = facts.record, visitor_of(request)
     if record is None:
         raise not_on_record(site, letter_id, facts.swept_at)
+    notice = notice_of(record, facts.outbox, completed_key=site.world.completed_key)
+    sentence = in_one_sentence(record, notice)
     body = masked_body(record.body or b"")
     seen = None if site.view is None else site.view.topology
     intake = seen.checked.intake_queue if isinstance(seen, TopologySeen) else None
     context = {
         "record": record,
-        "sentence": in_one_sentence(record, facts.outbox),
-        "path": path(record, facts.outbox, intake=intake, now=site.now),
+        "sentence": sentence,
+        "path": path(record, notice, intake=intake, now=site.now),
         "worker_name": site.worker_names.get(record.worker_id or 0),
         "group": facts.group,
         "group_title": None if facts.group is None else title_in(facts.group, facts.lanes, site.worker_names),
@@ -93,7 +95,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "raw": {"may": visitor.may_operate, "role": visitor.role.value, "csrf": csrf_of(request)},
         "away": remembered.away,
     }
-    title = f"Letter {letter_id}: {in_one_sentence(record, facts.outbox)}"
+    title = f"Letter {letter_id}: {sentence}"
     return render("letter.html", site.shell(request, title, here="/letters"), context)
 
 
