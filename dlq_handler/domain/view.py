@@ -128,6 +128,8 @@ class WorkerSeen:
     """Executions of it that we ended; None: unknown."""
     expired_lately: int = 0
     """Letters that expired in its queue within minutes."""
+    was_stopped: bool = False
+    """It said itself that it stops."""
 
     @property
     def sight(self) -> QueueSight | None:

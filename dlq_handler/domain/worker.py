@@ -9,9 +9,8 @@ from datetime import datetime
 # The worker that does not exist: a game day dispatches to it. No host's sequence hands out a negative id.
 GAME_DAY_WORKER_ID = -1
 
-# Two heartbeats of a stock worker: who stops in good order says so before the next one would be due, and nobody else
-# calls a worker inactive that early.
-_SAID_SO_SECONDS = 60.0
+# Heartbeats: who stops in good order says so before the next one would be due, and a monitor marks nobody that early.
+_ON_TIME_BEATS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +47,12 @@ class RegisteredWorker:
     def takes_dispatches(self) -> bool:
         return self.role in (None, "action")
 
-    @property
-    def was_stopped(self) -> bool:
+    def was_stopped(self, policy: "AvailabilityPolicy") -> bool:
         """It said itself that it stops. A monitor marks only one that has been silent for long, so much later."""
         heartbeat = self.worker.last_heartbeat
         if self.status != "inactive" or heartbeat is None or self.updated is None:
             return False
-        return (self.updated - heartbeat).total_seconds() < _SAID_SO_SECONDS
+        return (self.updated - heartbeat).total_seconds() <= policy.on_time_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +104,11 @@ class AvailabilityPolicy:
     unavailable_after_seconds: float
     late_after_seconds: float = 90.0
     """For display only: three heartbeats missed."""
+
+    @property
+    def on_time_seconds(self) -> float:
+        """For display only: until then the next heartbeat may still come, and nobody has missed it."""
+        return _ON_TIME_BEATS * self.late_after_seconds / 3
 
 
 def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:

@@ -192,6 +192,7 @@ class Lookout:
                 queue=_of_worker(one.worker.id, queues),
                 ended_last_hour=harm.get(one.worker.id, nothing).ended_last_hour,
                 expired_lately=harm.get(one.worker.id, nothing).expired_lately,
+                was_stopped=one.was_stopped(self._policy.availability),
             )
             for one in database.workers
         )

@@ -53,12 +53,14 @@ def a_worker(
     worker = Worker(id=number, heartbeat_age_seconds=silent_seconds, last_heartbeat=ago(silent_seconds))
     told: dict[str, Any] = {"status": "active", "role": "action", "is_cordoned": False, "cordon_reason": None}
     loads: dict[str, Any] = {"scheduled": 0, "running": 0}
+    registered = RegisteredWorker(worker=worker, name=name, **(told | loads | row))
     return WorkerSeen(
-        registered=RegisteredWorker(worker=worker, name=name, **(told | loads | row)),
+        registered=registered,
         standing=standing_of(worker, watched_seconds=watched_seconds, policy=POLICY),
         queue=queue,
         ended_last_hour=ended_last_hour,
         expired_lately=expired_lately,
+        was_stopped=registered.was_stopped(POLICY),
     )
 
 

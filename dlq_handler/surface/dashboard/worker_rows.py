@@ -46,7 +46,7 @@ def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) 
     availability = one.standing.availability
     state, word = AVAILABILITIES[availability]
     is_gone = availability is Availability.UNAVAILABLE
-    if is_gone and registered.was_stopped and not one.is_missed:
+    if is_gone and one.was_stopped and not one.is_missed:
         # Nobody waits for it, and it said that it goes: nothing is wrong with it.
         state, word = State.UNKNOWN, "stopped"
     return WorkerRow(
@@ -78,7 +78,7 @@ def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
 
 def _manner(one: WorkerSeen, *, is_gone: bool) -> str:
     if is_gone:
-        return "stopped" if one.registered.was_stopped else "vanished"
+        return "stopped" if one.was_stopped else "vanished"
     if one.registered.is_cordoned:
         return f"cordoned: {one.registered.cordon_reason}" if one.registered.cordon_reason else "cordoned"
     return NONE

@@ -3,14 +3,18 @@
 import math
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from dlq_handler.domain.availability import Availability, absences, standing_of
-from dlq_handler.domain.worker import AvailabilityPolicy
+from dlq_handler.domain.worker import AvailabilityPolicy, RegisteredWorker, Worker
 from tests.support.builders import NOON, a_worker
 
 POLICY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
+# Heartbeats every 30 s, and every second as in the sandbox.
+STOCK = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=90)
+QUICK = AvailabilityPolicy(unavailable_after_seconds=5, late_after_seconds=3)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,37 @@ def test_age_of_the_heartbeat_tells(age: float | None, watched: float, expected:
     standing = standing_of(a_worker(heartbeat_age_seconds=age), watched_seconds=watched, policy=POLICY)
 
     assert standing.availability is expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "marked_after_seconds", "is_goodbye"),
+    [
+        (STOCK, 0.0, True),
+        (STOCK, 31.0, True),
+        (STOCK, 59.0, False),
+        (STOCK, 90.0, False),
+        (QUICK, 1.1, True),
+        # As early as a monitor with these times marks a worker that was killed.
+        (QUICK, 3.0, False),
+        (QUICK, 7.0, False),
+    ],
+)
+def test_who_is_marked_before_its_next_heartbeat_is_due_said_goodbye(
+    policy: AvailabilityPolicy, marked_after_seconds: float, is_goodbye: bool
+) -> None:
+    row: dict[str, Any] = {"role": "action", "is_cordoned": False, "cordon_reason": None}
+    worker = RegisteredWorker(
+        worker=Worker(id=7, heartbeat_age_seconds=600.0, last_heartbeat=NOON),
+        name="worker-python",
+        status="inactive",
+        scheduled=0,
+        running=0,
+        updated=NOON + timedelta(seconds=marked_after_seconds),
+        **row,
+    )
+
+    assert worker.was_stopped(policy) is is_goodbye
+    assert not replace(worker, status="active").was_stopped(policy)
 
 
 def test_it_says_why_it_cannot_tell() -> None:
