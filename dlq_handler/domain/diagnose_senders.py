@@ -11,8 +11,10 @@ def unusable_letters(view: View) -> Diagnosis:
     if isinstance(seen, Unknown):
         return unknown(UNUSABLE_LETTERS, seen)
     span = in_units(seen.span_seconds)
+    declined = f"besides, the executor rejected {seen.declined} request(s): it had no worker for them"
+    evidence = (declined,) if seen.declined else ()
     if seen.unreadable + seen.foreign == 0:
-        return diagnosed(UNUSABLE_LETTERS.ok(f"none in the last {span}"))
+        return diagnosed(UNUSABLE_LETTERS.ok(f"none in the last {span}"), evidence=evidence)
     worst = "foreign" if seen.foreign > seen.unreadable else "unreadable"
     return diagnosed(
         UNUSABLE_LETTERS.problem(
@@ -21,5 +23,6 @@ def unusable_letters(view: View) -> Diagnosis:
             "look at one: who publishes it, to which exchange, in which format?",
         ),
         since=seen.first_at,
+        evidence=evidence,
         command=f"dlq-handler letters list --outcome {worst}",
     )

@@ -114,6 +114,8 @@ class LettersSeen:
     foreign: int
     before: int
     """Both kinds, in the span before this one."""
+    declined: int = 0
+    """In this span, and none of those: requests that the executor rejected, having no worker for them."""
     first_at: datetime | None = None
     """Of those within a day."""
 
@@ -150,8 +152,11 @@ class WorkerSeen:
 
     @property
     def is_missed(self) -> bool:
-        """Somebody waits for it, or lost something by it: one that was stopped with nothing to do is not missed."""
-        is_retired = self.registered.status == "inactive" or self.registered.is_cordoned
+        """Somebody waits for it, or lost something by it: one that was stopped with nothing to do is not missed.
+
+        The status is no evidence: the host marks the dead inactive too, so a killed worker would be missed by nobody.
+        """
+        is_retired = self.was_stopped or self.registered.is_cordoned
         ready = self.sight.ready if self.sight else 0
         is_idle = self.waiting == 0 and ready == 0 and self.ended_last_hour == 0
         return not (is_idle and (is_retired or is_history(self.registered.worker)))

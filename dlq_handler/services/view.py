@@ -106,6 +106,7 @@ class Lookout:
                     brake=self._policy.brake,
                     lease=self._policy.lease,
                     canary_queue=self._expectation(None).blueprint.intake_queue,
+                    requests_queue=self._policy.requests_queue,
                     marks_workers=self._policy.marks_workers,
                     ask=self._ask,
                 )

@@ -62,6 +62,7 @@ async def look_at_database(
     brake: BrakePolicy,
     lease: str | None,
     canary_queue: str,
+    requests_queue: str,
     marks_workers: bool,
     ask: Ask,
 ) -> DatabaseFacts:
@@ -86,7 +87,7 @@ async def look_at_database(
         outbox=await ask(status.waiting_notices(database)),
         workers=await ask(_workers(database)),
         harm=await ask(status.harm_by_worker(database)),
-        letters=await ask(status.unusable_letters(database)),
+        letters=await ask(status.unusable_letters(database, requests_queue=requests_queue)),
         probes=await ask(canary_store.read_probes(database, canary_queue)),
     )
 

@@ -5,6 +5,7 @@ Each question is one statement over one hour at most, found by index. Game days 
 
 from dataclasses import dataclass
 
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.domain.view import LettersSeen, OutboxSeen
 from dlq_handler.store.engine import Database
@@ -51,15 +52,19 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
     }
 
 
-async def unusable_letters(database: Database) -> LettersSeen:
+async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
+    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart."""
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
             SELECT count(*) FILTER (WHERE outcome = :unreadable AND age <= :span) AS unreadable,
-                   count(*) FILTER (WHERE outcome = :foreign AND age <= :span) AS foreign,
-                   count(*) FILTER (WHERE age > :span AND age <= 2 * :span) AS before,
-                   min(received_at) AS first_at
+                   count(*) FILTER (WHERE outcome = :foreign AND age <= :span AND NOT is_declined) AS foreign,
+                   count(*) FILTER (WHERE age > :span AND age <= 2 * :span AND NOT is_declined) AS before,
+                   count(*) FILTER (WHERE age <= :span AND is_declined) AS declined,
+                   min(received_at) FILTER (WHERE NOT is_declined) AS first_at
               FROM (SELECT outcome, received_at,
+                           coalesce(outcome = :foreign AND reason = 'rejected' AND message_type = :request
+                                    AND first_death_queue = :requests, false) AS is_declined,
                            CAST(extract(epoch FROM statement_timestamp() - received_at) AS double precision) AS age
                       FROM own.letter
                      WHERE outcome IN (:unreadable, :foreign) AND NOT is_shadow
@@ -68,12 +73,15 @@ async def unusable_letters(database: Database) -> LettersSeen:
             unreadable=Outcome.UNREADABLE.value,
             foreign=Outcome.FOREIGN.value,
             span=SPAN_SECONDS,
+            requests=requests_queue,
+            request=DISPATCH_MESSAGE_TYPE,
         )
     return LettersSeen(
         span_seconds=SPAN_SECONDS,
         unreadable=row.unreadable,
         foreign=row.foreign,
         before=row.before,
+        declined=row.declined,
         first_at=row.first_at,
     )
 

@@ -18,7 +18,7 @@ from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.settings import load
 from tests.integration.doctor.conftest import Patient
 from tests.integration.store.host import commit_batch
-from tests.support.builders import a_dead_letter
+from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
@@ -175,6 +175,25 @@ async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
         "1 notice(s) of ended executions wait, the oldest for 10 min"
     )
     assert found["announcing"].evidence == ("last error: unroutable",)
+
+
+async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_the_senders(
+    patient: Patient,
+) -> None:
+    requests = "attune.execution.requests.queue"
+    request = {"worker_id": None, "first_death_queue": requests}
+    await commit_batch(
+        patient.store,
+        [
+            a_dead_letter(key="declined", **request, death=a_death(queue=requests, reason="rejected")),
+            a_dead_letter(key="expired", **request, death=a_death(queue=requests)),
+            a_dead_letter(key="odd", **request, message_type="Odd", death=a_death(reason="rejected")),
+        ],
+    )
+    found = (await diagnoses(patient))["unusable letters"]
+
+    assert found.sentence.startswith("0 unreadable and 2 foreign letters")
+    assert "the executor rejected 1 request(s)" in found.evidence[0]
 
 
 async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_told(

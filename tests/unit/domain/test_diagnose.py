@@ -87,6 +87,8 @@ def test_a_world_in_which_all_is_well_is_ok_in_every_kind() -> None:
 
 
 GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueSight(consumers=0, ready=3))
+# Of one that has been silent for ten minutes.
+GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
 HOLE = TopologySeen(checked=check(a_stock_world(), expectation()))
 
 PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
@@ -280,10 +282,14 @@ def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: 
     [
         (a_worker(silent_seconds=600, queue=None), True),
         (a_worker(silent_seconds=600, queue=Unknown("the broker is away")), True),
-        (a_worker(silent_seconds=600, queue=None, status="inactive"), False),
-        (a_worker(silent_seconds=600, queue=None, status="inactive", scheduled=1), True),
-        (a_worker(silent_seconds=600, queue=None, status="inactive", ended_last_hour=2), True),
-        (a_worker(silent_seconds=600, queue=None, status="inactive", ended_last_hour=None), True),
+        # Killed, and marked inactive by the host when the heartbeat was old.
+        (a_worker(silent_seconds=600, queue=None, status="inactive", updated=ago(500)), True),
+        (a_worker(silent_seconds=600, queue=QueueSight(consumers=0, ready=0), status="inactive"), True),
+        (a_worker(silent_seconds=90_000, queue=None, status="inactive", updated=ago(89_900)), False),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE), False),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, scheduled=1), True),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, ended_last_hour=2), True),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, ended_last_hour=None), True),
         (a_worker(silent_seconds=600, queue=None, is_cordoned=True), False),
         (a_worker(silent_seconds=90_000, queue=None), False),
         (a_worker(silent_seconds=200), False),
@@ -296,10 +302,17 @@ def test_a_worker_is_gone_when_it_is_silent_and_missed(worker: Any, is_gone: boo
     assert (found.health is PROBLEM) is is_gone
 
 
+def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_senders() -> None:
+    letters = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=4)
+    found = by_kind(a_view(letters=letters))["unusable letters"]
+
+    assert found.health is OK
+    assert found.evidence == ("besides, the executor rejected 4 request(s): it had no worker for them",)
+
+
 def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went() -> None:
     silent = tuple(
-        a_worker(number=number, silent_seconds=600 + number, queue=None, status="inactive")
-        for number in range(12)
+        a_worker(number=number, silent_seconds=600 + number, queue=None, **GOODBYE) for number in range(12)
     )
     found = by_kind(a_view(workers=silent))["worker gone"]
 

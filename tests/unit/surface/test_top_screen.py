@@ -9,7 +9,7 @@ from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.view import Unknown
 from dlq_handler.surface.cli.letters_groups import GroupsSeen
 from dlq_handler.surface.cli.top_screen import Sight, bars, not_ok_first, screen
-from tests.support.views import NOW, a_view, a_worker
+from tests.support.views import NOW, a_view, a_worker, ago
 
 NO_GROUPS = GroupsSeen(
     counts=(), in_all=0, lanes=(), names={}, since=NOW - timedelta(hours=1), until=NOW, now=NOW
@@ -41,7 +41,7 @@ def test_the_highest_bar_is_full_and_one_letter_is_not_none(counts: list[int], d
 def test_who_is_missed_comes_first_and_of_many_that_are_fine_only_the_count_is_told() -> None:
     fine = [a_worker(number=number, name=f"w{number}") for number in range(10, 30)]
     gone = a_worker(number=7, silent_seconds=7200, queue=None, ended_last_hour=3, scheduled=1)
-    retired = a_worker(number=6, silent_seconds=7200, queue=None, status="inactive")
+    retired = a_worker(number=6, silent_seconds=7200, queue=None, status="inactive", updated=ago(7195))
     view = a_view(workers=(retired, *fine, gone))
     told = drawn(Sight(view=view, diagnoses=diagnose(view), groups=NO_GROUPS))
 
