@@ -42,6 +42,10 @@ def ui_world(
             requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
         )
 
+    async def waiting() -> int | None:
+        counts = await count(link, compose.blueprint(settings).intake_queue)
+        return None if counts is None else counts.ready
+
     return UiWorld(
         database=database,
         diagnoser=diagnoser,
@@ -54,6 +58,7 @@ def ui_world(
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         instance=instance,
         tokens=ui_tokens(settings),
+        count_intake=waiting,
         completed_key=own.outbox.routing_key,
         external_url=ui.external_url,
         host=ui.host,

@@ -38,6 +38,8 @@ class UiWorld:
     instance: str
     tokens: Tokens
     """Empty: whoever is on this machine may operate."""
+    count_intake: Callable[[], Awaitable[int | None]] | None = None
+    """How many letters wait right now, by the broker; None, or of None: there is no such queue to ask."""
     completed_key: str = "execution.completed"
     """Routing key of our notices: the outbox holds requests too."""
     external_url: str | None = None

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from dlq_handler.domain.verdict import Outcome
+from dlq_handler.errors import Unavailable
 from dlq_handler.store import brake, mute, operations
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
@@ -28,7 +29,7 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
     view = a_view(intake=a_queue(INTAKE, ready=12_431, tags=("dlq-handler.one",)))
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/brake/release")).text
-        assert "<button>Release brake, judge 12,431 letters</button>" in page
+        assert re.search(r"<button>Release brake, judge 12,431 letters \(as seen \d+ s ago\)</button>", page)
         assert "cannot be brought back" in page
         form = {**fields(page), "for_seconds": "600", "reason": "the workers are really gone"}
         done = await client.post("/brake/release", data=form)
@@ -43,6 +44,24 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
     )
     async with store.transaction() as tx:
         assert (await brake.look(tx)).state.tripped_at is None
+
+
+async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_look(store: Database) -> None:
+    await trip(store)
+    view = a_view(intake=a_queue(INTAKE, ready=0, tags=("dlq-handler.one",)))
+
+    async def counted() -> int:
+        return 12_431
+
+    async def away() -> int:
+        raise Unavailable("count letters", "no broker")
+
+    async with asking(await a_ui_world(store, view=view, count_intake=counted)) as client:
+        page = (await client.get("/brake/release")).text
+        assert "<button>Release brake, judge 12,431 letters</button>" in page
+    async with asking(await a_ui_world(store, view=view, count_intake=away)) as client:
+        page = (await client.get("/brake/release")).text
+        assert re.search(r"judge 0 letters \(as seen \d+ s ago\)</button>", page)
 
 
 async def test_without_a_reason_nothing_is_done(store: Database) -> None:

@@ -1,4 +1,9 @@
-"""Release the brake."""
+"""Release the brake. How many letters that lets go is asked of the broker for this page: the last look may be from
+before they came.
+"""
+
+import asyncio
+from dataclasses import dataclass
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -8,6 +13,7 @@ from dlq_handler.domain import brake as the_brake
 from dlq_handler.domain.brake import BrakeMode, BrakeView, mode_of
 from dlq_handler.domain.state_version import brake_version
 from dlq_handler.domain.view import QueueSeen
+from dlq_handler.errors import Unavailable
 from dlq_handler.services.operating import Actor
 from dlq_handler.store import brake as brake_store
 from dlq_handler.surface.dashboard.pages.acts import (
@@ -20,7 +26,7 @@ from dlq_handler.surface.dashboard.pages.acts import (
     confirm,
 )
 from dlq_handler.surface.dashboard.site import Site
-from dlq_handler.surface.dashboard.words import counted, moment, stopped
+from dlq_handler.surface.dashboard.words import ago, counted, moment, stopped
 
 FOR = Choice(
     name="for_seconds",
@@ -34,8 +40,19 @@ FOR = Choice(
 )
 
 
+# Who confirms in haste must not wait for a broker that is stuck.
+_ASK_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    letters: int
+    seen: str | None
+    """How long ago; None: just now."""
+
+
 async def release_page(site: Site, request: Request) -> Response:
-    act = _act(site, await _look(site))
+    act = _act(site, await _look(site), await _waiting(site))
     if request.method == "POST":
         return await carry_out(site, request, act, _release(site))
     return await confirm(site, request, act)
@@ -46,23 +63,23 @@ async def _look(site: Site) -> BrakeView:
         return await brake_store.look(tx)
 
 
-def _act(site: Site, seen: BrakeView) -> Act:
+def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Act:
     policy = site.world.brake_policy
-    waiting = _waiting(site)
-    judged = "what waits" if waiting is None else counted(waiting, "letter")
+    judged = "what waits" if waiting is None else counted(waiting.letters, "letter")
+    aged = f" (as seen {waiting.seen})" if waiting is not None and waiting.seen else ""
     is_tripped = mode_of(seen, policy).is_tripped
     return Act(
         title="Release the brake",
         happens=[
             stopped(f"The brake is {the_brake.in_words(seen, policy)}"),
-            f"Afterwards {judged} in the intake queue are judged by all sidecars, and their executions end as failed.",
+            f"Afterwards {judged} in the intake queue{aged} are judged, and their executions end as failed.",
             f"{counted(seen.ended_last_minute, 'execution was', 'executions were')} ended in the last minute.",
             "An execution that was ended cannot be brought back: whoever owns it has to run it again.",
             "See first whether the workers are really gone. If they are not, leave the brake.",
         ]
         if is_tripped
         else (),
-        button=f"Release brake, judge {judged}",
+        button=f"Release brake, judge {judged}{aged}",
         version=brake_version(seen.state),
         back=("/", "Now"),
         here="/",
@@ -81,10 +98,20 @@ def _not_tripped(mode: BrakeMode) -> str:
             return "It is not tripped, so there is nothing to release."
 
 
-def _waiting(site: Site) -> int | None:
-    """As the last look saw it; None: unknown."""
+async def _waiting(site: Site) -> Waiting | None:
+    """By the broker, or else as the last look saw it; None: unknown."""
+    if site.world.count_intake is not None:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                letters = await site.world.count_intake()
+        except (Unavailable, TimeoutError):
+            letters = None
+        if letters is not None:
+            return Waiting(letters=letters, seen=None)
     seen = None if site.view is None else site.view.intake
-    return seen.taken.ready if isinstance(seen, QueueSeen) and seen.taken is not None else None
+    if not isinstance(seen, QueueSeen) or seen.taken is None:
+        return None
+    return Waiting(letters=seen.taken.ready, seen=ago(site.looked_at, site.now))
 
 
 def _release(site: Site) -> Doing:
