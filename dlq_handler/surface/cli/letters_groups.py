@@ -38,7 +38,7 @@ class GroupsSeen:
     now: datetime
 
     def title(self, one: GroupCount) -> str:
-        return title_in(one.group, self.lanes, self.names)
+        return title_in(one.group, self.lanes, self.names, last_at=one.last_at)
 
 
 def groups(

@@ -39,7 +39,7 @@ def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int
         GroupRow(
             id=one.group.id,
             href=f"/groups/{one.group.id}",
-            title=title_in(one.group, lanes, names),
+            title=title_in(one.group, lanes, names, last_at=one.last_at),
             queue=one.group.queue or NONE,
             actions=actions(one.group),
             letters=one.letters,

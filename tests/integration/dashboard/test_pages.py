@@ -129,6 +129,23 @@ async def test_whatever_a_sender_wrote_is_text(store: Database) -> None:
             assert "&lt;script&gt;" in page
 
 
+async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, store: Database) -> None:
+    [number] = await put_on_record(store, a_dead_letter())
+    await history.saw_this_minute(store)
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id FROM own.letter_group")
+        # Back before its letter expired.
+        await tx.run(
+            """
+            INSERT INTO own.worker_change (worker_id, name, at, availability)
+            VALUES (7, 'worker-python', now() - interval '4 minutes', 'unavailable'),
+                   (7, 'worker-python', now() - interval '1 minute', 'available')
+            """
+        )
+    for path in ("/", "/groups", f"/groups/{row.id}", f"/letters/{number}", f"/groups/{row.id}/rejudge"):
+        assert (path, "Worker gone: worker-python" in (await browser.get(path)).text) == (path, True)
+
+
 async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Database, world: UiWorld) -> None:
     night = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
     ill = replace(world.diagnoser.latest.diagnoses[0], sentence="it was a bad night")  # type: ignore[union-attr]  # it has looked
