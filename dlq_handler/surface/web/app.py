@@ -10,6 +10,7 @@ from dlq_handler.surface.web.guard import Guard
 from dlq_handler.surface.web.login import login_router
 from dlq_handler.surface.web.origins import Origins
 from dlq_handler.surface.web.session import Sessions
+from dlq_handler.surface.web.stamp import Stamp
 from dlq_handler.surface.web.world import UiWorld
 
 
@@ -22,7 +23,6 @@ def ui_app(world: UiWorld) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    app.state.world = world
     # For the page of an error, which may be shown before any route is reached.
     app.state.world = world
     sessions = Sessions(world.tokens)
@@ -31,7 +31,8 @@ def ui_app(world: UiWorld) -> FastAPI:
     app.include_router(api_router(world))
     app.include_router(login_router(tokens=world.tokens, sessions=sessions, origins=origins))
     app.include_router(dashboard_router(world))
-    # The last one added is the first to be asked: nothing passes the guard.
-    app.add_middleware(LastResort)
+    # The last one added is the first to be asked: nothing passes the guard, and its own faults are answered as others.
     app.add_middleware(Guard, tokens=world.tokens, sessions=sessions, origins=origins)
+    app.add_middleware(LastResort)
+    app.add_middleware(Stamp)
     return app

@@ -73,7 +73,7 @@ def answer_errors(app: FastAPI) -> None:
 
 
 class LastResort:
-    """Whatever a route did not foresee: one line with the request's id in the log, and the same id in the answer."""
+    """What neither a route nor the guard foresaw: a line with the request's id in the log, and the id in the answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

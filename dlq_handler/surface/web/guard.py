@@ -1,18 +1,16 @@
 """The guard in front of every route, static files and unknown paths included: who is it, and may it come in?
 
-Promises: an answer goes out with headers that let a browser load nothing but our own; a request under a host name that
-is not ours, without a valid token, or from a form of somebody else never reaches a route; a body is bounded.
+Promises: a request under a host name that is not ours, without a valid token, or from a form of somebody else never
+reaches a route; a body is bounded.
 Never: decides what a role may do, which the routes know.
 """
 
-import secrets
 from collections.abc import Callable
 from html import escape
 from time import time
 from urllib.parse import parse_qs, quote
 
 import structlog
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,20 +27,8 @@ LOGIN = "/login"
 # What the login page itself needs is for everybody.
 FOR_EVERYBODY = (LOGIN, "/static/")
 LARGEST_BODY_BYTES = 262_144
+MOST_FIELDS = 100
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    # Not "no-referrer": with it browsers send forms with `Origin: null`, which we refuse.
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 log = structlog.get_logger()
 
@@ -61,11 +47,7 @@ class Guard:
         self._now = now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return  # a websocket: we have none
         request = Request(scope, receive)
-        request.state.request_id = secrets.token_hex(6)
-        send = _with_headers(send, request.state.request_id)
         refused = self._refused(request)
         if refused is None and request.method not in SAFE_METHODS:
             receive, refused = await self._checked_body(request)
@@ -134,7 +116,12 @@ class Guard:
             if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
                 return None
             return refusal(request, 415, "Not JSON", "Send Content-Type: application/json.")
-        given = parse_qs(body.decode(errors="replace"), max_num_fields=100).get("csrf", [""])[0]
+        try:
+            given = parse_qs(body.decode(errors="replace"), max_num_fields=MOST_FIELDS).get("csrf", [""])[0]
+        except ValueError:
+            return refusal(
+                request, 400, "Not understood", f"A form may have {MOST_FIELDS} fields; this one has more."
+            )
         session: Session | None = getattr(request.state, "session", None)
         if request.url.path == LOGIN or self._sessions.is_csrf(session, given):
             return None  # to log in proves by itself that one knows a token
@@ -186,19 +173,6 @@ def _asked_again(here: str) -> Response:
     address = escape(quote(here, safe="/?&=%:,+~.-_"))
     page = f'<!doctype html><title>dlq-handler</title><meta http-equiv="refresh" content="0;url={address}">'
     return Response(page, media_type="text/html")
-
-
-def _with_headers(send: Send, request_id: str) -> Send:
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
-            headers["X-Request-Id"] = request_id
-            headers.setdefault("Cache-Control", "no-store")
-        await send(message)
-
-    return sent
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

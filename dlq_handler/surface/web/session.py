@@ -17,6 +17,8 @@ from dlq_handler.surface.web.tokens import NamedToken, Tokens
 
 COOKIE = "dlq_handler_session"
 LASTS_SECONDS = 12 * 3600
+# Ours have 10. Python refuses to read a number of thousands, and a cookie may hold whatever somebody likes.
+_MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,9 @@ class Sessions:
         cookie = connection.cookies.get(COOKIE, "")
         said, _, signature = cookie.rpartition("|")
         parts = said.split("|")
-        if len(parts) != 3 or not parts[1].isdecimal() or int(parts[1]) <= now:
+        if len(parts) != 3 or not parts[1].isdecimal() or len(parts[1]) > _MOST_DIGITS:
+            return None
+        if int(parts[1]) <= now:
             return None
         owner = self._tokens.named(parts[0])
         if owner is None or not _is_signed(owner.key, "session", said, signature):

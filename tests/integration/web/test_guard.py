@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 from dlq_handler.domain.operation import Via
 from dlq_handler.store.engine import Database
 from dlq_handler.store.operations import list_operations
-from dlq_handler.surface.web.guard import HEADERS, LARGEST_BODY_BYTES
+from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
 from dlq_handler.surface.web.session import COOKIE
+from dlq_handler.surface.web.stamp import HEADERS
 from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking
 
 RELEASE = "/api/v1/brake/release"
@@ -225,3 +226,34 @@ async def test_a_fault_of_ours_shows_an_id_and_nothing_else(ui_store: Database) 
             assert "RuntimeError" not in answer.text
             [line] = [one for one in lines if one["event"] == "request.failed"]
             assert (line["request_id"], line["path"]) == (answer.headers["X-Request-Id"], path)
+
+
+async def test_a_fault_in_the_guard_is_answered_as_any_other(
+    behind_tokens: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall_over(_guard: Guard, _request: object) -> None:
+        raise RuntimeError("s3cret")
+
+    monkeypatch.setattr(Guard, "_refused", fall_over)
+    for path in ("/", "/api/v1/letters"):
+        with capture_logs() as lines:
+            answer = await behind_tokens.get(path)
+        assert answer.status_code == 500
+        assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert answer.headers["X-Request-Id"] in answer.text
+        assert "s3cret" not in answer.text
+        assert [one["event"] for one in lines] == ["request.failed"]
+
+
+async def test_a_form_of_too_many_fields_is_not_understood(behind_tokens: httpx.AsyncClient) -> None:
+    form = {f"field{number}": "x" for number in range(MOST_FIELDS + 1)}
+    answer = await behind_tokens.post("/login", data=form)
+    assert answer.status_code == 400
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+    assert answer.headers["X-Request-Id"] in answer.text
+
+
+async def test_a_cookie_of_thousands_of_digits_is_nobody(behind_tokens: httpx.AsyncClient) -> None:
+    cookie = {"Cookie": f"{COOKIE}=ada|{'9' * 5000}|salt|signature"}
+    assert (await behind_tokens.get("/api/v1/letters", headers=cookie)).status_code == 401
+    assert (await behind_tokens.get("/", headers=cookie)).status_code == 303
