@@ -11,9 +11,18 @@ from dlq_handler.domain.brake import BrakeMode, mode_of
 from dlq_handler.domain.diagnose_servers import unknown
 from dlq_handler.domain.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADOW, Diagnosis, diagnosed
 from dlq_handler.domain.gate import GateCause
-from dlq_handler.domain.observation import Observation
+from dlq_handler.domain.observation import Health, Observation
 from dlq_handler.domain.seconds import in_units
-from dlq_handler.domain.view import OFF, BrakeSeen, LeaderSeen, QueueSeen, Unknown, View
+from dlq_handler.domain.view import (
+    OFF,
+    BrakeSeen,
+    DatabaseSeen,
+    GateSeen,
+    LeaderSeen,
+    QueueSeen,
+    Unknown,
+    View,
+)
 
 # A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
 STUCK_SECONDS = 60.0
@@ -30,6 +39,13 @@ def sidecar(view: View) -> Diagnosis | None:
     ended_at = leader.until if isinstance(leader, LeaderSeen) and not leader.is_held else None
     evidence = () if ended_at is None else ("the lease of the last sidecar that led has ended",)
     said = doctor_broker.sidecar(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+    paused_by = _what_pauses(view)
+    if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
+        # To start another one would help nobody: it would pause too.
+        said = doctor_broker.SIDECAR.problem(
+            f"paused by the {paused_by}: {said.what}",
+            f"see to the {paused_by}: a sidecar that runs goes on by itself",
+        )
     return diagnosed(said, since=ended_at, evidence=evidence)
 
 
@@ -136,6 +152,20 @@ def announcing(view: View) -> Diagnosis:
         since=view.at - timedelta(seconds=seen.oldest_seconds),
         evidence=() if seen.last_error is None else (f"last error: {seen.last_error}",),
     )
+
+
+def _what_pauses(view: View) -> str | None:
+    """What makes every sidecar give its letters back; None: nothing that is known, or no sidecar is there to pause."""
+    if isinstance(view.database, DatabaseSeen) and view.database.trouble is not None:
+        return "database"
+    if isinstance(view.gate, GateSeen) and any(cause.stops_everything for cause in view.gate.causes):
+        return "gate"
+    is_tripped = isinstance(view.brake, BrakeSeen) and mode_of(view.brake.view, view.brake.policy).is_tripped
+    # The brake holds whether or not a sidecar runs; one that answers, or leads, does.
+    is_nobody_there = isinstance(view.gate, Unknown) and (
+        isinstance(view.leader, LeaderSeen) and not view.leader.is_held
+    )
+    return "brake" if is_tripped and not is_nobody_there else None
 
 
 def _is_consuming(view: View) -> bool:

@@ -37,9 +37,9 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
 
 # What is said when this is the worst of a part, in the order in which it matters.
 _SIDECAR: Mapping[Looked, str] = {
-    doctor_broker.SIDECAR: "not consuming",
     GATE: "gate closed",
     BRAKE: "brake tripped",
+    doctor_broker.SIDECAR: "not consuming",
     MONITOR: "no leader",
     SHADOW: "shadow mode",
 }
@@ -88,7 +88,9 @@ def _replicas(view: View | None) -> str | None:
     tags = view.intake.taken.tags
     if tags is None:
         return None
-    return counted(sum(tag.startswith(view.own_prefix) for tag in tags), "replica")
+    consuming = sum(tag.startswith(view.own_prefix) for tag in tags)
+    # A replica shows this: nobody of us consumes while brake, gate or database pause all of them, and they are there.
+    return counted(consuming, "replica") if consuming else None
 
 
 def _canary(view: View | None) -> str | None:

@@ -8,7 +8,7 @@ from dlq_handler.domain.worker import QueueSight
 from dlq_handler.surface.dashboard.headline import Headline, headline
 from dlq_handler.surface.dashboard.strip import Cell, strip
 from dlq_handler.surface.dashboard.words import State
-from tests.support.views import NOW, a_view, a_worker
+from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker
 
 GONE = a_worker(
     silent_seconds=1930, queue=QueueSight(consumers=0, ready=24, unacked=0), ended_last_hour=611, scheduled=24
@@ -80,6 +80,17 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
 def test_the_strip_counts_who_is_gone() -> None:
     cell = cells(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))["Workers"]
     assert (cell.state, cell.word) == (State.BAD, "1 of 2 gone")
+
+
+def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None:
+    braked = {
+        "brake": a_brake(tripped_at=NOW, tripped_by="one", why="many"),
+        "intake": a_queue("attune.dlx.queue", count=0, ready=41, tags=()),
+    }
+    cell = cells(a_view(**braked))["Sidecar"]
+
+    assert (cell.state, cell.word, cell.number) == (State.BAD, "brake tripped", None)
+    assert told(**braked).title.startswith("Sidecar: brake: tripped by one")
 
 
 def test_what_is_unknown_is_neither_zero_nor_green() -> None:

@@ -362,6 +362,51 @@ def test_causes_come_before_what_they_cause() -> None:
     assert told[:5] == ["database", "brake", "worker gone", "shadow", "announcing"]
 
 
+PAUSES: list[tuple[str, dict[str, Any]]] = [
+    ("database", {"database": DatabaseSeen(trouble="nobody listens"), "leader": Unknown("away")}),
+    ("gate", {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS])}),
+    # A standby takes no lease.
+    ("gate", {"gate": GateSeen(causes=[GateCause.RECOVERY]), "leader": LeaderSeen(is_held=False)}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": OFF}),
+]
+NOBODY = a_queue(INTAKE, count=0, ready=41, tags=())
+
+
+@pytest.mark.parametrize(("cause", "changed"), PAUSES)
+def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
+    cause: str, changed: dict[str, Any]
+) -> None:
+    found = diagnose(a_view(intake=NOBODY, **changed))
+    sidecar = by_kind(a_view(intake=NOBODY, **changed))["sidecar"]
+
+    assert found[0].kind == cause
+    assert sidecar.health is PROBLEM, "letters wait"
+    assert sidecar.sentence.startswith(f"paused by the {cause}: nobody consumes")
+    assert "start" not in (sidecar.next_step or "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {
+            "brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            "gate": Unknown("no sidecar answers"),
+            "leader": LeaderSeen(is_held=False),
+        },
+        {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])},
+    ],
+)
+def test_a_sidecar_that_is_not_there_or_has_no_cause_to_pause_is_to_be_started(
+    changed: dict[str, Any],
+) -> None:
+    sidecar = by_kind(a_view(intake=NOBODY, **changed))["sidecar"]
+
+    assert sidecar.sentence.startswith("nobody consumes")
+    assert "start `dlq-handler run`" in (sidecar.next_step or "")
+
+
 def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
     found = diagnose(View(at=NOW, ttl_seconds=TTL_SECONDS))
 
