@@ -94,13 +94,15 @@ def queue(view: View) -> Diagnosis:
             WORKER_QUEUE.problem(
                 f"{_who(found, 'reports', 'report')}, but nobody consumes its queue: {ready} message(s) wait there and "
                 "expire",
-                "restart it: it lost its link to the broker, and did not notice",
+                "see whether it still runs: if it does, it lost its link to the broker without noticing; restart it",
             ),
             evidence=_told(found, _about_queue),
         )
 
     def is_unattended(one: WorkerSeen) -> bool:
-        return one.is_there and (one.sight is None or one.sight.consumers == 0)
+        # Every worker that stops or dies leaves its queue before its heartbeat is old: that alone is no lost link.
+        is_reporting = one.is_there and one.is_on_time and not one.was_stopped
+        return is_reporting and (one.sight is None or (one.sight.consumers == 0 and one.sight.ready > 0))
 
     fine = "every worker that reports consumes its queue"
     return _by_queue(view, WORKER_QUEUE, is_unattended, tell, fine=fine)

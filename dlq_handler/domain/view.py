@@ -132,6 +132,8 @@ class WorkerSeen:
     """Letters that expired in its queue within minutes."""
     was_stopped: bool = False
     """It said itself that it stops."""
+    is_on_time: bool = True
+    """Nobody has missed a heartbeat of it yet."""
 
     @property
     def sight(self) -> QueueSight | None:

@@ -120,3 +120,9 @@ def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: Availabil
     if worker.heartbeat_age_seconds is None or link_age_seconds < policy.unavailable_after_seconds:
         return False
     return worker.heartbeat_age_seconds > policy.unavailable_after_seconds
+
+
+def is_on_time(worker: Worker, *, policy: AvailabilityPolicy) -> bool:
+    """Its next heartbeat is not overdue. For display only."""
+    age = worker.heartbeat_age_seconds
+    return age is not None and age <= policy.on_time_seconds

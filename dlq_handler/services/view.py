@@ -27,7 +27,7 @@ from dlq_handler.domain.view import (
     View,
     WorkerSeen,
 )
-from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, is_on_time
 from dlq_handler.errors import Contended, RowRejected, Unavailable
 from dlq_handler.services.doctor_broker import look_at_consumers
 from dlq_handler.services.topology_check import check_topology
@@ -194,6 +194,7 @@ class Lookout:
                 ended_last_hour=harm.get(one.worker.id, nothing).ended_last_hour,
                 expired_lately=harm.get(one.worker.id, nothing).expired_lately,
                 was_stopped=one.was_stopped(self._policy.availability),
+                is_on_time=is_on_time(one.worker, policy=self._policy.availability),
             )
             for one in database.workers
         )

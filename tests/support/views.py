@@ -24,7 +24,7 @@ from dlq_handler.domain.view import (
     View,
     WorkerSeen,
 )
-from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker
+from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker, is_on_time
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -61,6 +61,7 @@ def a_worker(
         ended_last_hour=ended_last_hour,
         expired_lately=expired_lately,
         was_stopped=registered.was_stopped(POLICY),
+        is_on_time=is_on_time(worker, policy=POLICY),
     )
 
 

@@ -321,6 +321,33 @@ def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went(
     assert found.evidence[-1] == "and 2 more"
 
 
+@pytest.mark.parametrize(
+    ("worker", "is_told"),
+    [
+        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=1)), True),
+        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=0)), False),
+        # Its heartbeat is overdue: it may well be dead, and nobody says that it lost its link.
+        (a_worker(silent_seconds=50, queue=QueueSight(consumers=0, ready=1)), False),
+        (a_worker(silent_seconds=50, queue=None), False),
+        (
+            a_worker(
+                silent_seconds=31,
+                queue=QueueSight(consumers=0, ready=1),
+                status="inactive",
+                updated=ago(20),
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_queue_without_consumer_is_told_only_while_its_worker_surely_reports(
+    worker: Any, is_told: bool
+) -> None:
+    found = by_kind(a_view(workers=(worker, a_worker(number=8))))["worker queue"]
+
+    assert (found.health is PROBLEM) is is_told
+
+
 def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> None:
     unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
     found = by_kind(a_view(workers=(unsure, a_worker(number=8))))["worker gone"]
