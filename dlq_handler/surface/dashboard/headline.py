@@ -44,7 +44,6 @@ _PAGES = {
     WORKER_BACKLOG.check: _WORKERS,
     doctor_broker.TOPOLOGY.check: _TOPOLOGY,
     doctor.CANARY.check: _TOPOLOGY,
-    UNUSABLE_LETTERS.check: ("/letters?outcome=unreadable", "Unreadable letters"),
 }
 
 
@@ -145,8 +144,16 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         command=diagnosis.command,
         runbook=diagnosis.runbook,
         runbook_link=link(diagnosis.runbook),
-        page=None if diagnosis.health is Health.OK else _PAGES.get(diagnosis.kind),
+        page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
     )
+
+
+def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
+    if diagnosis.kind != UNUSABLE_LETTERS.check:
+        return _PAGES.get(diagnosis.kind)
+    # Its command names those that are more, and the page shows what the command would.
+    outcome = diagnosis.command.rpartition("--outcome ")[2]
+    return f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters"
 
 
 def _after_part(diagnosis: Diagnosis) -> str:

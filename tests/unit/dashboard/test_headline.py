@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
 from dlq_handler.domain.worker import QueueSight
@@ -63,6 +65,16 @@ def test_further_problems_and_doubts_are_kept_apart() -> None:
     assert [one.kind for one in top.problems] == ["unusable letters"]
     assert top.problems[0].state is State.WARN
     assert [one.kind for one in top.doubts] == ["broker alarm"]
+
+
+@pytest.mark.parametrize(("unreadable", "foreign", "outcome"), [(2, 0, "unreadable"), (1, 9, "foreign")])
+def test_of_unusable_letters_the_page_shows_those_that_the_command_lists(
+    unreadable: int, foreign: int, outcome: str
+) -> None:
+    top = told(letters=LettersSeen(span_seconds=900, unreadable=unreadable, foreign=foreign, before=0))
+    assert top.worst is not None
+    assert top.worst.page == (f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters")
+    assert top.worst.command.endswith(outcome)
 
 
 def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> None:
