@@ -16,6 +16,7 @@ WITHIN_SECONDS = 30
 class Event:
     kind: str
     id: int
+    """0: it has none."""
     content: dict[str, Any]
 
 
@@ -35,7 +36,9 @@ class EventStream:
                     fields[name] = value
                 elif "event" in fields:
                     return Event(
-                        kind=fields["event"], id=int(fields["id"]), content=json.loads(fields["data"])
+                        kind=fields["event"],
+                        id=int(fields.get("id", "0")),
+                        content=json.loads(fields["data"]),
                     )
 
     async def is_over(self) -> bool:

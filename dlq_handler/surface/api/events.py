@@ -70,8 +70,11 @@ class Streams:
         self._open -= 1
 
     async def _news(self, caught: Caught) -> AsyncIterator[str]:
-        # With an id, so that a browser which hears nothing else knows from where to go on.
-        yield _event("ready", caught.last_id, {"instance": self._world.instance}, retry=RECONNECT_MS)
+        # With an id, so that a browser which hears nothing else knows from where to go on. While there is something to
+        # tell, without one: a browser that is cut off before it was told must ask from where it asked before.
+        is_behind = caught.is_reset or bool(caught.happenings)
+        here = None if is_behind else caught.last_id
+        yield _event("ready", here, {"instance": self._world.instance}, retry=RECONNECT_MS)
         last_id, spoke_at = caught.last_id, monotonic_seconds()
         news: Caught | None = caught
         while news is not None:
@@ -143,7 +146,8 @@ def _changed(happening: Happening) -> str:
     return _event("changed", happening.id, content)
 
 
-def _event(kind: str, number: int, content: object, *, retry: int | None = None) -> str:
+def _event(kind: str, number: int | None, content: object, *, retry: int | None = None) -> str:
     reconnect = "" if retry is None else f"retry: {retry}\n"
+    place = "" if number is None else f"id: {number}\n"
     # JSON has no line break outside of a string, and escapes those within: one line, whatever it holds.
-    return f"{reconnect}id: {number}\nevent: {kind}\ndata: {json.dumps(content)}\n\n"
+    return f"{reconnect}{place}event: {kind}\ndata: {json.dumps(content)}\n\n"
