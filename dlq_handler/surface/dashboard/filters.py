@@ -15,9 +15,12 @@ from dlq_handler.domain.verdict import Outcome
 
 # In the order of the form. The names are those of the command's options.
 NAMES = ("group", "cause", "reason", "outcome", "worker", "action", "since", "until", "search")
+# What else this page's own links and its script put into the address.
+_OTHERS = ("before", "after", "seen", "fragment", "at")
 _LABELS = {"since": "from", "until": "to", "search": "id"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_NUMBER = 18
+_MOST_PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,12 @@ class Asked:
 
 def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
     given = {name: value for name in NAMES if (value := parameters.get(name, "").strip())}
-    problems: list[str] = []
+    # Left alone, a mistyped name would show all letters as if they were those asked for.
+    problems = [
+        f"{name[:40]!r} is no filter: there are {', '.join(NAMES)}"
+        for name in parameters
+        if name not in (*NAMES, *_OTHERS)
+    ][:_MOST_PROBLEMS]
 
     def worker() -> int | None:
         text = given.get("worker")

@@ -65,6 +65,18 @@ async def test_letters_are_listed_filtered_and_paged(browser: httpx.AsyncClient,
     assert (await browser.get("/letters?cause=nonsense")).status_code == 422
 
 
+async def test_a_mistyped_name_in_the_address_shows_no_letters(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    await put_on_record(store, a_dead_letter())
+    answer = await browser.get("/letters?outcme=failed")
+    assert answer.status_code == 422
+    assert "&#39;outcme&#39; is no filter" in answer.text
+    assert "Nothing was looked for" in answer.text
+    assert "data-row" not in answer.text
+    assert (await browser.get("/?spam=24h")).status_code == 422
+
+
 async def test_new_letters_wait_behind_a_link_and_no_row_moves(
     browser: httpx.AsyncClient, store: Database
 ) -> None:

@@ -70,6 +70,13 @@ def test_what_cannot_be_understood_is_said_and_not_guessed() -> None:
     assert len(asked.problems) == 5
 
 
+def test_a_name_that_is_no_filter_is_said_and_not_passed_over() -> None:
+    [problem] = filters.read({"outcme": "failed", "reason": "expired"}, now=NOW).problems
+    assert problem.startswith("'outcme' is no filter")
+    own = {"before": "1", "after": "1", "seen": "1", "fragment": "new"}
+    assert filters.read(own, now=NOW).problems == []
+
+
 def test_the_next_page_keeps_the_filters() -> None:
     href = filters.read({"reason": "a&b"}, now=NOW).href(before=12)
     assert dict(parse_qsl(urlsplit(href).query)) == {"reason": "a&b", "before": "12"}

@@ -21,6 +21,7 @@ from dlq_handler.surface.dashboard.strip import strip
 from dlq_handler.surface.web.errors import Refused
 
 FRAGMENTS = ("diagnosis", "strip", "chart", "groups")
+ASKED = ("span", "at", "chart", "fragment")
 GROUPS_SHOWN = 8
 
 
@@ -66,6 +67,8 @@ async def gather(database: Database, window: Window, at: datetime | None) -> Now
 
 async def now_page(site: Site, request: Request) -> Response:
     asked = request.query_params
+    if unknown := next((name for name in asked if name not in ASKED), None):
+        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.listed(ASKED)}.")
     span = asked.get("span", "1h")
     if span not in chart_section.SPANS:
         raise Refused(422, f"span is one of {', '.join(chart_section.SPANS)}.")
