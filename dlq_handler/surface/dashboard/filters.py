@@ -62,6 +62,9 @@ class Asked:
 
 def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
     given = {name: value for name in NAMES if (value := parameters.get(name, "").strip())}
+    # A link to a moment shows what had come by then.
+    if "until" not in given and (at := parameters.get("at", "").strip()):
+        given["until"] = at
     # Left alone, a mistyped name would show all letters as if they were those asked for.
     problems = [
         f"{name[:40]!r} is no filter: there are {', '.join(NAMES)}"

@@ -67,6 +67,8 @@ class Shell:
     visitor: str | None = None
     is_paused: bool = False
     """Shows a moment of the past, and stays there."""
+    is_of_now: bool = False
+    """A moment of the past was asked for, and this page has none."""
 
 
 def render(template: str, shell: Shell, context: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:

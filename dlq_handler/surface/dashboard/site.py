@@ -17,6 +17,9 @@ from dlq_handler.surface.web.world import UiWorld
 
 Facts = TypeVar("Facts")
 
+# The pages that show a moment of the past.
+_OF_PAST = ("/", "/letters")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -78,6 +81,7 @@ class Site:
             after=after,
             visitor=None if visitor is None else f"{visitor.name} ({visitor.role})",
             is_paused=is_paused,
+            is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
         )
 
     async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:

@@ -1,5 +1,6 @@
 """The pages on a real database: what is on record is shown, what is not is said."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store import diagnoses, history
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.surface.dashboard import words
 from dlq_handler.surface.web.world import UiWorld
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -176,6 +178,14 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
         assert ">paused</span>" in page
         assert "data-after" not in page
         assert (await client.get("/?at=yesterday")).status_code == 422
+        moment = quote(words.iso(night), safe="")
+        assert re.search(rf'href="/letters\?since=[^"&]+&amp;until={moment}"', page)
+        assert f'href="/?at={moment}#looked"' in page
+        assert f'href="/workers?at={moment}"' in page
+        for path in ("/workers", "/topology"):
+            assert "These figures are of now" in (await client.get(path, params={"at": moment})).text
+            assert "These figures are of now" not in (await client.get(path)).text
+        assert "No letter matches" in (await client.get("/letters", params={"at": night.isoformat()})).text
 
 
 async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClient) -> None:

@@ -77,6 +77,14 @@ def test_a_name_that_is_no_filter_is_said_and_not_passed_over() -> None:
     assert filters.read(own, now=NOW).problems == []
 
 
+def test_a_moment_ends_the_window_unless_that_has_an_end() -> None:
+    asked = filters.read({"at": "2026-11-16T02:26:00Z"}, now=NOW)
+    assert asked.wanted.until == datetime(2026, 11, 16, 2, 26, tzinfo=UTC)
+    assert [chip.text for chip in asked.chips] == ["to: 2026-11-16T02:26:00Z"]
+    assert filters.read({"at": "30m", "until": "1h"}, now=NOW).wanted.until == NOW - timedelta(hours=1)
+    assert len(filters.read({"at": "noon"}, now=NOW).problems) == 1
+
+
 def test_the_next_page_keeps_the_filters() -> None:
     href = filters.read({"reason": "a&b"}, now=NOW).href(before=12)
     assert dict(parse_qsl(urlsplit(href).query)) == {"reason": "a&b", "before": "12"}

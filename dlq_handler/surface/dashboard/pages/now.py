@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from dlq_handler.store.engine import Database
 from dlq_handler.surface.dashboard import chart_section, group_rows, words
 from dlq_handler.surface.dashboard.chart import ChartFacts
 from dlq_handler.surface.dashboard.chart_scale import Window
+from dlq_handler.surface.dashboard.past import link_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.strip import strip
@@ -94,7 +96,9 @@ async def now_page(site: Site, request: Request) -> Response:
         else chart_section.nothing_came(view, span=span, last_at=facts.last_letter_at, now=until),
     )
     rows = group_rows.rows(facts.groups, facts.chart.lanes, site.worker_names)
+    here = chart_section.href(span, at, is_table=is_table)
     context = {
+        "to": partial(link_of, at=at, here=here, window=window),
         "headline": headline,
         "looked_at": site.looked_at,
         "strip": strip(view, past if at else site.diagnoses),
