@@ -35,6 +35,11 @@ class RetentionPolicy:
     interval_seconds: float
     history_seconds: float = 7 * 86_400.0
 
+    @property
+    def longest_seconds(self) -> float:
+        """A letter that was resolved on its last day is kept for as long as any other, and its group with it."""
+        return self.unresolved_seconds + self.resolved_seconds
+
 
 class RetentionSweeper:
     def __init__(self, database: Database, policy: RetentionPolicy) -> None:
@@ -72,7 +77,5 @@ class RetentionSweeper:
     async def _sweep_history(self) -> None:
         for sweep in (letter_groups.sweep_minutes, happenings.sweep, history.sweep, diagnoses.sweep):
             await sweep(self._database, older_than_seconds=self._policy.history_seconds)
-        # A letter that was resolved on its last day is kept for as long as any other, and its group with it.
-        longest = self._policy.unresolved_seconds + self._policy.resolved_seconds
         for sweep in (letter_groups.sweep_groups, swept.forget_swept, operations.sweep):
-            await sweep(self._database, older_than_seconds=longest)
+            await sweep(self._database, older_than_seconds=self._policy.longest_seconds)

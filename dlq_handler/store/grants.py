@@ -54,6 +54,7 @@ _OWN_TABLES = (
     "letter_group",
     "letter_minute",
     "swept",
+    "swept_group",
     "happening",
     "seen_minute",
     "worker_change",

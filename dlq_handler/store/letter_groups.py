@@ -29,6 +29,7 @@ from dlq_handler.domain.verdict import Outcome
 from dlq_handler.domain.worker import WorkerQueueNames
 from dlq_handler.store.engine import Database
 from dlq_handler.store.jsonb import as_jsonb
+from dlq_handler.store.swept import note_swept_groups
 from dlq_handler.store.transaction import Transaction
 
 STOCK_NAMES = WorkerQueueNames()
@@ -205,15 +206,18 @@ async def sweep_groups(database: Database, *, older_than_seconds: float) -> int:
     """Forget groups of which nothing came for so long; the answer is how many."""
     async with database.transaction() as tx:
         # One that is being counted at this moment is none of them.
-        result = await tx.run(
+        rows = await tx.rows(
             """
             DELETE FROM own.letter_group WHERE id IN (
                 SELECT id FROM own.letter_group WHERE last_at < now() - make_interval(secs => :age)
                    FOR UPDATE SKIP LOCKED)
+            RETURNING id
             """,
             age=float(older_than_seconds),
         )
-    return result.rowcount
+        if rows:
+            await note_swept_groups(tx, [row.id for row in rows])
+    return len(rows)
 
 
 async def sweep_minutes(database: Database, *, older_than_seconds: float) -> int:

@@ -9,8 +9,10 @@ from dlq_handler.domain.letter_group import Group
 from dlq_handler.domain.state_version import group_version
 from dlq_handler.store import letter_groups
 from dlq_handler.store.put_up import can_be_put_up
+from dlq_handler.store.swept import group_swept_at
 from dlq_handler.surface.api.shapes import EVERYWHERE, GroupId, QueryMoment, Shape, failures
 from dlq_handler.surface.web.errors import Refused
+from dlq_handler.surface.web.swept import swept_group_sentence
 from dlq_handler.surface.web.world import UiWorld
 
 MOST_GROUPS = 200
@@ -59,12 +61,17 @@ def group_routes(world: UiWorld) -> APIRouter:
             since=start, until=end, total=total, groups=[CountedGroup.model_validate(one) for one in found]
         )
 
-    @router.get("/groups/{group_id}", responses=failures(404))
+    @router.get("/groups/{group_id}", responses=failures(404, 410))
     async def show_group(group_id: GroupId) -> WholeGroup:
         group = await letter_groups.group(world.database, group_id)
         if group is None:
+            swept_at = await group_swept_at(world.database, group_id)
+            if swept_at is not None:
+                raise Refused(
+                    410, swept_group_sentence(group_id, swept_at, retention_seconds=world.group_seconds)
+                )
             raise Refused(
-                404, f"There is no group {group_id}: mistyped, or none of its letters is kept any more."
+                404, f"There is no group {group_id}. It may be mistyped, or of another installation."
             )
         async with world.database.transaction() as tx:
             letter_ids = await can_be_put_up(tx, group_id)

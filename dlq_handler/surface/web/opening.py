@@ -54,6 +54,7 @@ def ui_world(
         brake_policy=compose.brake_policy(settings),
         environment=ui.environment or instance,
         retention_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
+        group_seconds=compose.retention_policy(settings).longest_seconds,
         history_days=own.retention.history_days,
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         instance=instance,

@@ -1,4 +1,4 @@
-"""What a link to a letter says after its retention: that it was here, and when it went."""
+"""What a link to a letter or a group says after its retention: that it was here, and when it went."""
 
 from datetime import UTC, datetime
 
@@ -6,5 +6,13 @@ from dlq_handler.domain.seconds import in_units
 
 
 def swept_sentence(letter_id: int, swept_at: datetime, *, retention_seconds: float) -> str:
-    when = f"{swept_at.astimezone(UTC):%Y-%m-%d %H:%M}Z"
-    return f"Letter {letter_id} was swept on {when} (retention {in_units(retention_seconds)})."
+    return f"Letter {letter_id} was swept on {_minute(swept_at)} (retention {in_units(retention_seconds)})."
+
+
+def swept_group_sentence(group_id: str, swept_at: datetime, *, retention_seconds: float) -> str:
+    kept = in_units(retention_seconds)
+    return f"Group {group_id} was swept on {_minute(swept_at)} (retention {kept} after its last letter)."
+
+
+def _minute(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}Z"

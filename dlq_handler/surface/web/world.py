@@ -31,6 +31,8 @@ class UiWorld:
     """Which installation this is, in a word."""
     retention_seconds: float
     """For how long a resolved letter stays on record."""
+    group_seconds: float = 31 * 86_400.0
+    """For how long a group does after its last letter."""
     history_days: int
     """For how long chart, lanes, happenings and changes of diagnosis are kept."""
     ttl_seconds: float

@@ -13,7 +13,7 @@ from dlq_handler.domain.verdict import Outcome
 from dlq_handler.domain.view import GateSeen, Unknown
 from dlq_handler.domain.worker import QueueSight
 from dlq_handler.services.explain import Explanation
-from dlq_handler.store import brake, diagnoses, happenings, history, operations
+from dlq_handler.store import brake, diagnoses, happenings, history, letter_groups, operations, swept
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -41,6 +41,27 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     assert (await api.get(f"groups/{settled}")).json()["can_be_judged_again"] == 0
     assert (await api.get("groups/0123456789")).status_code == 404
     assert (await api.get("groups/x")).status_code == 422
+
+
+async def test_a_link_to_a_group_that_was_swept_says_when(api: httpx.AsyncClient, ui_store: Database) -> None:
+    await put_on_record(ui_store, a_dead_letter(key="a"))
+    [one] = (await api.get("groups")).json()["groups"]
+    await letter_groups.sweep_groups(ui_store, older_than_seconds=-1)
+    answers = [await api.get(f"groups/{one['group']['id']}")]
+    api.base_url = "http://localhost:8085"
+    answers.append(await api.get(f"/groups/{one['group']['id']}"))
+    api.base_url = "http://localhost:8085/api/v1/"
+    for answer in answers:
+        assert answer.status_code == 410
+        assert f"Group {one['group']['id']} was swept on " in answer.text
+        assert "(retention 31 d after its last letter)" in answer.text
+    assert (await api.get("groups/0123456789")).status_code == 404
+    # It may come again.
+    await put_on_record(ui_store, a_dead_letter(key="b"))
+    assert (await api.get(f"groups/{one['group']['id']}")).status_code == 200
+    await letter_groups.sweep_groups(ui_store, older_than_seconds=-1)
+    await swept.forget_swept(ui_store, older_than_seconds=-1)
+    assert (await api.get(f"groups/{one['group']['id']}")).status_code == 404
 
 
 async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:

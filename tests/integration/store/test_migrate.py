@@ -26,6 +26,7 @@ OUR_TABLES = {
     "letter_group",
     "letter_minute",
     "swept",
+    "swept_group",
     "happening",
     "seen_minute",
     "worker_change",

@@ -57,6 +57,8 @@ _STATEMENTS = (
     """,
     # Which letters were swept in which hour: a link to one of them says so, instead of that it never was.
     "CREATE TABLE swept (hour timestamptz PRIMARY KEY, at timestamptz NOT NULL, ids int8multirange NOT NULL)",
+    # The same for groups, whose ids do not follow each other.
+    "CREATE TABLE swept_group (id text PRIMARY KEY, at timestamptz NOT NULL)",
     # What all replicas have to tell, in the order of its commits. Written one transaction at a time (happenings.py).
     """
     CREATE TABLE happening (

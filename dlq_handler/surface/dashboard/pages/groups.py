@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.store import happenings, history, letter_groups, letter_search
 from dlq_handler.store.engine import Database
 from dlq_handler.store.put_up import can_be_put_up
+from dlq_handler.store.swept import group_swept_at
 from dlq_handler.surface.dashboard import filters, group_rows, words
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.pages.away import away_page
@@ -22,6 +23,7 @@ from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.web.errors import Refused
+from dlq_handler.surface.web.swept import swept_group_sentence
 
 MOST_GROUPS = 500
 LETTERS_SHOWN = 20
@@ -39,6 +41,7 @@ class GroupsFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
     group: Group | None
+    swept_at: datetime | None = None
     records: Sequence[LetterRecord] = ()
     lanes: Sequence[Lane] = ()
     rejudgeable: int = 0
@@ -75,7 +78,7 @@ async def groups_page(site: Site, request: Request) -> Response:
 async def gather_group(database: Database, group_id: str) -> GroupFacts:
     group = await letter_groups.group(database, group_id)
     if group is None:
-        return GroupFacts(group=None)
+        return GroupFacts(group=None, swept_at=await group_swept_at(database, group_id))
     page = await letter_search.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
     async with database.transaction() as tx:
         due = await can_be_put_up(tx, group_id)
@@ -94,8 +97,12 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         return away_page(site, request, remembered.away, back=("/groups", "All groups"))
     group = facts.group
     if group is None:
+        if facts.swept_at is not None:
+            kept = site.world.group_seconds
+            raise Refused(410, swept_group_sentence(group_id, facts.swept_at, retention_seconds=kept))
         raise Refused(
-            404, f"Group {group_id} is not on record: it never was, or its last letter came long ago."
+            404,
+            f"Group {group_id} is not on record. The address may be mistyped, or of another installation.",
         )
     title = title_in(group, facts.lanes, site.worker_names)
     context = {
