@@ -1,5 +1,6 @@
 """The story of one execution as a timeline: when, how long after the moment before, who, and what. Pure."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
         for inner, one in value.items():
             yield from _flat(one, f"{name}.{inner}" if name else str(inner))
     elif value is not None:
-        yield name, str(value)
+        # A list as JSON, as it came: nobody outside reads our language's way of writing it.
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _who(one: Moment) -> str:

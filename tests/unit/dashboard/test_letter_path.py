@@ -9,6 +9,7 @@ from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.story_records import OutboxRecord
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.surface.dashboard.letter_path import Box, in_one_sentence, notice_of, path
+from dlq_handler.surface.dashboard.timeline import facts
 from dlq_handler.surface.dashboard.words import State
 
 NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
@@ -147,6 +148,15 @@ def test_a_verdict_that_replaces_another_is_dated_after_its_notice() -> None:
 
 def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is() -> None:
     assert boxes(replace(RECORD, judged_at=RECORD.received_at - timedelta(seconds=27)))[3].delta == "−27 s"
+
+
+def test_evidence_that_is_a_list_is_told_as_json() -> None:
+    deaths = [{"queue": "worker.7.executions", "count": 1}]
+    assert facts({"deaths": deaths, "why": "x", "late": True}) == [
+        ("deaths", '[{"queue": "worker.7.executions", "count": 1}]'),
+        ("why", "x"),
+        ("late", "true"),
+    ]
 
 
 def test_shadow_mode_says_that_nothing_was_done() -> None:
