@@ -83,8 +83,11 @@ def first_letters(
         bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)
         if bar is None or bar in told:
             continue
-        told.add(bar)
         at = window.start_of(bar)
+        if at < one.at:
+            # Where the TTL is short both fall into one minute: drawn first, the effect would stand before its cause.
+            continue
+        told.add(bar)
         x = window.percent(at)
         text = f"first letter {hm(at)}, one TTL ({in_units(ttl_seconds)}) later"
         short = f"first letter {hm(at)}, one TTL later"

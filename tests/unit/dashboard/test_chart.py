@@ -116,6 +116,17 @@ def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
     assert texts(chart) == ["worker-python gone 02:27", "first letter 02:31, one TTL (5 min) later"]
 
 
+def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
+    chart = draw(
+        facts(minutes=[minute(at(2, 27), 20)], marks=[gone(at(2, 27, 30))]),
+        hour(),
+        FRAME,
+        ttl_seconds=10,
+        warning_per_minute=10,
+    )
+    assert texts(chart) == ["worker-python gone 02:27"]
+
+
 def test_where_letters_expired_all_along_none_is_the_first() -> None:
     chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], marks=[gone(at(2, 26))])
     assert texts(chart) == ["worker-python gone 02:26"]
