@@ -38,6 +38,14 @@ def dated(
     return tuple(whole), remembered
 
 
+def recalled(diagnoses: Sequence[Diagnosis], before: Mapping[str, datetime]) -> tuple[Diagnosis, ...]:
+    """Each problem with the time on record. For who looks once: what he sees first may have begun long before."""
+    return tuple(
+        replace(one, since=one.since or before.get(one.kind)) if one.health is Health.PROBLEM else one
+        for one in diagnoses
+    )
+
+
 def is_change(before: Sequence[Diagnosis] | None, now: Sequence[Diagnosis]) -> bool:
     """Another health of anything. None: there is nothing to compare with."""
     return before is None or _healths(before) != _healths(now)

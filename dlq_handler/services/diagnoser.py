@@ -14,11 +14,12 @@ from datetime import datetime
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
-from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due
+from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due, recalled
 from dlq_handler.domain.happening import DIAGNOSIS_CHANGED, Part
-from dlq_handler.domain.view import DatabaseSeen, View
+from dlq_handler.domain.view import DatabaseSeen, Unknown, View
 from dlq_handler.services.every import every
 from dlq_handler.services.leadership import Leadership
+from dlq_handler.services.view import answered
 from dlq_handler.store import diagnoses as store
 from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
@@ -26,6 +27,9 @@ from dlq_handler.store.transaction import Transaction
 
 # Of a night without a database the first changes tell what happened, and the last ones how it ended.
 MOST_KEPT = 20
+
+# Whoever typed a command waits for the diagnosis, not for its date.
+RECORD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +78,7 @@ class Diagnoser:
 
     async def _recall(self, at: datetime) -> None:
         """What others saw before this process was: a problem does not begin anew because we did."""
-        recorded = await store.as_of(self._database, at)
-        self._ill_since = (ill_since(recorded[1]) if recorded else {}) | self._ill_since
+        self._ill_since = await _on_record(self._database, at) | self._ill_since
         self._has_recalled = True
 
     async def _put_on_record(self, seen: Seen) -> None:
@@ -106,6 +109,19 @@ class Diagnoser:
             at=seen.at,
         )
         return seen.at, list(seen.diagnoses)
+
+
+async def diagnose_once(view: View, database: Database) -> tuple[Diagnosis, ...]:
+    """For a command: since when is told by what the sidecars have put on record, if that can be read."""
+    known: dict[str, datetime] | Unknown = {}
+    if _has_database(view):
+        known = await answered(_on_record(database, view.at), within_seconds=RECORD_SECONDS)
+    return recalled(diagnose(view), {} if isinstance(known, Unknown) else known)
+
+
+async def _on_record(database: Database, at: datetime) -> dict[str, datetime]:
+    recorded = await store.as_of(database, at)
+    return ill_since(recorded[1]) if recorded else {}
 
 
 def _has_database(view: View) -> bool:

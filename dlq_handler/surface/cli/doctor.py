@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from dlq_handler.compose.doctor import open_doctor
-from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis, page_of
 from dlq_handler.domain.observation import SIGNS, Health, Observation, conclude, worst_first
 from dlq_handler.settings import Loaded
@@ -53,12 +52,13 @@ def doctor(
 async def _examine(loaded: Loaded, with_canary: bool) -> tuple[list[Observation], Sequence[Diagnosis]]:
     """Side by side: each waits for servers, and neither needs the other."""
     async with asyncio.TaskGroup() as asking:
-        view = asking.create_task(look(loaded.settings))
+        looking = asking.create_task(look(loaded.settings))
         async with open_doctor(
             loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=_say
         ) as opened:
             observations = await opened.examine()
-    return observations, diagnose(view.result())
+    _, diagnoses = looking.result()
+    return observations, diagnoses
 
 
 def beyond(observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:

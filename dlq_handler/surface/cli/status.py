@@ -7,11 +7,12 @@ from datetime import datetime
 
 import typer
 
+from dlq_handler.compose import open_database
 from dlq_handler.compose.view import open_lookout
-from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
 from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.view import View
+from dlq_handler.services.diagnoser import diagnose_once
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_FINE
@@ -33,8 +34,7 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
     """
     settings = load_or_exit(config).settings
-    view = asyncio.run(look(settings))
-    diagnoses = diagnose(view)
+    view, diagnoses = asyncio.run(look(settings))
     conclusion = conclusion_of(diagnoses)
     if output is Output.JSON:
         print_json({"conclusion": conclusion, "at": view.at, "diagnoses": diagnoses})
@@ -45,10 +45,11 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
-async def look(settings: Settings) -> View:
-    async with open_lookout(settings) as lookout:
+async def look(settings: Settings) -> tuple[View, Sequence[Diagnosis]]:
+    async with open_database(settings) as database, open_lookout(settings) as lookout:
         with patience("asking the database and the broker"):
-            return await lookout.look()
+            view = await lookout.look()
+            return view, await diagnose_once(view, database)
 
 
 def print_lines(diagnoses: Sequence[Diagnosis]) -> None:

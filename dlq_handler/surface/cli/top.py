@@ -18,10 +18,10 @@ from dlq_handler import compose
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose.view import open_lookout
 from dlq_handler.domain.availability import Availability
-from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import conclusion_of
 from dlq_handler.domain.view import Unknown, WorkerSeen
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.services.diagnoser import diagnose_once
 from dlq_handler.services.view import Lookout
 from dlq_handler.settings import Settings
 from dlq_handler.store import letter_groups
@@ -84,16 +84,13 @@ async def _look_once(settings: Settings) -> Sight:
 
 async def _look(lookout: Lookout, database: Database) -> Sight:
     view = await lookout.look()
+    diagnoses = await diagnose_once(view, database)
     try:
         groups = await look_at_groups(database)
         minutes = await letter_groups.letters_per_minute(database, since=groups.since, until=groups.until)
     except (Unavailable, Contended) as error:
-        return Sight(
-            view=view, diagnoses=diagnose(view), groups=Unknown(str(error)), taken_at=monotonic_seconds()
-        )
-    return Sight(
-        view=view, diagnoses=diagnose(view), groups=groups, minutes=minutes, taken_at=monotonic_seconds()
-    )
+        return Sight(view=view, diagnoses=diagnoses, groups=Unknown(str(error)), taken_at=monotonic_seconds())
+    return Sight(view=view, diagnoses=diagnoses, groups=groups, minutes=minutes, taken_at=monotonic_seconds())
 
 
 def _print(sight: Sight) -> None:

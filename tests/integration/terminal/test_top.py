@@ -1,11 +1,17 @@
 """`top`: one snapshot in a pipe, a screen of its own on a terminal; and who is asked on a terminal."""
 
+from dataclasses import replace
+
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.view import BrokerSeen
 from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.store import diagnoses as diagnoses_store
 from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
 from tests.support.eventually import eventually
 from tests.support.terminal_window import in_a_terminal
+from tests.support.views import NOW, a_view, ago
 
 
 async def test_in_a_pipe_it_prints_one_snapshot_of_all_and_nothing_is_cut(
@@ -30,6 +36,20 @@ async def test_in_a_pipe_it_prints_one_snapshot_of_all_and_nothing_is_cut(
     told = (await terminal.type("top", "--output", "json")).json
     assert (told["conclusion"], told["workers"]["unavailable"]) == ("problem", 1)
     assert sum(minute["letters"] for minute in told["letters_per_minute"]) == 5
+
+
+async def test_since_when_is_told_by_what_a_sidecar_put_on_record(
+    terminal: Terminal, store: Database
+) -> None:
+    unrecorded = (await terminal.type("top")).out
+    [seen] = [one for one in diagnose(a_view(broker=BrokerSeen(trouble="away"))) if one.kind == "broker"]
+    async with store.transaction() as tx:
+        await diagnoses_store.record_change(tx, [replace(seen, since=ago(60))], at=NOW)
+
+    assert unrecorded.splitlines()[1].split("\t")[2:4] == ["broker", "-"], "nobody knows"
+    for command in ("top", "status"):
+        line = (await terminal.type(command)).out.splitlines()[1]
+        assert line.split("\t")[2:4] == ["broker", "2026-03-01T02:59:00Z"]
 
 
 async def test_with_no_server_it_says_what_is_not_known(terminal: Terminal) -> None:
