@@ -64,7 +64,7 @@ def answer_errors(app: FastAPI) -> None:
                 answer = _said(request, error.status_code, _usual(error.status_code, str(error.detail)))
                 answer.headers.update(error.headers or {})
             case _:
-                answer = _said(request, 503, f"{error}. Nothing was done; try again in a moment.")
+                answer = _said(request, 503, f"{_ended(str(error))} Nothing was done; try again in a moment.")
                 answer.headers["Retry-After"] = str(RETRY_SECONDS)
         return answer
 
@@ -101,6 +101,11 @@ class LastResort:
 
 def _said(request: Request, status: int, text: str, **more: object) -> Response:
     return refusal(request, status, TITLES.get(status, "Refused"), text, **more)
+
+
+def _ended(sentence: str) -> str:
+    """Some errors end with a question of their own."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 def _usual(status: int, detail: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dlq_handler.domain.operation import Via
+from dlq_handler.errors import Unavailable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.operations import list_operations
 from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
@@ -243,6 +244,21 @@ async def test_a_fault_in_the_guard_is_answered_as_any_other(
         assert answer.headers["X-Request-Id"] in answer.text
         assert "s3cret" not in answer.text
         assert [one["event"] for one in lines] == ["request.failed"]
+
+
+@pytest.mark.parametrize(
+    ("why", "told"), [("is database.url right?", "is database.url right? Nothing"), ("gone", "gone. Nothing")]
+)
+async def test_a_server_that_is_away_is_told_in_whole_sentences(
+    ui_store: Database, why: str, told: str
+) -> None:
+    async def away(_execution_id: int) -> None:
+        raise Unavailable("database", why)
+
+    async with asking(await a_ui_world(ui_store, explain=away)) as client:
+        answer = await client.get("/api/v1/executions/7")
+    assert answer.status_code == 503
+    assert told in answer.json()["error"]["detail"]
 
 
 async def test_a_form_of_too_many_fields_is_not_understood(behind_tokens: httpx.AsyncClient) -> None:
