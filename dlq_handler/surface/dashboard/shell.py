@@ -65,6 +65,8 @@ class Shell:
     after: int | None = None
     """The newest happening that is in this page already; None: it does not follow what happens."""
     visitor: str | None = None
+    log_out: str | None = None
+    """The form's own secret; None: there is no session to end."""
     is_paused: bool = False
     """Shows a moment of the past, and stays there."""
     is_of_now: bool = False

@@ -12,6 +12,7 @@ from dlq_handler.domain.view import Unknown, View
 from dlq_handler.surface.dashboard.headline import Headline, headline
 from dlq_handler.surface.dashboard.kept import Memory, Remembered
 from dlq_handler.surface.dashboard.shell import Shell
+from dlq_handler.surface.web.guard import csrf_of
 from dlq_handler.surface.web.visitor import Visitor
 from dlq_handler.surface.web.world import UiWorld
 
@@ -80,6 +81,7 @@ class Site:
             here=here,
             after=after,
             visitor=None if visitor is None else f"{visitor.name} ({visitor.role})",
+            log_out=None if getattr(request.state, "session", None) is None else csrf_of(request),
             is_paused=is_paused,
             is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
         )

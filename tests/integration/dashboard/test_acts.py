@@ -170,6 +170,18 @@ async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: D
     assert operation.what == "letter.body_read"
 
 
+async def test_who_logged_in_can_log_out_on_every_page(store: Database) -> None:
+    async with asking(await a_ui_world(store, tokens=TOKENS)) as client:
+        await client.post("/login", data={"token": READ})
+        page = (await client.get("/letters")).text
+        assert 'action="/logout"' in page
+        assert (await client.post("/logout", data=fields(page))).headers["location"] == "/login"
+        assert (await client.get("/letters")).status_code == 303
+        assert 'action="/logout"' not in (await client.get("/login")).text
+    async with asking(await a_ui_world(store)) as client:
+        assert 'action="/logout"' not in (await client.get("/letters")).text
+
+
 async def test_the_form_for_a_token_tells_nothing_else(store: Database) -> None:
     async with asking(await a_ui_world(store, tokens=TOKENS)) as client:
         page = (await client.get("/login", params={"next": "https://elsewhere.example/"})).text
