@@ -88,6 +88,7 @@ async def test_pages_of_letters_lead_back_to_where_one_came_from(
         assert await page.locator("[data-row] a").first.get_attribute("href") != first
         await page.get_by_role("link", name="newer").click()
         await expect(page.locator("[data-row] a").first).to_have_attribute("href", first or "")
+        assert parse_qs(urlsplit(page.url).query)["reason"] == ["expired"]
         # An execution's number, as it stands in somebody's message: one finds its letter by it.
         await page.get_by_label("Id of a letter").fill(str(night.FIRST_EXECUTION + 100))
         await page.keyboard.press("Enter")

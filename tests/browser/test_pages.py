@@ -51,7 +51,7 @@ async def test_every_page_reads_without_a_script(browser: Browser, the_night: Ni
         for name, path in pages.items():
             status = await tab.open(path)
             text = await tab.page.inner_text("main")
-            if status != 200 or len(text) < 40:
+            if status != 200 or len(text) < 40 or not await tab.page.locator("h1").is_visible():
                 faults.append(f"{name} {path}: {status}, {len(text)} characters")
             faults += [f"{name}: {one}" for one in tab.trouble()]
     assert not faults, "\n".join(faults)
