@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
@@ -25,36 +24,6 @@ LISTED = """
     id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
     first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, received_at,
     judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
-
-
-async def list_letters(
-    database: Database,
-    *,
-    outcome: Outcome | None = None,
-    reason: str | None = None,
-    since: datetime | None = None,
-    before_id: int | None = None,
-    limit: int = 100,
-) -> list[LetterRecord]:
-    """Newest first, without bodies. `before_id` continues after the last record of the page before."""
-    async with database.transaction() as tx:
-        rows = await tx.rows(
-            f"""
-            SELECT {LISTED}
-              FROM own.letter
-             WHERE (CAST(:outcome AS text) IS NULL OR outcome = :outcome)
-               AND (CAST(:reason AS text) IS NULL OR reason = :reason)
-               AND (CAST(:since AS timestamptz) IS NULL OR received_at >= :since)
-               AND (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
-             ORDER BY id DESC LIMIT :limit
-            """,  # noqa: S608  # our own texts
-            outcome=outcome.value if outcome else None,
-            reason=storable(reason) if reason is not None else None,
-            since=since,
-            before_id=before_id,
-            limit=limit,
-        )
-    return [record_of(row) for row in rows]
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:

@@ -1,4 +1,4 @@
-"""Letters on record: listing, taking up again, sweeping."""
+"""Letters on record: shown, taken up again, swept."""
 
 import asyncio
 from datetime import timedelta
@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_record import Entry, update_failed
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store import dead_letters, letters
+from dlq_handler.store import dead_letters, letter_search, letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.workers import worker_ids
 from tests.integration.store.host import Host
@@ -32,35 +33,13 @@ async def age(host: Host, key: str, interval: str) -> None:
     )
 
 
-async def listed(store: Database, **filters: object) -> list[str]:
-    return [one.key for one in await letters.list_letters(store, **filters)]  # type: ignore[arg-type]  # filters vary
-
-
-async def test_letters_are_listed_newest_first_by_outcome_reason_age_and_page(
-    store: Database, host: Host
-) -> None:
-    await record(
-        store,
-        an_entry("a"),
-        an_entry("b", Outcome.FOREIGN),
-        an_entry("c", reason="rejected"),
-        an_entry("d", Outcome.FOREIGN, reason="rejected"),
-    )
-    await age(host, "a", "2 hours")
-    now = await host.session.fetchval("SELECT now()")
-
-    assert await listed(store) == ["d", "c", "b", "a"]
-    assert await listed(store, outcome=Outcome.FOREIGN) == ["d", "b"]
-    assert await listed(store, reason="rejected") == ["d", "c"]
-    assert await listed(store, outcome=Outcome.FOREIGN, reason="rejected") == ["d"]
-    assert await listed(store, since=now - timedelta(hours=1)) == ["d", "c", "b"]
-    first_page = await letters.list_letters(store, limit=3)
-    assert await listed(store, limit=3, before_id=first_page[-1].id) == ["a"]
+async def listed(store: Database) -> list[str]:
+    return [one.key for one in (await letter_search.search(store, LetterFilter())).records]
 
 
 async def test_list_is_without_bodies_and_show_has_all(store: Database) -> None:
     await record(store, an_entry("a"))
-    [brief] = await letters.list_letters(store)
+    [brief] = (await letter_search.search(store, LetterFilter())).records
     full = await letters.show(store, brief.id)
     assert full is not None
     assert (brief.body, full.body, full.body_size) == (None, b"{}", 2)
