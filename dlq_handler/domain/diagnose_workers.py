@@ -37,7 +37,38 @@ def registered(view: View) -> Diagnosis:
         for state in Availability
         if (count := sum(one.standing.availability is state for one in reporting))
     ]
+    if given_up := _given_up(view, reporting):
+        return given_up
     return diagnosed(doctor_database.workers(len(view.workers), len(reporting)), evidence=by_state)
+
+
+def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
+    """Workers that work, and that the host marked inactive: its scheduler gives them nothing, and no heartbeat undoes it.
+
+    The mark alone is harmless, as an orderly stop begins with it. Requests that were rejected for want of a worker are
+    the proof that somebody misses them.
+    """
+    declined = 0 if isinstance(view.letters, Unknown) else view.letters.declined
+    found = [
+        one
+        for one in reporting
+        if one.registered.status == "inactive" and one.is_there and one.is_on_time and _is_consumed(one)
+    ]
+    if not found or not declined:
+        return None
+    verb = "reports and consumes, but is" if len(found) == 1 else "report and consume, but are"
+    who = found[0].name if len(found) == 1 else f"{len(found)} workers"
+    return diagnosed(
+        doctor_database.WORKERS.problem(
+            f"{who} {verb} inactive in the host's table, so the scheduler gives them nothing; "
+            f"{declined} request(s) were rejected lately for want of a worker",
+            "restart them: they register as active when they start, and a heartbeat never makes them so again",
+        ),
+        evidence=[
+            f"{one.name}: inactive, last heartbeat {in_units(_silent_seconds(one))} ago"
+            for one in found[:_SHOWN]
+        ],
+    )
 
 
 def gone(view: View) -> Diagnosis:
@@ -73,10 +104,14 @@ def gone(view: View) -> Diagnosis:
 def hung(view: View) -> Diagnosis:
     def tell(found: Sequence[WorkerSeen]) -> Diagnosis:
         held = [one.sight.unacked for one in found if one.sight]
-        messages = "messages" if None in held else f"{sum(one or 0 for one in held)} message(s)"
+        count = sum(one or 0 for one in held)
+        messages = "messages" if None in held else f"{count} message(s)"
+        harm = f"{messages} held and none started, and held messages never expire"
+        if count == 0 and None not in held:
+            harm = "connected to its queue without a heartbeat; it holds nothing yet, and what it takes will not expire"
         return diagnosed(
             WORKER_HUNG.problem(
-                f"{_who(found, 'hangs', 'hang')}: {messages} held and none started, and held messages never expire",
+                f"{_who(found, 'hangs', 'hang')}: {harm}",
                 "restart it: what it holds goes back to its queue, past its TTL, and comes to us at once",
             ),
             since=min((at for one in found if (at := one.registered.worker.last_heartbeat)), default=None),

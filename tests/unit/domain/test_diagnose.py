@@ -458,3 +458,17 @@ def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
 
 def test_the_support_knows_every_fact_of_a_view() -> None:
     assert set(facts()) == set(FACT.values())
+
+
+def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_are_rejected() -> None:
+    rejected = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=4)
+    marked = [a_worker(name="worker-shell", status="inactive"), a_worker(number=8, status="inactive")]
+    found = by_kind(a_view(workers=marked, letters=rejected))["workers"]
+    assert found.health is PROBLEM
+    assert "2 workers report and consume, but are inactive" in found.sentence
+    assert "4 request(s)" in found.sentence
+    assert "restart" in str(found.next_step)
+
+    nobody_misses_them = by_kind(a_view(workers=marked))["workers"]
+    others_are_missing = by_kind(a_view(workers=[a_worker()], letters=rejected))["workers"]
+    assert (nobody_misses_them.health, others_are_missing.health) == (OK, OK)
