@@ -1,4 +1,4 @@
-"""One browser and one living night for all journeys; every test opens tabs of its own.
+"""One browser for all journeys and one living night for each file; every test opens tabs of its own.
 
 On the session's loop, all of them: the browser and the workers of the night live there.
 """
@@ -22,7 +22,8 @@ async def browser() -> AsyncIterator[Browser]:
         yield running
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+# A file's own: between two files tests of other folders kill and restart the servers that it stands on.
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def the_night(
     rabbitmq: RabbitMQ,
     postgres: PostgreSQL,
