@@ -43,7 +43,7 @@ def registered(view: View) -> Diagnosis:
 
 
 def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
-    """Workers that work, and that the host marked inactive: its scheduler gives them nothing, and no heartbeat undoes it.
+    """Workers that work, and that the host marked inactive: its scheduler gives them nothing, whatever they report.
 
     The mark alone is harmless, as an orderly stop begins with it. Requests that were rejected for want of a worker are
     the proof that somebody misses them.
