@@ -83,7 +83,7 @@ async def _served(stage: Stage) -> AsyncIterator[httpx.AsyncClient]:
         async with client:
             # The first look at everything takes its time; pages before it have nothing to show.
             async with asyncio.timeout(REQUEST_SECONDS):
-                while (await client.get("/api/v1/diagnosis")).status_code != 200:  # noqa: ASYNC110 (another process)
+                while (await client.get("/api/v1/diagnosis")).status_code != 200:  # noqa: ASYNC110  its event is in another process
                     await asyncio.sleep(0.2)
             yield client
 

@@ -6,10 +6,10 @@ import sys
 def main() -> None:
     # Before the imports of everything else, which take a second of CPU: container runtimes ask this all the time.
     if sys.argv[1:] == ["health"]:
-        from dlq_handler.surface.cli.health import check_health  # noqa: PLC0415  takes a second; only once it is needed
+        from dlq_handler.surface.cli.health import check_health  # noqa: PLC0415  light, and all that `health` loads
 
         sys.exit(check_health())
-    from dlq_handler.main import main as whole  # noqa: PLC0415  takes a second; only once it is needed
+    from dlq_handler.main import main as whole  # noqa: PLC0415  a second of CPU that `health` must not pay
 
     whole()
 

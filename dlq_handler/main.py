@@ -82,9 +82,8 @@ def health(config: ConfigOption = None) -> None:
 
 
 async def _run(settings: Settings) -> int:
-    # Only here: what serves HTTP takes longer to import than most commands take to answer.
-    from dlq_handler.app import Sidecar  # noqa: PLC0415  see above
-    from dlq_handler.surface.listener import ListenerRefused  # noqa: PLC0415  see above
+    from dlq_handler.app import Sidecar  # noqa: PLC0415  no other command serves HTTP, and importing it is slow
+    from dlq_handler.surface.listener import ListenerRefused  # noqa: PLC0415  brings uvicorn, which only `run` needs
 
     stop = asyncio.Event()
     _listen_for_signals(stop)

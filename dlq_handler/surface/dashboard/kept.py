@@ -64,4 +64,4 @@ class Memory:
         self._away_since = self._away_since or now
         facts, kept_at = self._kept.get(page, (None, None))
         # What was kept under this name was answered to the same question, so it is of the same kind.
-        return Remembered(facts=facts, away=Away(why=why, since=self._away_since, kept_at=kept_at))  # type: ignore[arg-type]  # see above
+        return Remembered(facts=facts, away=Away(why=why, since=self._away_since, kept_at=kept_at))  # type: ignore[arg-type]  # the dict knows no page
