@@ -134,7 +134,14 @@ async def _declare_poisoned(link: AdminLink, queue: str, poisoned: str, learned:
                 auto_delete=learned.flags["auto_delete"],
                 arguments=learned.arguments | {poisoned: _POISON[poisoned]},
             )
-        except (ChannelPreconditionFailed, ChannelAccessRefused, ChannelLockedResource) as refused:
+        except (
+            ChannelPreconditionFailed,
+            ChannelAccessRefused,
+            ChannelLockedResource,
+            # "Home node is down or inaccessible": its record is there and its process is not. It is being deleted
+            # right now, or its node is away; one such queue must not end the look at all the others.
+            ChannelNotFoundEntity,
+        ) as refused:
             return str(refused)
     return None
 

@@ -8,6 +8,9 @@ from typing import Any, TypeVar, overload
 
 Fact = TypeVar("Fact")
 
+LONGER = 1.2
+LONGEST_PAUSE_SECONDS = 0.1
+
 
 @overload
 async def eventually(
@@ -24,8 +27,12 @@ async def eventually(check: Callable[[], Any], *, timeout: float = 30, every: fl
 
     So does an AssertionError inside `check`; when time is up it is the failure, and tells what was seen and
     what was wanted. Any other exception is a bug and passes through.
+
+    The longer it takes, the less often it asks: fifty questions a second take a good part of a core from those that
+    are asked, and most long waits are for a process that starts.
     """
     end = time.monotonic() + timeout
+    pause = every
     while True:
         answer: object = None
         failure: AssertionError | None = None
@@ -38,7 +45,8 @@ async def eventually(check: Callable[[], Any], *, timeout: float = 30, every: fl
             return answer
         if time.monotonic() > end:
             raise failure or AssertionError(f"still {answer!r} after {timeout} s: {source_of(check)}")
-        await asyncio.sleep(every)
+        await asyncio.sleep(pause)
+        pause = min(pause * LONGER, max(every, LONGEST_PAUSE_SECONDS))
 
 
 def source_of(check: Callable[[], object]) -> str:

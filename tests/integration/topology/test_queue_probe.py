@@ -78,7 +78,8 @@ async def test_probing_a_queue_that_is_deleted_meanwhile_never_creates_it(
             await queue_probe.probe_queue(link, "q")
 
     async with AdminLink(BrokerAddress(urls=[vhost])) as owner, asyncio.TaskGroup() as tasks:
-        tasks.create_task(probe_until_stopped())
+        for _ in range(4):
+            tasks.create_task(probe_until_stopped())
         for _ in range(40):
             await declare_queue(owner, "q", x_message_ttl=60_000, x_dead_letter_exchange="attune.dlx")
             await delete_queue(owner, "q")
