@@ -1,10 +1,14 @@
 """The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, facts as fields."""
 
+from dlq_handler.domain.masking import without_userinfo
+
 
 class Unavailable(Exception):
     """A server is away, or refuses us for our own trouble. Nothing was decided; the loops back off and try again."""
 
     def __init__(self, part: str, what: str) -> None:
+        # It is told to everybody, by page, log and webhook, and is often a driver's: some of them quote the URL.
+        what = without_userinfo(what)
         super().__init__(f"{part}: {what}")
         self.part = part
         self.what = what

@@ -29,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterRecord:
-    """One record, for people."""
+    """One record, for people: what may be secret is masked, but for the body."""
 
     id: int
     key: str
@@ -65,7 +65,7 @@ class LetterRecord:
     group_id: str | None = None
     """None: it counts nowhere (a shadow's, a game day's), or came before letters were counted."""
     headers: Mapping[str, object] | None = None
-    """As received, if need be cut; None in a list, empty for letters of before they were kept."""
+    """As received but for the mask, if need be cut; None in a list, empty for letters of before they were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 MASK = "***"
 SHOWN_BYTES = 16_384
@@ -85,8 +86,17 @@ def masked(value: object) -> object:
     return _masked(value, 0)
 
 
+def masked_object(value: Mapping[str, object]) -> dict[str, object]:
+    return cast("dict[str, object]", masked(value))
+
+
 def masked_text(text: str) -> str:
     return _masked_text(text, 0)
+
+
+def without_userinfo(text: str) -> str:
+    """For a text of our own or of a driver, which may name an address and quotes nothing else."""
+    return _USERINFO.sub(f"{MASK}@", text)
 
 
 def masked_body(body: bytes, limit: int = SHOWN_BYTES) -> MaskedBody:

@@ -4,7 +4,7 @@ Reads only, and asks the broker only about the one queue that matters. What it c
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.domain.brake import BrakePolicy
@@ -16,6 +16,7 @@ from dlq_handler.domain.judge_unscheduled import (
     UnscheduledVerdict,
     judge_unscheduled,
 )
+from dlq_handler.domain.masking import masked_object
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy
 from dlq_handler.domain.story import Moment, tell
 from dlq_handler.domain.story_records import ExecutionFacts, Records, Waiting
@@ -48,6 +49,8 @@ class ExplainPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
+    """For people: what may be secret in it is masked."""
+
     records: Records
     moments: list[Moment]
     waiting: Waiting | None
@@ -80,6 +83,9 @@ async def explain(
         waiting = await _waiting(database, records, policy, sight, requests_queue)
         reads_left -= 1
         if waiting is not _MOVED or reads_left == 0:
+            # Records come masked from the store; what was judged just now did not go through it.
+            if waiting is not None:
+                waiting = replace(waiting, evidence=masked_object(waiting.evidence))
             return Explanation(records=records, moments=tell(records), waiting=waiting)
 
 

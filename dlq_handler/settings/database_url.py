@@ -85,6 +85,8 @@ class DatabaseUrl:
     """What the driver gets, and what we do ourselves."""
 
     dsn: str = field(repr=False)
+    address: str
+    """Where it leads, for people: without user and password."""
     application_name: str
     connect_timeout_seconds: float | None
     """None: the URL does not say."""
@@ -102,6 +104,7 @@ def read_database_url(url: str, *, application_name: str) -> DatabaseUrl:
     _check_address(parts, parameters)
     seconds = _number(parameters, "connect_timeout", least=-1, largest=2**31 - 1)
     return DatabaseUrl(
+        address=parts.netloc.rpartition("@")[2] or parameters.get("host") or "the driver's own address",
         application_name=parameters.get("application_name")
         or parameters.get("fallback_application_name", application_name),
         # libpq: zero, negative or absent means no limit of its own.

@@ -112,7 +112,7 @@ class Database:
             "idle_timeout": f"{timeout_ms}ms",
         }
         deadline = asyncio.timeout(self._connect_seconds + timeout_ms / 1000 + MARGIN_SECONDS)
-        doing = "connect"
+        doing = f"connect to {self._url.address}"
         try:
             async with deadline:
                 connection = await self._engine.connect()

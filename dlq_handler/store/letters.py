@@ -11,6 +11,7 @@ from dlq_handler.domain.letter_record import ClaimedLetter, Entry, LetterRecord
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
+from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.swept import note_swept
 from dlq_handler.store.transaction import Transaction
@@ -147,7 +148,7 @@ async def _sweep(
 
 
 def record_of(row: Row[Any]) -> LetterRecord:
-    shown = {name: value for name, value in row._asdict().items() if name in _FIELDS}
+    shown = {name: value for name, value in for_people(row).items() if name in _FIELDS}
     return LetterRecord(**shown | {"outcome": Outcome(row.outcome)})
 
 

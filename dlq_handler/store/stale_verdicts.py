@@ -6,6 +6,7 @@ from datetime import datetime
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
+from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.transaction import Transaction
 
@@ -79,7 +80,7 @@ async def refusals(tx: Transaction, execution_id: int, attempt: datetime) -> int
 
 
 async def of_execution(database: Database, execution_id: int) -> list[StaleRecord]:
-    """Every decision about it, oldest first."""
+    """Every decision about it, oldest first, for people."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -89,7 +90,7 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
             """,
             execution_id=execution_id,
         )
-    return [StaleRecord(**{**row._asdict(), "outcome": StaleOutcome(row.outcome)}) for row in rows]
+    return [StaleRecord(**{**for_people(row), "outcome": StaleOutcome(row.outcome)}) for row in rows]
 
 
 async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresolved_seconds: float) -> int:

@@ -1,5 +1,5 @@
 """Read all that is on record about one execution. Whatever the host does not have, or does not let us read, is left
-out: its history is a help, not a need.
+out: its history is a help, not a need. For people: what may be secret in an error or in evidence is masked.
 """
 
 from dataclasses import fields
@@ -11,6 +11,7 @@ from dlq_handler.domain.execution import TERMINAL
 from dlq_handler.domain.story_records import ExecutionFacts, OutboxRecord, Records, Transition
 from dlq_handler.store import letters, stale_verdicts
 from dlq_handler.store.engine import Database
+from dlq_handler.store.for_people import for_people
 from dlq_handler.store.outbox import WITHHELD
 from dlq_handler.store.transaction import Transaction
 
@@ -49,7 +50,7 @@ async def records_of(database: Database, execution_id: int) -> Records:
         execution=_facts(row) if row.id is not None else None,
         letters=await letters.of_execution(database, execution_id),
         verdicts=await stale_verdicts.of_execution(database, execution_id),
-        outbox=[OutboxRecord(**entry._asdict()) for entry in outbox],
+        outbox=[OutboxRecord(**for_people(entry)) for entry in outbox],
         history=history,
         now=row.now,
     )
@@ -88,5 +89,5 @@ async def _history(tx: Transaction, execution_id: int) -> list[Transition] | Non
 
 def _facts(row: Row[Any]) -> ExecutionFacts:
     wanted = {field.name for field in fields(ExecutionFacts)}
-    given = {name: value for name, value in row._asdict().items() if name in wanted}
+    given = {name: value for name, value in for_people(row).items() if name in wanted}
     return ExecutionFacts(**given, is_terminal=row.status in {status.value for status in TERMINAL})

@@ -40,7 +40,8 @@ async def test_story_of_a_rescued_execution_goes_from_its_request_to_its_notice(
         code, out, _ = await sidecar.cli("executions", "explain", number)
         assert code == 0
         head, _, *lines = out.splitlines()
-        assert head.startswith(f"execution {number}, core.echo: failed on worker {worker.id} for ")
+        assert head.startswith(f"execution {number}, core.echo: failed on worker {worker.id} ")
+        assert head.endswith(" ago")
         assert all(" ago  " in line or line.startswith(" " * 20) for line in lines)
         assert f"worker.{worker.id}.executions: expired" in out
         assert "[sidecar-1]" in out

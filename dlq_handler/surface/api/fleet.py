@@ -11,7 +11,6 @@ from fastapi import APIRouter
 
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.judge_canary import WorkerCanary
-from dlq_handler.domain.masking import masked
 from dlq_handler.domain.story import Kind
 from dlq_handler.domain.story_records import ExecutionFacts
 from dlq_handler.domain.topology_check import CheckedQueue, Conclusion
@@ -133,12 +132,10 @@ def fleet_routes(world: UiWorld) -> APIRouter:
         if told is None:
             raise Refused(404, f"There is no execution {execution_id}, and nothing on record about it.")
         records = told.records
-        moments = [StoryMoment.model_validate(one) for one in told.moments]
-        waiting = None if told.waiting is None else StillWaiting.model_validate(told.waiting)
         return Story(
             execution=records.execution,
-            moments=[one.model_copy(update={"evidence": masked(one.evidence)}) for one in moments],
-            waiting=waiting and waiting.model_copy(update={"evidence": masked(waiting.evidence)}),
+            moments=[StoryMoment.model_validate(one) for one in told.moments],
+            waiting=None if told.waiting is None else StillWaiting.model_validate(told.waiting),
             letter_ids=[letter.id for letter in records.letters],
             has_history=records.history is not None,
             now=records.now,

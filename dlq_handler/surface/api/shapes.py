@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.masking import masked, masked_body, masked_text
+from dlq_handler.domain.masking import masked_body
 from dlq_handler.domain.state_version import letter_version
 from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 
@@ -99,11 +99,7 @@ class Letter(Shape):
 
     @classmethod
     def of(cls, record: LetterRecord) -> Self:
-        letter = cls.model_validate(record)
-        # A database's refusal quotes what it refused.
-        return (
-            letter if letter.error is None else letter.model_copy(update={"error": masked_text(letter.error)})
-        )
+        return cls.model_validate(record)
 
 
 class Body(Shape):
@@ -130,13 +126,9 @@ class WholeLetter(Letter):
             **Letter.of(record).model_dump(),
             version=letter_version(record),
             can_be_judged_again=record.outcome in REJUDGEABLE and not record.is_shadow,
-            evidence=_object(masked(record.evidence)),
-            headers=_object(masked(record.headers or {})),
+            evidence=record.evidence,
+            headers=record.headers or {},
             body=Body.model_validate(masked_body(record.body or b"")),
             older=older,
             newer=newer,
         )
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -185,3 +185,15 @@ def test_driver_can_read_whatever_is_not_refused(
             parsed_by_the_driver(dsn)
         except Exception as error:
             raise AssertionError(f"the driver refuses {dsn}: {error}") from error
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("postgresql://attune:secret@db-7:5433/attune", "db-7:5433"),
+        ("postgresql://attune@db-1:5432,db-2:5432/attune", "db-1:5432,db-2:5432"),
+        ("postgresql:///attune?host=/run/postgresql", "/run/postgresql"),
+    ],
+)
+def test_the_address_for_people_has_neither_user_nor_password(url: str, address: str) -> None:
+    assert read_database_url(url, application_name="us").address == address
