@@ -27,7 +27,11 @@ class Key:
 
     path: Path
     attributes: Path
-    schema: dict[str, Any]
+    section: type[BaseModel]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return _schemas_of(self.section)[self.path[-1]]
 
     @property
     def name(self) -> str:
@@ -76,14 +80,20 @@ def known_sections() -> dict[Path, str]:
 
 
 def _keys_of(model: type[BaseModel], path: Path, attributes: Path) -> Iterator[Key]:
-    schemas = model.model_json_schema()["properties"]
     for attribute, field in model.model_fields.items():
         name = field.alias or attribute
         there = ((*path, name), (*attributes, attribute))
         if (section := _section(field.annotation)) is not None:
             yield from _keys_of(section, *there)
         else:
-            yield Key(path=there[0], attributes=there[1], schema=schemas[name])
+            yield Key(path=there[0], attributes=there[1], section=model)
+
+
+@cache
+def _schemas_of(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """Only once somebody wants the words: to make all of them takes longer than to read all settings."""
+    schemas: dict[str, dict[str, Any]] = section.model_json_schema()["properties"]
+    return schemas
 
 
 def _sections_of(model: type[BaseModel], path: Path) -> Iterator[tuple[Path, str]]:
