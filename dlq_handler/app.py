@@ -276,7 +276,7 @@ class Sidecar:
                 self._database,
                 leadership=self._leadership,
                 gate=self._gate,
-                is_consuming=lambda: self._source.is_consuming,
+                consuming_seconds=lambda: self._source.consuming_seconds,
                 judged=lambda: self._judge.judged,
                 availabilities=lambda: self._worker_watch.availabilities,
             ),

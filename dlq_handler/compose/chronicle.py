@@ -5,9 +5,12 @@ from collections.abc import Callable, Mapping
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.compose import instance_name
 from dlq_handler.compose import view as compose_view
+from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.patience import Patience
 from dlq_handler.services.chronicler import Chronicler, ChroniclerPolicy
 from dlq_handler.services.diagnoser import Diagnoser
+from dlq_handler.services.every import Backoff
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.settings import Settings
@@ -20,12 +23,23 @@ def diagnoser(
     lookout = compose_view.lookout(
         settings, database, link, gate=gate.look, watched_seconds=lambda: gate.watched_seconds
     )
+    look_seconds = settings.dlq_handler.ui.look_seconds
     return Diagnoser(
         database,
         look=lookout.look,
         leadership=leadership,
         instance=instance_name(settings),
-        interval_seconds=settings.dlq_handler.ui.look_seconds,
+        patience=patience(settings, look_seconds),
+        interval_seconds=look_seconds,
+    )
+
+
+def patience(settings: Settings, look_seconds: float) -> Patience:
+    # Whoever met a server that was away may sleep for as long as that, and is looked at a look later.
+    back_within_seconds = Backoff().most_seconds + look_seconds
+    return Patience(
+        opens_within_seconds=back_within_seconds,
+        leads_within_seconds=max(back_within_seconds, leadership_policy(settings).lease_seconds),
     )
 
 
@@ -35,7 +49,7 @@ def chronicler(
     *,
     leadership: Leadership,
     gate: Gate,
-    is_consuming: Callable[[], bool],
+    consuming_seconds: Callable[[], float],
     judged: Callable[[], int],
     availabilities: Callable[[], Mapping[int, Availability] | None],
 ) -> Chronicler:
@@ -44,7 +58,7 @@ def chronicler(
         ChroniclerPolicy(instance=instance_name(settings), is_shadow=settings.dlq_handler.shadow.enabled),
         leadership=leadership,
         gate=gate,
-        is_consuming=is_consuming,
+        consuming_seconds=consuming_seconds,
         judged=judged,
         availabilities=availabilities,
     )

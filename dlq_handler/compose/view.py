@@ -18,7 +18,7 @@ from dlq_handler.compose import (
 )
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, leadership_policy
-from dlq_handler.domain.view import GateSeen
+from dlq_handler.domain.view import GateSeen, Unknown
 from dlq_handler.services.ask_sidecar import ask_for_gate
 from dlq_handler.services.view import Lookout, LookPolicy
 from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
@@ -49,7 +49,7 @@ def lookout(
     database: Database,
     link: AdminLink,
     *,
-    gate: Callable[[], Awaitable[GateSeen]],
+    gate: Callable[[], Awaitable[GateSeen | Unknown]],
     watched_seconds: Callable[[], float],
 ) -> Lookout:
     """Inside a sidecar: `gate` and `watched_seconds` are its own gate's."""

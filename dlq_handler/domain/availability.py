@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, is_unavailable
@@ -30,6 +31,8 @@ class Availability(StrEnum):
 class Standing:
     availability: Availability
     why: str
+    gone_since: datetime | None = None
+    """When its last heartbeat became too old, which is later than that heartbeat; None: it is not unavailable."""
 
 
 def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityPolicy) -> Standing:
@@ -39,7 +42,9 @@ def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityP
         return Standing(availability=Availability.CANNOT_TELL, why="it never sent a heartbeat")
     if is_unavailable(worker, link_age_seconds=watched_seconds, policy=policy):
         why = f"its last heartbeat is older than {policy.unavailable_after_seconds:g} s"
-        return Standing(availability=Availability.UNAVAILABLE, why=why)
+        limit = timedelta(seconds=policy.unavailable_after_seconds)
+        gone_since = worker.last_heartbeat + limit if worker.last_heartbeat else None
+        return Standing(availability=Availability.UNAVAILABLE, why=why, gone_since=gone_since)
     if age > policy.unavailable_after_seconds:
         why = f"we have watched for {watched_seconds:.0f} s only, of {policy.unavailable_after_seconds:g}"
         return Standing(availability=Availability.CANNOT_TELL, why=why)

@@ -125,15 +125,23 @@ def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
         case BrakeMode.RELEASED:
             return f"released by {state.released_by}: no limit until {_moment(state.released_until)}"
         case BrakeMode.HOLDING:
-            end = "until `dlq-handler brake release`"
-            if state.hold_until is not None:
-                end = f"until {_moment(state.hold_until)} or `dlq-handler brake release`"
-            return f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; nothing is ended {end}"
+            return (
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; nothing is ended "
+                f"{way_out(view, policy)}"
+            )
         case BrakeMode.LIMITED:
             return (
                 f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; at most "
-                f"{policy.max_verdicts_per_minute} are ended in a minute until `dlq-handler brake release`"
+                f"{policy.max_verdicts_per_minute} are ended in a minute {way_out(view, policy)}"
             )
+
+
+def way_out(view: BrakeView, policy: BrakePolicy) -> str:
+    """Of a brake that is tripped: until when it is as it is."""
+    hold_until = view.state.hold_until
+    if hold_until is not None and mode_of(view, policy) is BrakeMode.HOLDING:
+        return f"until {_moment(hold_until)} or `dlq-handler brake release`"
+    return "until `dlq-handler brake release`"
 
 
 def split_by_room(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Ruling], list[Ruling]]:

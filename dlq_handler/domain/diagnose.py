@@ -4,6 +4,7 @@ Promises: one diagnosis for each kind, whatever is known; what nobody knows is "
 off is left out. Never: decides what the doctor decides already; those words are taken from there.
 """
 
+from dlq_handler.domain import diagnose_fleet as fleet
 from dlq_handler.domain import diagnose_senders as senders
 from dlq_handler.domain import diagnose_servers as servers
 from dlq_handler.domain import diagnose_us as us
@@ -28,7 +29,7 @@ _QUESTIONS = (
     us.shadow,
     us.monitor,
     us.announcing,
-    workers.registered,
+    fleet.registered,
     workers.gone,
     workers.hung,
     workers.queue,

@@ -4,7 +4,7 @@ from dlq_handler.domain import doctor, doctor_broker, doctor_database
 from dlq_handler.domain.diagnosis import Diagnosis, diagnosed
 from dlq_handler.domain.judge_canary import CanaryState
 from dlq_handler.domain.observation import Looked, Observation
-from dlq_handler.domain.view import OFF, QueueSeen, Unknown, View
+from dlq_handler.domain.view import OFF, BrokerSeen, QueueSeen, Unknown, View
 
 MEND_FIRST = "mend that first, then ask again"
 
@@ -52,7 +52,9 @@ def broker(view: View) -> Diagnosis:
 def alarms(view: View) -> Diagnosis:
     seen = view.alarms
     if isinstance(seen, Unknown):
-        return diagnosed(doctor_broker.ALARMS.cannot_tell(seen.why, doctor.MANAGEMENT_FIX))
+        is_broker_there = isinstance(view.broker, BrokerSeen) and not view.broker.trouble
+        fix = doctor.MANAGEMENT_FIX if is_broker_there else MEND_FIRST
+        return diagnosed(doctor_broker.ALARMS.cannot_tell(seen.why, fix))
     return diagnosed(doctor_broker.broker_alarms(seen), evidence=seen)
 
 

@@ -19,8 +19,10 @@ from dlq_handler.domain.view import (
     DatabaseSeen,
     GateSeen,
     LeaderSeen,
+    OwnSeen,
     QueueSeen,
     Unknown,
+    Unsure,
     View,
 )
 
@@ -36,9 +38,10 @@ def sidecar(view: View) -> Diagnosis | None:
         return unknown(doctor_broker.SIDECAR, seen)
     leader = view.leader
     # All sidecars went together when nobody takes the lease either. One that lives and pauses keeps it.
-    ended_at = leader.until if isinstance(leader, LeaderSeen) and not leader.is_held else None
+    is_over = view.own is None and is_leaderless(view)
+    ended_at = leader.until if is_over and isinstance(leader, LeaderSeen) else None
     evidence = () if ended_at is None else ("the lease of the last sidecar that led has ended",)
-    said = doctor_broker.sidecar(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+    said = _of_consumers(view, seen)
     paused_by = _what_pauses(view)
     if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
         # To start another one would help nobody: it would pause too.
@@ -46,13 +49,44 @@ def sidecar(view: View) -> Diagnosis | None:
             f"paused by the {paused_by}: {said.what}",
             f"see to the {paused_by}: a sidecar that runs goes on by itself",
         )
+    elif said.health is Health.PROBLEM and view.own is not None:
+        said = _of_own_consumer(view.own, said.what)
     return diagnosed(said, since=ended_at, evidence=evidence)
+
+
+def is_unconsumed(view: View) -> bool:
+    """None of us takes letters, and nothing that is known pauses us."""
+    seen = view.intake
+    if not isinstance(seen, QueueSeen) or _of_consumers(view, seen).health is not Health.PROBLEM:
+        return False
+    return seen.taken is None or _what_pauses(view) is None
+
+
+def is_leaderless(view: View) -> bool:
+    return isinstance(view.leader, LeaderSeen) and not view.leader.is_held
+
+
+def _of_consumers(view: View, seen: QueueSeen) -> Observation:
+    return doctor_broker.sidecar(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+
+
+def _of_own_consumer(own: OwnSeen, what: str) -> Observation:
+    """Nobody is told to start the sidecar that says this."""
+    if own.opening_seconds < own.opens_within_seconds:
+        return doctor_broker.SIDECAR.cannot_tell(
+            f"this sidecar runs and opens its consumer; {what}",
+            "wait a moment: it tries again by itself, and its /readyz says what it waits for",
+        )
+    return doctor_broker.SIDECAR.problem(
+        f"this sidecar runs and does not get its consumer; {what}",
+        "see what `consumer` in its /readyz waits for; its log says more",
+    )
 
 
 def gate(view: View) -> Diagnosis:
     seen = view.gate
     if isinstance(seen, Unknown):
-        if _is_consuming(view):
+        if not isinstance(seen, Unsure) and _is_consuming(view):
             return diagnosed(
                 GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.why,)
             )
@@ -86,24 +120,39 @@ def brake(view: View) -> Diagnosis:
     seen = view.brake
     if isinstance(seen, Unknown):
         return unknown(BRAKE, seen)
+    state, evidence = seen.view.state, []
+    if mode_of(seen.view, seen.policy).is_tripped:
+        evidence = [state.why] if state.why else []
+        evidence.append(f"tripped by {state.tripped_by}, {the_brake.way_out(seen.view, seen.policy)}")
     ended = f"{seen.view.ended_last_minute} executions were ended in the last {the_brake.WINDOW_SECONDS} s"
-    return diagnosed(_of_brake(seen), since=seen.view.state.tripped_at, evidence=(ended,))
+    return diagnosed(_of_brake(seen, view), since=state.tripped_at, evidence=(*evidence, ended))
 
 
-def _of_brake(seen: BrakeSeen) -> Observation:
+def _of_brake(seen: BrakeSeen, view: View) -> Observation:
     words = the_brake.in_words(seen.view, seen.policy)
+    limit = seen.policy.max_verdicts_per_minute
+    tripped = f"tripped when the limit of {limit} ended executions a minute was reached"
+    fix = "see whether the workers are really gone; if so, release it, and if not, leave it"
     match mode_of(seen.view, seen.policy):
-        case BrakeMode.HOLDING | BrakeMode.LIMITED:
+        case BrakeMode.HOLDING:
+            return BRAKE.problem(f"{tripped}; nothing is ended since, and {_waiting(view)}", fix)
+        case BrakeMode.LIMITED:
             return BRAKE.problem(
-                words or "tripped",
-                "see whether the workers are really gone; if so, release it, and if not, leave it",
+                f"{tripped}; at most {limit} are ended in a minute now, and {_waiting(view)}", fix
             )
         case BrakeMode.RELEASED:
             return BRAKE.ok(words or "released")
         case BrakeMode.OFF:
             return BRAKE.ok("no limit is set")
         case BrakeMode.NORMAL:
-            return BRAKE.ok(f"not tripped; the limit is {seen.policy.max_verdicts_per_minute} a minute")
+            return BRAKE.ok(f"not tripped; the limit is {limit} a minute")
+
+
+def _waiting(view: View) -> str:
+    """Whoever is stopped gives its letters back to the intake queue."""
+    if not isinstance(view.intake, QueueSeen) or view.intake.taken is None:
+        return "nobody knows how many letters wait"
+    return f"{view.intake.taken.ready} letter(s) wait"
 
 
 def shadow(view: View) -> Diagnosis:
@@ -128,13 +177,21 @@ def monitor(view: View) -> Diagnosis | None:
         return unknown(MONITOR, seen)
     if seen.is_held:
         return diagnosed(MONITOR.ok("one sidecar leads, and looks for executions that no letter tells of"))
-    return diagnosed(
-        MONITOR.problem(
-            "no sidecar leads: executions that no letter tells of stay open",
-            "start `dlq-handler run`; if one runs, its log says why it does not lead",
-        ),
-        since=seen.until,
-    )
+    return diagnosed(_of_free_lease(view.own), since=seen.until)
+
+
+def _of_free_lease(own: OwnSeen | None) -> Observation:
+    nobody = "no sidecar leads: executions that no letter tells of stay open"
+    if own is None:
+        return MONITOR.problem(
+            nobody, "start `dlq-handler run`; if one runs, its log says why it does not lead"
+        )
+    if own.leaderless_seconds < own.leads_within_seconds:
+        return MONITOR.cannot_tell(
+            "nobody leads just now; this sidecar runs and takes the lease",
+            "wait a moment: it tries again by itself; if it stays so, its log says why",
+        )
+    return MONITOR.problem(f"{nobody}; this sidecar runs", "its log says why it does not lead")
 
 
 def announcing(view: View) -> Diagnosis:
@@ -161,10 +218,9 @@ def _what_pauses(view: View) -> str | None:
     if isinstance(view.gate, GateSeen) and any(cause.stops_everything for cause in view.gate.causes):
         return "gate"
     is_tripped = isinstance(view.brake, BrakeSeen) and mode_of(view.brake.view, view.brake.policy).is_tripped
-    # The brake holds whether or not a sidecar runs; one that answers, or leads, does.
-    is_nobody_there = isinstance(view.gate, Unknown) and (
-        isinstance(view.leader, LeaderSeen) and not view.leader.is_held
-    )
+    # The brake holds whether or not a sidecar runs; one that looks, answers or leads does.
+    is_unanswered = isinstance(view.gate, Unknown) and not isinstance(view.gate, Unsure)
+    is_nobody_there = view.own is None and is_unanswered and is_leaderless(view)
     return "brake" if is_tripped and not is_nobody_there else None
 
 

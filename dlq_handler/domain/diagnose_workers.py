@@ -5,9 +5,8 @@ holds messages and starts none of them. Heartbeat and broker together tell the t
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from dlq_handler.domain import doctor_database
 from dlq_handler.domain.availability import Availability, is_history
 from dlq_handler.domain.diagnose_servers import MEND_FIRST, unknown
 from dlq_handler.domain.diagnosis import (
@@ -28,49 +27,6 @@ NEARLY_EXPIRED = 0.8
 _SHOWN = 10
 
 
-def registered(view: View) -> Diagnosis:
-    if isinstance(view.workers, Unknown):
-        return unknown(doctor_database.WORKERS, view.workers)
-    reporting = [one for one in view.workers if not is_history(one.registered.worker)]
-    by_state = [
-        f"{count} {state.value.replace('_', ' ')}"
-        for state in Availability
-        if (count := sum(one.standing.availability is state for one in reporting))
-    ]
-    if given_up := _given_up(view, reporting):
-        return given_up
-    return diagnosed(doctor_database.workers(len(view.workers), len(reporting)), evidence=by_state)
-
-
-def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
-    """Workers that work, and that the host marked inactive: its scheduler gives them nothing, whatever they report.
-
-    The mark alone is harmless, as an orderly stop begins with it. Requests that were rejected for want of a worker are
-    the proof that somebody misses them.
-    """
-    declined = 0 if isinstance(view.letters, Unknown) else view.letters.declined
-    found = [
-        one
-        for one in reporting
-        if one.registered.status == "inactive" and one.is_there and one.is_on_time and _is_consumed(one)
-    ]
-    if not found or not declined:
-        return None
-    verb = "reports and consumes, but is" if len(found) == 1 else "report and consume, but are"
-    who = found[0].name if len(found) == 1 else f"{len(found)} workers"
-    return diagnosed(
-        doctor_database.WORKERS.problem(
-            f"{who} {verb} inactive in the host's table, so the scheduler gives them nothing; "
-            f"{declined} request(s) were rejected lately for want of a worker",
-            "restart them: they register as active when they start, and a heartbeat never makes them so again",
-        ),
-        evidence=[
-            f"{one.name}: inactive, last heartbeat {in_units(_silent_seconds(one))} ago"
-            for one in found[:_SHOWN]
-        ],
-    )
-
-
 def gone(view: View) -> Diagnosis:
     if isinstance(view.workers, Unknown):
         return unknown(WORKER_GONE, view.workers)
@@ -83,38 +39,44 @@ def gone(view: View) -> Diagnosis:
                 WORKER_GONE.cannot_tell(f"{unsure[0].name}: {unsure[0].standing.why}", MEND_FIRST)
             )
         return diagnosed(WORKER_GONE.ok("none that is missed"))
-    oldest = max(found, key=_silent_seconds)
+    oldest = max(found, key=lambda one: one.silent_seconds)
+    lasts = in_units(_gone_seconds(oldest, view))
+    there = sum(one.is_there for one in view.workers)
+    what = f"{oldest.name} has been gone for {lasts}"
+    if len(found) > 1:
+        beside = f" and {there} {'is' if there == 1 else 'are'} there" if there else ""
+        what = f"{len(found)} are gone{beside}; {oldest.name} has been gone longest, for {lasts}"
+    it = "it" if len(found) == 1 else "them"
+    return diagnosed(
+        WORKER_GONE.problem(
+            # Where nobody is left, that is the news, and its numbers are told there.
+            f"{what}; {_harm(found)}" if there else what,
+            f"start {it} again; what waits for {it} ends at its TTL, is announced, and can be run again by its owner",
+        ),
+        since=oldest.standing.gone_since,
+        evidence=_told(found, _about_absence),
+    )
+
+
+def _harm(found: Sequence[WorkerSeen]) -> str:
     counts = [one.ended_last_hour for one in found]
     ended = "an unknown number" if None in counts else sum(one or 0 for one in counts)
     waiting = sum(one.waiting for one in found)
-    harm = f"{ended} of {'its' if len(found) == 1 else 'their'} executions were ended in the last hour, {waiting} wait"
-    silent = in_units(_silent_seconds(oldest))
-    what = f"{oldest.name} has been gone for {silent}; {harm}"
-    if len(found) > 1:
-        there = sum(one.is_there for one in view.workers)
-        what = f"{len(found)} are gone and {there} are there; {oldest.name} has been gone longest, for {silent}; {harm}"
-    fix = "start it again; what waits for it ends at its TTL, is announced, and can be run again by its owner"
-    return diagnosed(
-        WORKER_GONE.problem(what, fix),
-        since=oldest.registered.worker.last_heartbeat,
-        evidence=_told(found, _about_absence),
+    return (
+        f"{ended} of {'its' if len(found) == 1 else 'their'} executions {'was' if ended == 1 else 'were'} ended by us "
+        f"in the last hour, {waiting} {'waits' if waiting == 1 else 'wait'}"
     )
 
 
 def hung(view: View) -> Diagnosis:
     def tell(found: Sequence[WorkerSeen]) -> Diagnosis:
-        held = [one.sight.unacked for one in found if one.sight]
-        count = sum(one or 0 for one in held)
-        messages = "messages" if None in held else f"{count} message(s)"
-        harm = f"{messages} held and none started, and held messages never expire"
-        if count == 0 and None not in held:
-            harm = "connected to its queue without a heartbeat; it holds nothing yet, and what it takes will not expire"
+        it, holds = ("it", "it holds") if len(found) == 1 else ("them", "they hold")
         return diagnosed(
             WORKER_HUNG.problem(
-                f"{_who(found, 'hangs', 'hang')}: {harm}",
-                "restart it: what it holds goes back to its queue, past its TTL, and comes to us at once",
+                f"{_who(found, 'hangs', 'hang')}: {_about_held(found)}",
+                f"restart {it}: what {holds} goes back to its queue, past its TTL, and comes to us at once",
             ),
-            since=min((at for one in found if (at := one.registered.worker.last_heartbeat)), default=None),
+            since=min(_hung_since(one, view) for one in found),
             evidence=_told(found, _about_hanging),
         )
 
@@ -122,15 +84,39 @@ def hung(view: View) -> Diagnosis:
     return _by_queue(view, WORKER_HUNG, lambda one: _is_hung(one, view), tell, fine=fine)
 
 
+def _about_held(found: Sequence[WorkerSeen]) -> str:
+    """What is held and what was begun are two things: a worker may settle a message before it has done the work."""
+    counts = [one.sight.unacked for one in found if one.sight]
+    held = None if None in counts else sum(one or 0 for one in counts)
+    running = sum(one.registered.running for one in found)
+    begun = "none started" if running == 0 else f"{running} begun that nobody hears of"
+    if held is None:
+        return f"messages may be held and {begun}; what is held never expires"
+    if held == 0:
+        nothing = "nothing is held" if running == 0 else f"nothing is held, {begun}"
+        return f"{nothing}, but the queue is still consumed without a heartbeat, and what is taken will not expire"
+    return f"{held} message(s) held and {begun}; what is held never expires"
+
+
+def _hung_since(one: WorkerSeen, view: View) -> datetime:
+    """One that reports has a new heartbeat with every look; it is what it does not start that tells since when."""
+    return one.standing.gone_since or view.at - timedelta(seconds=_waited_seconds(one))
+
+
 def queue(view: View) -> Diagnosis:
     def tell(found: Sequence[WorkerSeen]) -> Diagnosis:
-        ready = sum(one.sight.ready for one in found if one.sight)
+        lost = [one for one in found if one.sight is None]
+        unattended = [one for one in found if one.sight]
+        told = [_about_lost(lost)] if lost else []
+        if unattended:
+            ready = sum(one.sight.ready for one in unattended if one.sight)
+            its = "its queue" if len(unattended) == 1 else "their queues"
+            told.append(
+                f"{_who(unattended, 'reports', 'report')}, but nobody consumes {its}: {ready} message(s) wait there "
+                "and expire"
+            )
         return diagnosed(
-            WORKER_QUEUE.problem(
-                f"{_who(found, 'reports', 'report')}, but nobody consumes its queue: {ready} message(s) wait there and "
-                "expire",
-                "see whether it still runs: if it does, it lost its link to the broker without noticing; restart it",
-            ),
+            WORKER_QUEUE.problem("; ".join(told), _way_back(len(found), is_lost=bool(lost))),
             evidence=_told(found, _about_queue),
         )
 
@@ -141,6 +127,29 @@ def queue(view: View) -> Diagnosis:
 
     fine = "every worker that reports consumes its queue"
     return _by_queue(view, WORKER_QUEUE, is_unattended, tell, fine=fine)
+
+
+def _about_lost(found: Sequence[WorkerSeen]) -> str:
+    """The broker confirms what it cannot route, and the executor does not ask to have it back."""
+    scheduled = sum(one.registered.scheduled for one in found)
+    it = "it" if len(found) == 1 else "them"
+    who = _who(found, "reports, but has no queue", "report, but have no queue")
+    return (
+        f"{who}: what is sent to {it} is lost without a letter; {scheduled} "
+        f"{'is' if scheduled == 1 else 'are'} scheduled on {it}"
+    )
+
+
+def _way_back(count: int, *, is_lost: bool) -> str:
+    it, declares = ("it", "it declares its queue") if count == 1 else ("them", "they declare their queues")
+    if is_lost:
+        return f"restart {it}: {declares} at the start; what was lost until then ends by the monitor's time limit"
+    runs = (
+        "it still runs: if it does, it lost its link"
+        if count == 1
+        else "they run: if so, they lost their links"
+    )
+    return f"see whether {runs} to the broker without noticing; restart {it}"
 
 
 def backlog(view: View) -> Diagnosis:
@@ -154,7 +163,7 @@ def backlog(view: View) -> Diagnosis:
                 f"{sum(one.expired_lately for one in found)} expired in the last minutes",
                 "give the worker more concurrency, or its actions more workers",
             ),
-            since=view.at - timedelta(seconds=_waited_seconds(longest)),
+            since=view.at - timedelta(seconds=_waited_seconds(longest)) if _waited_seconds(longest) else None,
             evidence=_told(found, _about_queue),
         )
 
@@ -192,7 +201,7 @@ def _is_gone(one: WorkerSeen, *, is_anybody_there: bool) -> bool:
     """Where nobody is there any more everybody is missed who was there lately: the host marks the dead inactive too."""
     is_silent = one.standing.availability is Availability.UNAVAILABLE
     is_missed = one.is_missed or not (is_anybody_there or is_history(one.registered.worker))
-    return is_silent and is_missed and not _is_consumed(one)
+    return is_silent and is_missed and not one.is_consumed
 
 
 def _is_unsure(one: WorkerSeen) -> bool:
@@ -200,7 +209,7 @@ def _is_unsure(one: WorkerSeen) -> bool:
 
 
 def _is_hung(one: WorkerSeen, view: View) -> bool:
-    if not _is_consumed(one):
+    if not one.is_consumed:
         return False
     if one.standing.availability is Availability.UNAVAILABLE:
         return True
@@ -211,13 +220,9 @@ def _is_hung(one: WorkerSeen, view: View) -> bool:
 
 
 def _has_backlog(one: WorkerSeen, view: View) -> bool:
-    if not (one.is_there and _is_consumed(one) and one.sight and one.sight.ready):
+    if not (one.is_there and one.is_consumed and one.sight and one.sight.ready):
         return False
     return one.expired_lately > 0 or _waited_seconds(one) >= NEARLY_EXPIRED * _ttl_seconds(one, view)
-
-
-def _is_consumed(one: WorkerSeen) -> bool:
-    return one.sight is not None and one.sight.consumers > 0
 
 
 def _ttl_seconds(one: WorkerSeen, view: View) -> float:
@@ -225,8 +230,10 @@ def _ttl_seconds(one: WorkerSeen, view: View) -> float:
     return view.ttl_seconds if ttl_ms is None else ttl_ms / 1000
 
 
-def _silent_seconds(one: WorkerSeen) -> float:
-    return one.registered.worker.heartbeat_age_seconds or 0.0
+def _gone_seconds(one: WorkerSeen, view: View) -> float:
+    """Since it counts as gone, as everywhere; its last heartbeat, which is earlier, is told by that name."""
+    since = one.standing.gone_since
+    return one.silent_seconds if since is None else (view.at - since).total_seconds()
 
 
 def _waited_seconds(one: WorkerSeen) -> float:
@@ -236,7 +243,7 @@ def _waited_seconds(one: WorkerSeen) -> float:
 def _about_absence(one: WorkerSeen) -> str:
     ready = one.sight.ready if one.sight else "?"
     return (
-        f"{one.name}: last heartbeat {in_units(_silent_seconds(one))} ago, {ready} ready in its queue, "
+        f"{one.name}: last heartbeat {in_units(one.silent_seconds)} ago, {ready} ready in its queue, "
         f"{'?' if one.ended_last_hour is None else one.ended_last_hour} ended in the last hour"
     )
 
@@ -244,7 +251,7 @@ def _about_absence(one: WorkerSeen) -> str:
 def _about_hanging(one: WorkerSeen) -> str:
     held = one.sight.unacked if one.sight else None
     return (
-        f"{one.name}: last heartbeat {in_units(_silent_seconds(one))} ago, holds {'?' if held is None else held}, "
+        f"{one.name}: last heartbeat {in_units(one.silent_seconds)} ago, holds {'?' if held is None else held}, "
         f"runs {one.registered.running}, the oldest scheduled for {in_units(_waited_seconds(one))}"
     )
 

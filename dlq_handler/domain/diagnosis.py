@@ -33,6 +33,8 @@ class Kind:
     looked: Looked
     command: str
     anchor: str
+    slides: bool = False
+    """It is dated by the oldest that waits now, and that is another one with every look: it is older than it says."""
 
     @property
     def name(self) -> str:
@@ -59,20 +61,23 @@ KINDS = (
     Kind(looked=doctor_broker.FOREIGN_CONSUMERS, command="dlq-handler doctor", anchor="foreign-consumer"),
     Kind(looked=doctor_database.WORKERS, command="dlq-handler workers list", anchor="no-workers"),
     Kind(looked=WORKER_GONE, command="dlq-handler workers list", anchor="worker-gone"),
-    Kind(looked=WORKER_HUNG, command="dlq-handler workers list", anchor="worker-hung"),
+    Kind(looked=WORKER_HUNG, command="dlq-handler workers list", anchor="worker-hung", slides=True),
     Kind(looked=WORKER_QUEUE, command="dlq-handler workers list", anchor="worker-queue-without-consumer"),
-    Kind(looked=WORKER_BACKLOG, command="dlq-handler workers list", anchor="worker-backlog"),
+    Kind(looked=WORKER_BACKLOG, command="dlq-handler workers list", anchor="worker-backlog", slides=True),
     Kind(looked=doctor_broker.COMPLETIONS, command="dlq-handler doctor", anchor="completions-not-consumed"),
     Kind(looked=doctor_broker.REQUESTS, command="dlq-handler doctor", anchor="requests-not-consumed"),
-    Kind(looked=ANNOUNCING, command="dlq-handler doctor", anchor="notices-not-sent"),
+    Kind(looked=ANNOUNCING, command="dlq-handler doctor", anchor="notices-not-sent", slides=True),
     Kind(looked=MONITOR, command="dlq-handler doctor", anchor="monitor-without-leader"),
     Kind(
         looked=UNUSABLE_LETTERS,
         command="dlq-handler letters list --outcome unreadable",
         anchor="unusable-letters",
+        slides=True,
     ),
     Kind(looked=SHADOW, command="dlq-handler config show", anchor="shadow-mode"),
 )
+
+SLIDING = frozenset(kind.name for kind in KINDS if kind.slides)
 
 _PLACE = {kind.looked: place for place, kind in enumerate(KINDS)}
 
@@ -92,6 +97,16 @@ class Diagnosis:
     command: str
     """What to type to see more of it, or to mend it."""
     runbook: str
+
+    @property
+    def subject(self) -> str:
+        """Whose it is and what was looked at, each once: "us: brake", "database"."""
+        return self.part.value if self.kind == self.part.value else f"{self.part.value}: {self.kind}"
+
+    @property
+    def said(self) -> str:
+        """The sentence behind its subject: an error of a driver names the part by itself."""
+        return self.sentence.removeprefix(f"{self.part.value}: ")
 
 
 def page_of(seen: Observation) -> str | None:

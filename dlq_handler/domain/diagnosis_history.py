@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.diagnosis import SLIDING, Diagnosis
 from dlq_handler.domain.observation import Health
 
 # Sentences have numbers in them. While something is wrong they are put on record so often, and not with every look.
@@ -28,7 +28,7 @@ def dated(
     remembered: dict[str, datetime] = {}
     for one in diagnoses:
         if one.health is Health.PROBLEM:
-            since = one.since or before.get(one.kind) or at
+            since = _since(one, before) or at
             remembered[one.kind] = since
             whole.append(replace(one, since=since))
             continue
@@ -41,8 +41,7 @@ def dated(
 def recalled(diagnoses: Sequence[Diagnosis], before: Mapping[str, datetime]) -> tuple[Diagnosis, ...]:
     """Each problem with the time on record. For who looks once: what he sees first may have begun long before."""
     return tuple(
-        replace(one, since=one.since or before.get(one.kind)) if one.health is Health.PROBLEM else one
-        for one in diagnoses
+        replace(one, since=_since(one, before)) if one.health is Health.PROBLEM else one for one in diagnoses
     )
 
 
@@ -61,3 +60,11 @@ def is_due(
 
 def _healths(diagnoses: Sequence[Diagnosis]) -> dict[str, Health]:
     return {one.kind: one.health for one in diagnoses}
+
+
+def _since(one: Diagnosis, before: Mapping[str, datetime]) -> datetime | None:
+    """What a look knows of it is better than what is remembered, unless that moves on with every look."""
+    known = before.get(one.kind)
+    if one.since and known and one.kind in SLIDING:
+        return min(one.since, known)
+    return one.since or known

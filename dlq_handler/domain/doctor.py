@@ -14,6 +14,11 @@ from dlq_handler.domain.observation import Looked, Observation, Part
 SETTINGS = Looked(Part.US, "settings")
 CANARY = Looked(Part.BROKER, "canary")
 
+# Its statistics are some seconds old: whoever has just started would be told to mend what is not broken.
+LISTED_LATE = (
+    "look again in ten seconds: the management API lists a new consumer late; if it stays so, its user needs the tag "
+    "'monitoring'"
+)
 MANAGEMENT_FIX = (
     "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"
 )
@@ -29,6 +34,12 @@ class Consumers:
     ready: int
     tags: tuple[str, ...] | None = None
     """None: the management API does not tell."""
+    lists_fewer: bool = False
+    """It answers, and knows of fewer than there are."""
+
+    @property
+    def way_to_tags(self) -> str:
+        return LISTED_LATE if self.lists_fewer else MANAGEMENT_FIX
 
 
 def settings(warnings: Sequence[str]) -> Observation:

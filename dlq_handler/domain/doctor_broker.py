@@ -59,7 +59,8 @@ def topology(checked: CheckedTopology, limits: Sequence[str]) -> Observation:
 def _note(finding: Finding) -> str:
     # It is shown as a note anyway; only what is more than that needs to say so.
     weight = "" if finding.severity is Severity.NOTE else f"{finding.severity}: "
-    return f"{weight}{finding.subject}: {finding.is_now}; way out: {finding.way_out}"
+    way_out = f"; way out: {finding.way_out}" if finding.way_out else ""
+    return f"{weight}{finding.subject}: {finding.is_now}{way_out}"
 
 
 def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observation:
@@ -73,7 +74,9 @@ def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observat
             "start `dlq-handler run`; if one runs, its /readyz says what it waits for",
         )
     if taken.tags is None:
-        return SIDECAR.cannot_tell(f"{taken.count} consume(s) {queue!r}, of us or of others", MANAGEMENT_FIX)
+        return SIDECAR.cannot_tell(
+            f"{taken.count} consume(s) {queue!r}, of us or of others", taken.way_to_tags
+        )
     ours = sum(tag.startswith(own_prefix) for tag in taken.tags)
     if ours:
         return SIDECAR.ok(f"{ours} consume(s) {queue!r}, where {taken.ready} letter(s) wait")
@@ -88,7 +91,7 @@ def foreign_consumers(taken: Consumers | None, *, queue: str, own_prefix: str) -
         return FOREIGN_CONSUMERS.ok(f"nobody else consumes {queue!r}")
     if taken.tags is None:
         return FOREIGN_CONSUMERS.cannot_tell(
-            f"whose consumers those of {queue!r} are is not told", MANAGEMENT_FIX
+            f"whose consumers those of {queue!r} are is not told", taken.way_to_tags
         )
     foreign = sorted(tag for tag in taken.tags if not tag.startswith(own_prefix))
     if not foreign:

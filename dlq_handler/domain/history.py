@@ -12,6 +12,8 @@ from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.happening import WORKER_BACK, WORKER_GONE, WORKER_LATE
 
 MINUTE = timedelta(minutes=1)
+# That a minute was seen is written by the next look after it; until then it says nothing.
+_WRITTEN_WITHIN = timedelta(seconds=15)
 
 _THERE = (Availability.AVAILABLE, Availability.LATE)
 
@@ -54,12 +56,13 @@ def unseen(
 ) -> list[Span]:
     """The minutes of a window in which nobody looked, from the first that anybody ever did.
 
-    `seen` holds those in which somebody did. The minute that has just begun is not over, so it says nothing yet.
+    `seen` holds those in which somebody did. The minute that has just begun is not over, so it says nothing yet, and of
+    the one before it somebody may still have to write.
     """
     if first is None:
         return []
     minutes = set(seen)
-    end = min(until, _minute_of(now))
+    end = min(until, _minute_of(now - _WRITTEN_WITHIN))
     spans: list[Span] = []
     minute = max(_minute_of(since), first)
     while minute < end:

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
-from dlq_handler.domain.dead_letter import RESCUED, DeadLetter
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, RESCUED, DeadLetter
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
 
@@ -175,8 +175,16 @@ def _detail_of(cause: Cause, entry: Entry) -> str | None:
 
 def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
     """`was_gone`: the worker whose queue it is was unavailable when its letters came."""
+    if _is_declined(group):
+        return "Requests turned down for want of a worker"
     title = _TITLES[group.cause]
     if group.cause is Cause.NOT_TAKEN and was_gone:
         title = "Worker gone"
     subject = group.detail if group.cause in _DETAILED else worker_name or group.queue
     return f"{title}: {subject}" if subject else title
+
+
+def _is_declined(group: Group) -> bool:
+    """Requests that the executor rejected. Nobody sent anything wrong; we are only not the ones to answer them."""
+    is_request = group.cause is Cause.FOREIGN and group.detail == DISPATCH_MESSAGE_TYPE
+    return is_request and group.reason == "rejected" and group.worker_id is None

@@ -2,15 +2,19 @@
 
 It compares what is with what was last told, so that nothing is told twice, by whichever replica, and the last word
 is always true. Promises: a problem is told at once, its end too, and neither again within the cooldown of its kind.
-Never: takes what cannot be told for a recovery.
+Never: takes what cannot be told for a recovery, or for news while a server that was told of is away.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlq_handler.domain import doctor_broker, doctor_database
+from dlq_handler.domain.diagnose_servers import MEND_FIRST
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.observation import Health
+
+_SERVERS = (doctor_database.DATABASE.check, doctor_broker.BROKER.check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +46,18 @@ def changes(
     now: datetime,
     cooldown_seconds: float,
 ) -> tuple[Change, ...]:
-    """What has to be told now. `unclear_since`: since when each kind cannot be told, of those that cannot."""
+    """What has to be told now. `unclear_since`: what `unclear` says of the same diagnoses."""
     found = []
     for one in diagnoses:
         before = told.get(one.kind)
         was = Health.OK if before is None else before.health
         if one.health is was or (before is not None and _is_recent(before, now, cooldown_seconds)):
             continue
-        lasted = (now - unclear_since.get(one.kind, now)).total_seconds()
-        if one.health is not Health.CANNOT_TELL or _is_news(was, lasted, cooldown_seconds):
-            found.append(Change(diagnosis=one, was=was))
+        if one.health is Health.CANNOT_TELL:
+            since = unclear_since.get(one.kind)
+            if since is None or not _is_news(was, (now - since).total_seconds(), cooldown_seconds):
+                continue
+        found.append(Change(diagnosis=one, was=was))
     return tuple(found)
 
 
@@ -70,8 +76,18 @@ def _is_news(was: Health, lasted_seconds: float, cooldown_seconds: float) -> boo
 def unclear(
     diagnoses: Iterable[Diagnosis], before: Mapping[str, datetime], *, now: datetime
 ) -> dict[str, datetime]:
-    """Since when each kind that cannot be told cannot be told; whoever can be told again is forgotten."""
-    return {one.kind: before.get(one.kind, now) for one in diagnoses if one.health is Health.CANNOT_TELL}
+    """Since when each kind cannot be told for a reason of its own; whoever can be told again is forgotten.
+
+    What follows from a server that is away is not counted: that server is the news, and what nobody can see without it
+    was just as well before. When the server is back their time begins, because a look at everything takes a while.
+    """
+    seen = tuple(diagnoses)
+    is_server_ill = any(one.kind in _SERVERS and one.health is Health.PROBLEM for one in seen)
+    return {
+        one.kind: before.get(one.kind, now)
+        for one in seen
+        if one.health is Health.CANNOT_TELL and not (is_server_ill and one.next_step == MEND_FIRST)
+    }
 
 
 def told_by(changed: Sequence[Change], *, at: datetime) -> tuple[Told, ...]:

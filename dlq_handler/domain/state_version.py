@@ -6,11 +6,24 @@ the time and decides nothing (a count of repeats, the clock) is in none.
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.brake import BrakeState
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.operation import Mute
+from dlq_handler.domain.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterState:
+    """What changes of a letter when it is put up to be judged again, and when it is judged."""
+
+    id: int
+    outcome: Outcome
+    tries: int
+    judged_at: datetime
+    next_try_at: datetime | None
 
 
 def brake_version(state: BrakeState) -> str:
@@ -21,20 +34,27 @@ def letter_version(record: LetterRecord) -> str:
     return letters_version([record])
 
 
-def letters_version(records: Iterable[LetterRecord]) -> str:
+def letters_version(letters: Iterable[LetterRecord | LetterState]) -> str:
     """Of those named together, in whatever order."""
-    ordered = sorted(records, key=lambda record: record.id)
-    parts = [part for one in ordered for part in (one.id, one.outcome.value, one.tries, one.judged_at)]
-    return _version("letters", *parts)
+    return _version("letters", *_parts(letters))
 
 
-def group_version(letter_ids: Iterable[int]) -> str:
+def group_version(letters: Iterable[LetterState]) -> str:
     """Of the letters of a group that can be judged again."""
-    return _version("group", *sorted(letter_ids))
+    return _version("group", *_parts(letters))
 
 
 def mute_version(mute: Mute | None) -> str:
     return _version("mute", None) if mute is None else _version("mute", mute.at, mute.until, mute.by)
+
+
+def _parts(letters: Iterable[LetterRecord | LetterState]) -> list[object]:
+    # With when it is due: a letter that was put up may stay foreign for ever, or wait behind the brake.
+    return [
+        part
+        for one in sorted(letters, key=lambda letter: letter.id)
+        for part in (one.id, one.outcome.value, one.tries, one.judged_at, one.next_try_at)
+    ]
 
 
 def _version(*parts: object) -> str:

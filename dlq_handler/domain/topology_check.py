@@ -119,17 +119,23 @@ def _losses(queues: Iterable[CheckedQueue], expected: Expectation) -> Iterator[F
         yield Finding(
             severity=Severity.NOTE,
             subject=f"{len(others)} queue(s) whose dead messages we do not take: {listed(others)}",
-            is_now="what is rejected there leaves no record",
+            is_now=f"what is rejected there leaves no record{_why_none(expected.blueprint)}",
             wanted="a record of each; no execution is failed over it either way",
             way_out=_way_to_more_records(expected.blueprint),
         )
 
 
-def _way_to_more_records(blueprint: Blueprint) -> str:
+def _why_none(blueprint: Blueprint) -> str:
     if blueprint.shadow is not None:
-        return "none: a shadow takes copies of workers' letters alone"
+        return ": a shadow takes copies of workers' letters alone"
     if blueprint.intake_is_our_own:
-        return "none: our intake queue is bound with the keys of registered workers and of Attune's execution services"
+        return ": our intake queue is bound with the keys of registered workers and of Attune's execution services"
+    return ""
+
+
+def _way_to_more_records(blueprint: Blueprint) -> str | None:
+    if blueprint.shadow is not None or blueprint.intake_is_our_own:
+        return None
     return (
         "an intake queue of our own (dlq_handler.intake.queue) is bound with the keys that can be listed; "
         "attune.dlx.queue must not be, since a stock executor would fail healthy executions"

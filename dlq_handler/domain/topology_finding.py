@@ -26,7 +26,8 @@ class Finding:
     subject: str
     is_now: str
     wanted: str
-    way_out: str
+    way_out: str | None
+    """None: nothing is to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,11 @@ class Unknown:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unsure(Unknown):
+    """Whoever was asked is there, and cannot tell itself: nobody else may conclude it in its place."""
+
+
 NOT_ASKED = Unknown("nobody has looked")
 
 Off = Literal["off"]
@@ -99,6 +104,18 @@ class LeaderSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSeen:
+    """What the sidecar that looks knows of itself: it runs, and what it lacks it is about to get."""
+
+    opening_seconds: float = 0.0
+    """For how long nobody has been seen to consume, although nothing pauses us."""
+    opens_within_seconds: float
+    leaderless_seconds: float = 0.0
+    """For how long the lease has been seen to be free."""
+    leads_within_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxSeen:
     pending: int
     oldest_seconds: float
@@ -144,6 +161,15 @@ class WorkerSeen:
         return f"{self.registered.name} ({self.registered.worker.id})"
 
     @property
+    def is_consumed(self) -> bool:
+        """Somebody is seen to consume its queue."""
+        return self.sight is not None and self.sight.consumers > 0
+
+    @property
+    def silent_seconds(self) -> float:
+        return self.registered.worker.heartbeat_age_seconds or 0.0
+
+    @property
     def is_there(self) -> bool:
         return self.standing.availability in (Availability.AVAILABLE, Availability.LATE)
 
@@ -186,6 +212,10 @@ class View:
     leader: LeaderSeen | Unknown | Off = NOT_ASKED
     outbox: OutboxSeen | Unknown = NOT_ASKED
     workers: Sequence[WorkerSeen] | Unknown = NOT_ASKED
+    requested: int | Unknown = NOT_ASKED
+    """Executions that were asked for, and that no worker has been given yet."""
     letters: LettersSeen | Unknown = NOT_ASKED
     completions: QueueSeen | Unknown = NOT_ASKED
     requests: QueueSeen | Unknown = NOT_ASKED
+    own: OwnSeen | None = None
+    """None: a command looks, which is no sidecar."""

@@ -39,7 +39,7 @@ def message(
         conclusion=conclusion_of(diagnoses).value,
         at=at,
         sender=sender,
-        lines=[sender.prefix + _headline(changed, diagnoses), *_lines(changed)],
+        lines=[sender.prefix + _headline(changed, diagnoses), *_lines(changed, at)],
         changed=changed,
     )
 
@@ -93,11 +93,12 @@ def _headline(changed: Sequence[Change], diagnoses: Sequence[Diagnosis]) -> str:
     return "recovered, no problem is left, and something cannot be told"
 
 
-def _lines(changed: Sequence[Change]) -> Iterator[str]:
+def _lines(changed: Sequence[Change], at: datetime) -> Iterator[str]:
     for one in changed:
         said = one.diagnosis
         word = "recovered" if one.is_recovery else said.health.value
-        yield f"{SIGNS[said.health]} {word}: {said.part}: {said.kind}: {said.sentence}"
+        since = "" if said.since is None else f" (since {_moment(said.since, at)})"
+        yield f"{SIGNS[said.health]} {word}: {said.subject}: {said.said}{since}"
         if said.next_step is not None:
             yield f"    next: {said.next_step} (`{said.command}`)"
 
@@ -117,6 +118,12 @@ def _change(one: Change, sender: Sender) -> Message:
         "command": said.command,
         "runbook": said.runbook if sender.runbook_url is None else f"{sender.runbook_url}#{anchor}",
     }
+
+
+def _moment(when: datetime, at: datetime) -> str:
+    """`02:26:04Z`, with its date unless that is the message's."""
+    when, at = when.astimezone(UTC), at.astimezone(UTC)
+    return f"{when:%H:%M:%SZ}" if when.date() == at.date() else f"{when:%Y-%m-%d %H:%M:%SZ}"
 
 
 def _utc(when: datetime) -> str:

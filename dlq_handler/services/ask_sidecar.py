@@ -5,11 +5,11 @@ import asyncio
 import httpx
 
 from dlq_handler.domain.gate import GateCause
-from dlq_handler.domain.view import GateSeen
+from dlq_handler.domain.view import GateSeen, Unsure
 from dlq_handler.errors import Unavailable
 
 
-async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen:
+async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure:
     """The causes by its metrics, which are for programs; the words by its notes, which are for people."""
     try:
         async with (
@@ -24,4 +24,7 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
     if "dlq_handler_gate_closed{" not in metrics:
         raise Unavailable("sidecar", f"what answers at {base_url} is none")
     causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
+    if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
+        why = notes.get("gate", "it has not looked at the database yet")
+        return Unsure(f"the sidecar at {base_url} answers: {why}")
     return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)

@@ -1,7 +1,7 @@
 """Write down what happens, for those who look and for those who come in the morning.
 
-Every replica: that it consumed in this minute, that it came and went, what its gate did, that it judged letters (once a
-second at most). The leader: how the workers were found. The brake is everybody's, and told of once.
+Every replica: that it consumed throughout a minute, that it came and went, what its gate did, that it judged letters
+(once a second at most). The leader: how the workers were found. The brake is everybody's, and told of once.
 Never: takes part in anything it tells of; when it cannot write, nothing but the chronicle is the poorer.
 """
 
@@ -24,6 +24,7 @@ from dlq_handler.domain.happening import (
     SIDECAR_STOPPED,
     Part,
 )
+from dlq_handler.domain.view import Unknown
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.gate import Gate
@@ -57,16 +58,17 @@ class Chronicler:
         *,
         leadership: Leadership,
         gate: Gate,
-        is_consuming: Callable[[], bool],
+        consuming_seconds: Callable[[], float],
         judged: Callable[[], int],
         availabilities: Callable[[], Mapping[int, Availability] | None],
     ) -> None:
-        """`judged()` counts the letters that this process has put on record; `availabilities()` is None while nobody
-        can tell.
+        """`consuming_seconds()`: for how long without a break, 0 when we do not; `judged()` counts the letters that
+        this process has put on record; `availabilities()` is None while nobody can tell.
         """
         self._database, self._policy = database, policy
         self._leadership, self._gate = leadership, gate
-        self._is_consuming, self._judged, self._availabilities = is_consuming, judged, availabilities
+        self._consuming_seconds, self._judged = consuming_seconds, judged
+        self._availabilities = availabilities
         self._told_judged = 0
         self._has_started = False
         self._closed_by: frozenset[GateCause] = frozenset()
@@ -84,8 +86,9 @@ class Chronicler:
         if not self._has_started:
             await self._tell(Part.SIDECAR, SIDECAR_STARTED, subject=self._policy.instance)
             self._has_started = True
-        if self._is_consuming() and not self._policy.is_shadow:
-            await history.saw_this_minute(self._database)
+        consuming_seconds = self._consuming_seconds()
+        if consuming_seconds > 0 and not self._policy.is_shadow:
+            await history.saw_last_minute(self._database, consuming_seconds=consuming_seconds)
         await self._tell_of_gate()
         await self._tell_of_brake()
         if self._leadership.is_leader:
@@ -110,8 +113,11 @@ class Chronicler:
         )
 
     async def _tell_of_gate(self) -> None:
+        seen = await self._gate.look()
+        if isinstance(seen, Unknown):
+            return
         # A link that is young is how every process begins.
-        causes = frozenset((await self._gate.look()).causes) - {GateCause.YOUNG_LINK}
+        causes = frozenset(seen.causes) - {GateCause.YOUNG_LINK}
         for kind, changed in (
             (GATE_CLOSED, causes - self._closed_by),
             (GATE_OPENED, self._closed_by - causes),

@@ -8,7 +8,7 @@ Never: acts on what it sees.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dlq_handler.clock import monotonic_seconds
@@ -16,6 +16,7 @@ from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due, recalled
 from dlq_handler.domain.happening import DIAGNOSIS_CHANGED, Part
+from dlq_handler.domain.patience import Lacks, Patience
 from dlq_handler.domain.view import DatabaseSeen, Unknown, View
 from dlq_handler.services.every import every
 from dlq_handler.services.leadership import Leadership
@@ -50,10 +51,12 @@ class Diagnoser:
         look: Callable[[], Awaitable[View]],
         leadership: Leadership,
         instance: str,
+        patience: Patience,
         interval_seconds: float = 10.0,
     ) -> None:
         self._database, self._look, self._leadership = database, look, leadership
         self._instance, self._interval_seconds = instance, interval_seconds
+        self._patience, self._lacks = patience, Lacks()
         self.latest: Seen | None = None
         """None: nobody has looked yet."""
         self._ill_since: dict[str, datetime] = {}
@@ -64,7 +67,7 @@ class Diagnoser:
         await every(self._interval_seconds, self.tick, stop, name="diagnoser")
 
     async def tick(self) -> None:
-        view = await self._look()
+        view = self._with_own(await self._look())
         if not self._has_recalled and _has_database(view):
             await self._recall(view.at)
         diagnoses, self._ill_since = dated(diagnose(view), self._ill_since, at=view.at)
@@ -75,6 +78,12 @@ class Diagnoser:
                 self._unwritten.append(seen)
         elif self._leadership.is_leader:
             await self._put_on_record(seen)
+
+    def _with_own(self, view: View) -> View:
+        """What a command cannot know: that a sidecar runs, this one, and is about to get what it lacks."""
+        now = monotonic_seconds()
+        self._lacks = self._lacks.after(view, now)
+        return replace(view, own=self._lacks.seen(now, self._patience))
 
     async def _recall(self, at: datetime) -> None:
         """What others saw before this process was: a problem does not begin anew because we did."""

@@ -139,7 +139,11 @@ async def look_at_consumers(link: AdminLink, api: ManagementApi, queue: str) -> 
         tags = await api.consumer_tags(queue) if counts.consumers else ()
     except Unavailable:
         tags = None
-    if tags is not None and len(tags) < counts.consumers:
-        # A user without the tag 'monitoring' sees only its own.
-        tags = None
-    return Consumers(count=counts.consumers, ready=counts.ready, tags=tags)
+    # A user without the tag 'monitoring' sees only its own, and everybody sees new ones late.
+    lists_fewer = tags is not None and len(tags) < counts.consumers
+    return Consumers(
+        count=counts.consumers,
+        ready=counts.ready,
+        tags=None if lists_fewer else tags,
+        lists_fewer=lists_fewer,
+    )

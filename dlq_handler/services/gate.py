@@ -1,11 +1,13 @@
 """The gate at work: no verdicts while our own view is sick. One per process, as each has its own view.
 
-Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too.
+Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too; that
+it is open is told by one who has looked lately, or by nobody.
 Never: touches a letter. Whoever meets `GateClosed` gives its letters back.
 """
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import structlog
@@ -25,8 +27,8 @@ from dlq_handler.domain.gate import (
     unknown_among,
 )
 from dlq_handler.domain.judge_batch import Ruling
-from dlq_handler.domain.view import GateSeen
-from dlq_handler.errors import GateClosed
+from dlq_handler.domain.view import GateSeen, Unsure
+from dlq_handler.errors import Contended, GateClosed, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -36,6 +38,9 @@ from dlq_handler.store.engine import Database
 log = structlog.get_logger()
 
 NOTE = "gate"
+
+# So many looks may fail, or come late, before the last one tells nothing any more.
+MISSED_LOOKS = 5
 
 
 class Gate:
@@ -52,6 +57,8 @@ class Gate:
         self._readiness, self._observer = readiness, observer
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
+        # The process clock after the last look that the database answered.
+        self._looked_at: float | None = None
         self._clock: ClockLook | None = None
         self._steady_since: datetime | None = None
         # The process clock when heartbeats were last seen to lie.
@@ -76,15 +83,21 @@ class Gate:
         """Have we watched for long enough to say that a worker is unavailable?"""
         return self.watched_seconds >= self._policy.unavailable_after_seconds
 
-    async def look(self) -> GateSeen:
+    async def look(self) -> GateSeen | Unsure:
         """For a view of this process."""
+        if self._looked_at is None:
+            # Whoever asks while everything starts would be told "cannot tell" until the next time he asks.
+            with suppress(Unavailable, Contended):
+                await self.tick()
+        why = self._why_unsure()
+        if why is not None and not self._stopping():
+            return Unsure(why)
         return GateSeen(causes=tuple(self._causes), words="; ".join(self._causes.values()) or None)
 
     def check(self) -> None:
         """Raises `GateClosed` while nothing may be judged."""
-        whys = [why for cause, why in self._causes.items() if cause.stops_everything]
-        if whys:
-            raise GateClosed("; ".join(whys))
+        if stopping := self._stopping():
+            raise GateClosed("; ".join(stopping.values()))
 
     def consider(self, rulings: Sequence[Ruling]) -> None:
         """To be called before anything of a batch is written. Raises `GateClosed` when it must not be."""
@@ -118,8 +131,16 @@ class Gate:
         await every(self._interval_seconds, self.tick, stop, name="gate")
 
     async def tick(self) -> None:
+        try:
+            await self._look()
+        except (Unavailable, Contended):
+            self._tell()
+            raise
+
+    async def _look(self) -> None:
         asked_at = monotonic_seconds()
         seen = await store.look(self._database, self._missing)
+        self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
         if seen.is_in_recovery:
             self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
@@ -157,5 +178,23 @@ class Gate:
         elif was_closed:
             del self._causes[cause]
             log.info("gate.opened", cause=cause.value)
-        self._observer.gate_seen(self._causes)
-        self._readiness.note(NOTE, "; ".join(self._causes.values()) or None)
+        self._tell()
+
+    def _tell(self) -> None:
+        why = self._why_unsure()
+        # What stops everything does so until somebody looks: that much is known.
+        causes = self._causes if why is None else self._stopping()
+        self._observer.gate_seen(causes, is_known=why is None)
+        self._readiness.note(NOTE, "; ".join([*causes.values(), *([why] if why else [])]) or None)
+
+    def _stopping(self) -> dict[GateCause, str]:
+        return {cause: why for cause, why in self._causes.items() if cause.stops_everything}
+
+    def _why_unsure(self) -> str | None:
+        """None: the database was looked at a moment ago."""
+        if self._looked_at is None:
+            return "it has not looked at the database yet"
+        seconds = monotonic_seconds() - self._looked_at
+        if seconds <= MISSED_LOOKS * self._interval_seconds:
+            return None
+        return f"it looked at the database {seconds:.0f} s ago for the last time"

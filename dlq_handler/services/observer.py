@@ -61,8 +61,8 @@ class Observer:
     def brake_tripped(self) -> None:
         """Some replica tripped the brake since we look at it."""
 
-    def gate_seen(self, causes: Collection[GateCause]) -> None:
-        """What keeps the gate closed; empty when it is open."""
+    def gate_seen(self, causes: Collection[GateCause], *, is_known: bool = True) -> None:
+        """What keeps the gate closed; empty when it is open. Not known: of all other causes nobody can tell."""
 
     def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
         """How many workers there are of each kind; None when the database cannot be asked."""

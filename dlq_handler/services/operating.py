@@ -107,8 +107,10 @@ class Operating:
         passed_over: dict[int, str] = {}
         async with self._database.transaction() as tx:
             if group is not None:
-                due, target = await put_up.put_up_group(tx, group), f"group {group}"
-                _expect(version, group_version(due), "the group")
+                members = await put_up.can_be_put_up(tx, group, is_to_be=True)
+                _expect(version, group_version(members), "the group")
+                due = await put_up.put_up(tx, [one.id for one in members])
+                target = f"group {group}"
             else:
                 found = await put_up.lock_letters(tx, letter_ids or ())
                 if found:
@@ -141,7 +143,11 @@ class Operating:
 
     async def unmute(self, actor: Actor, *, reason: str, version: str | None = None) -> int:
         async with self._database.transaction() as tx:
-            _expect(version, mute_version(await store_mute.lock(tx)), "the mute")
+            seen = await store_mute.lock(tx)
+            _expect(version, mute_version(seen), "the mute")
+            if seen is None:
+                # Somebody was quicker, or its time was over: a line in the audit would claim an act that was none.
+                raise Impossible("nothing is muted; nothing was done")
             await store_mute.unmute(tx)
             noted = await _record(tx, actor, operation.NOTIFY_UNMUTE, reason=reason, result="notified again")
         return noted.told()

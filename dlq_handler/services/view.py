@@ -89,7 +89,7 @@ class Lookout:
         policy: LookPolicy,
         *,
         expectation: Callable[[frozenset[int] | None], Expectation],
-        gate: Callable[[], Awaitable[GateSeen]],
+        gate: Callable[[], Awaitable[GateSeen | Unknown]],
         watched_seconds: Callable[[], float],
     ) -> None:
         """`gate()` asks a sidecar; `watched_seconds()`: for how long heartbeats have been seen without a break."""
@@ -133,6 +133,7 @@ class Lookout:
             leader=database.leader,
             outbox=database.outbox,
             workers=self._workers(database, broker.queues),
+            requested=database.requested,
             letters=database.letters,
             completions=broker.completions,
             requests=broker.requests,

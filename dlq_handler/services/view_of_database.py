@@ -52,6 +52,7 @@ class DatabaseFacts:
     workers: Sequence[RegisteredWorker] | Unknown = DATABASE_AWAY
     """Those that take dispatches."""
     harm: Mapping[int, Harm] | Unknown = DATABASE_AWAY
+    requested: int | Unknown = DATABASE_AWAY
     letters: LettersSeen | Unknown = DATABASE_AWAY
     probes: Sequence[Probe] | Unknown = DATABASE_AWAY
 
@@ -87,6 +88,7 @@ async def look_at_database(
         outbox=await ask(status.waiting_notices(database)),
         workers=await ask(_workers(database)),
         harm=await ask(status.harm_by_worker(database)),
+        requested=await ask(status.requested_executions(database)),
         letters=await ask(status.unusable_letters(database, requests_queue=requests_queue)),
         probes=await ask(canary_store.read_probes(database, canary_queue)),
     )

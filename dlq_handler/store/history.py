@@ -14,14 +14,28 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.transaction import Transaction
 
 
-async def saw_this_minute(database: Database) -> None:
-    """Some replica was consuming: a letter that died would have come to us."""
+async def saw_last_minute(database: Database, *, consuming_seconds: float) -> None:
+    """If this replica consumed throughout it: a letter that died would have come to us.
+
+    The minute before this one, because nobody knows yet how this one ends. `consuming_seconds`: without a break.
+    """
     async with database.transaction() as tx:
-        await _looked(tx, Part.LETTERS)
+        await tx.run(
+            """
+            INSERT INTO own.seen_minute (part, minute)
+            SELECT :part, minute
+              FROM (SELECT clock_timestamp() AS now) AS clock,
+                   LATERAL (SELECT date_trunc('minute', now) - interval '1 minute' AS minute) AS last
+             WHERE minute >= now - make_interval(secs => :consuming_seconds)
+            ON CONFLICT DO NOTHING
+            """,
+            part=Part.LETTERS.value,
+            consuming_seconds=float(consuming_seconds),
+        )
 
 
 async def blind(database: Database, *, since: datetime, until: datetime) -> list[Span]:
-    """Minutes in which no replica consumed, from the first one in which any ever did."""
+    """Minutes throughout which no replica consumed, from the first one in which any ever did."""
     async with database.transaction() as tx:
         return await _unseen(tx, Part.LETTERS, since=since, until=until)
 
@@ -101,6 +115,7 @@ async def sweep(database: Database, *, older_than_seconds: float) -> int:
 
 
 async def _looked(tx: Transaction, part: Part) -> None:
+    """In the minute that has begun: one look tells how the workers are."""
     await tx.run(
         "INSERT INTO own.seen_minute (part, minute) VALUES (:part, date_trunc('minute', clock_timestamp()))"
         " ON CONFLICT DO NOTHING",

@@ -1,4 +1,4 @@
-"""What a status asks about the recent past: whose executions we ended, and which letters are of no use to anybody.
+"""What a status asks of the tables: whose executions we ended, what waits, which letters are of no use to anybody.
 
 Each question is one statement over one hour at most, found by index. Game days and shadows count in none.
 """
@@ -9,6 +9,7 @@ from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.domain.view import LettersSeen, OutboxSeen
 from dlq_handler.store.engine import Database
+from dlq_handler.store.for_people import for_people
 
 HOUR_SECONDS = 3600.0
 LATELY_SECONDS = 300.0
@@ -50,6 +51,13 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
     return {
         row.worker_id: Harm(ended_last_hour=int(row.ended), expired_lately=int(row.expired)) for row in rows
     }
+
+
+async def requested_executions(database: Database) -> int:
+    """Those that no worker has been given yet, for whatever reason."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows("SELECT count(*) AS requested FROM execution WHERE status = 'requested'")
+    return int(row.requested)
 
 
 async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
@@ -98,4 +106,6 @@ async def waiting_notices(database: Database) -> OutboxSeen:
               FROM own.outbox WHERE confirmed_at IS NULL
             """
         )
-    return OutboxSeen(pending=row.pending, oldest_seconds=max(0.0, row.oldest), last_error=row.last_error)
+    return OutboxSeen(
+        pending=row.pending, oldest_seconds=max(0.0, row.oldest), last_error=for_people(row)["last_error"]
+    )

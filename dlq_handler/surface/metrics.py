@@ -30,6 +30,7 @@ class Metrics(Series, Observer):
         self.outbox_seen(None, None, None)
         self.leaked_slots_seen(None)
         self.brake_seen(None, None)
+        self.gate_seen((), is_known=False)
         self.workers_seen(None)
         self.unattended_queues_seen(None)
         self.canaries_seen(None)
@@ -92,9 +93,10 @@ class Metrics(Series, Observer):
     def brake_tripped(self) -> None:
         self._brake_trips.inc()
 
-    def gate_seen(self, causes: Collection[GateCause]) -> None:
+    def gate_seen(self, causes: Collection[GateCause], *, is_known: bool = True) -> None:
         for cause in GateCause:
-            self._gate_closed.labels(cause.value).set(cause in causes)
+            is_closed = True if cause in causes else False if is_known else None
+            self._gate_closed.labels(cause.value).set(_or_nan(is_closed))
 
     def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
         for availability in Availability:

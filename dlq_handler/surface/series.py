@@ -126,7 +126,7 @@ class Series:
         self._gate_closed = self._gauge(
             "gate_closed",
             "1 while our own view is sick: recovery and unknown_executions stop all verdicts, the others those that "
-            "rest on heartbeats.",
+            "rest on heartbeats (NaN: cannot tell, nobody has looked lately).",
             cause=GateCause,
         )
         self.shadow = self._gauge(

@@ -220,7 +220,7 @@ async def test_the_doctor_tells_an_operator_what_is_wrong_and_ends_with_the_righ
         assert lines[1].startswith("problem")
         assert "  fix: start Attune's executor" in lines
         assert "right now (`dlq-handler status` tells all of it):" in lines
-        assert lines[-1] == "conclusion: problem"
+        assert lines[-1].startswith("conclusion: problem: ")
         assert "sent 1 canary message(s), waiting" in err
         async with consuming(world, topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE):
             code, out, _ = await sidecar.cli("doctor", "--output", "json")

@@ -23,7 +23,7 @@ class Replica:
 
     def __init__(self, store: Database, name: str = "one", **policy: Any) -> None:
         self.store = store
-        self.is_consuming, self.judged = False, 0
+        self.consuming_seconds, self.judged = 0.0, 0
         self.seen: Mapping[int, Availability] | None = None
         self.gate: Gate = a_gate(store)
         self.leadership = Leadership(
@@ -34,7 +34,7 @@ class Replica:
             ChroniclerPolicy(instance=name, **policy),
             leadership=self.leadership,
             gate=self.gate,
-            is_consuming=lambda: self.is_consuming,
+            consuming_seconds=lambda: self.consuming_seconds,
             judged=lambda: self.judged,
             availabilities=lambda: self.seen,
         )
@@ -75,13 +75,16 @@ async def test_where_nothing_was_judged_nothing_is_told(store: Database) -> None
     assert await replica.told() == [("letters.judged", None)]
 
 
-async def test_a_minute_counts_as_seen_while_somebody_consumes(store: Database, host: Host) -> None:
+async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
+    store: Database, host: Host
+) -> None:
     replica, shadow = Replica(store), Replica(store, is_shadow=True)
-    shadow.is_consuming = True
+    # It was back before the minute was over: what died meanwhile has not come.
+    replica.consuming_seconds, shadow.consuming_seconds = 30.0, 3600.0
     for one in (replica, shadow):
         await one.chronicler.tick()
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 0
-    replica.is_consuming = True
+    replica.consuming_seconds = 120.0
     await replica.chronicler.tick()
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 1
 

@@ -5,16 +5,18 @@ from typing import Any
 
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.observation import Health
-from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown, View
+from dlq_handler.domain.patience import Patience
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
 from dlq_handler.services.diagnoser import Diagnoser, Seen
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import diagnoses, happenings
 from dlq_handler.store.engine import Database
-from tests.support.views import NOW, a_view
+from tests.support.views import NOW, a_queue, a_view
 
 AWAY = BrokerSeen(trouble="no route to host")
 MINUTE = timedelta(minutes=1)
+PATIENCE = Patience(opens_within_seconds=3600, leads_within_seconds=3600)
 
 
 class Replica:
@@ -24,7 +26,9 @@ class Replica:
         self.leadership = Leadership(
             store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
         )
-        self.diagnoser = Diagnoser(store, look=self._look, leadership=self.leadership, instance=name)
+        self.diagnoser = Diagnoser(
+            store, look=self._look, leadership=self.leadership, instance=name, patience=PATIENCE
+        )
 
     async def _look(self) -> View:
         return self.view
@@ -52,6 +56,16 @@ async def test_the_answer_is_kept_with_its_view(store: Database) -> None:
     worst = await replica.look(broker=AWAY)
     assert (worst.kind, worst.health) == ("broker", Health.PROBLEM)
     assert (replica.seen.view.broker, replica.seen.at) == (AWAY, NOW)
+
+
+async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Database) -> None:
+    replica = Replica(store)
+    await replica.look(database=DatabaseSeen(trouble="away"), leader=Unknown("away"))
+
+    await replica.look(1, leader=LeaderSeen(is_held=False), intake=a_queue("intake", count=0))
+
+    told = {one.kind: one for one in replica.seen.diagnoses}
+    assert (told["monitor"].health, told["sidecar"].health) == (Health.CANNOT_TELL, Health.CANNOT_TELL)
 
 
 async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(

@@ -22,7 +22,7 @@ from dlq_handler.store import mute
 from dlq_handler.store.engine import Database
 from tests.support.hook import Hook, a_hook
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.views import a_brake, a_view, ago
+from tests.support.views import a_brake, a_view, a_worker, ago
 
 WELL = diagnose(a_view())
 BRAKED = diagnose(a_view(brake=a_brake(tripped_at=ago(60))))
@@ -149,6 +149,20 @@ async def test_what_comes_and_goes_is_told_once_and_the_last_word_is_true(
     await leader.sees(WELL)
 
     assert hook.kinds == [BRAKE_PROBLEM, BRAKE_OK]
+
+
+async def test_the_last_worker_to_go_is_told_of_while_the_first_one_is_in_its_cooldown(
+    store: Database, hook: Hook
+) -> None:
+    leader = Replica(store, hook, "one", cooldown_seconds=300)
+    await leader.leadership.tick()
+    gone = a_worker(silent_seconds=1920, queue=None)
+    for other in (a_worker(number=8), a_worker(number=8, silent_seconds=1920, queue=None)):
+        await leader.sees(diagnose(a_view(workers=(gone, other))))
+
+    first, last = hook.kinds
+    assert ("worker gone", "problem") in first
+    assert last == [("workers", "problem")]
 
 
 @pytest.mark.parametrize("answer", [500, 404, 302])

@@ -38,10 +38,10 @@ async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host:
     end = (await clock(host)).replace(second=0, microsecond=0) - timedelta(minutes=5)
     window: dict[str, Any] = {"since": end - HOUR, "until": end}
     assert await history.blind(store, **window) == [], "nobody ever looked"
-    await history.saw_this_minute(store)
-    await history.saw_this_minute(store)
+    await history.saw_last_minute(store, consuming_seconds=180)
+    await history.saw_last_minute(store, consuming_seconds=180)
     seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.seen_minute")
-    assert seen - end in (timedelta(minutes=5), timedelta(minutes=6))
+    assert seen - end in (timedelta(minutes=4), timedelta(minutes=5))
     assert await history.blind(store, **window) == [], "nobody had looked yet"
     for minutes in (45, 15):
         await host.session.execute(
@@ -51,6 +51,26 @@ async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host:
         Span(since=end - timedelta(minutes=44), until=end - timedelta(minutes=15)),
         Span(since=end - timedelta(minutes=14), until=end),
     ]
+
+
+async def test_a_minute_counts_only_if_somebody_consumed_throughout_it(store: Database, host: Host) -> None:
+    """Another replica's break takes nothing from one that had none."""
+
+    async def last_seen() -> datetime | None:
+        minute: datetime | None = await host.session.fetchval(
+            "SELECT max(minute) FROM dlq_handler.seen_minute"
+        )
+        return minute
+
+    for consuming_seconds in (0, 30, 59):
+        await history.saw_last_minute(store, consuming_seconds=consuming_seconds)
+    assert await last_seen() is None
+    await history.saw_last_minute(store, consuming_seconds=120)
+    seen = await last_seen()
+    await history.saw_last_minute(store, consuming_seconds=5)
+    assert seen is not None
+    assert await last_seen() == seen
+    assert (await clock(host)) - seen >= timedelta(minutes=1), "the one that has begun is not over"
 
 
 async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
@@ -94,7 +114,7 @@ async def test_what_is_known_of_today_survives_the_sweep(store: Database, host: 
     await history.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history.note_workers(store, {1: ("w1", GONE)})
     await back(host, "10 days", "worker_change", "seen_minute")
-    await history.saw_this_minute(store)
+    await history.saw_last_minute(store, consuming_seconds=180)
     await history.sweep(store, older_than_seconds=7 * 86_400)
     now = await clock(host)
     [lane] = await history.lanes(store, since=now - HOUR, until=now)

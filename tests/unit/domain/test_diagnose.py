@@ -125,7 +125,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         "brake",
         Part.US,
         {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="600 executions ended in 60 s")},
-        "600 executions ended in 60 s",
+        "tripped when the limit of 500 ended executions a minute was reached; nothing is ended since, and 0 letter(s)",
     ),
     (
         "brake",
@@ -143,15 +143,26 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ),
     ("workers", Part.WORKERS, {"workers": ()}, "none is registered"),
     (
+        "workers",
+        Part.WORKERS,
+        {"workers": (a_worker(silent_seconds=90_000),)},
+        "none of 1 registered reported",
+    ),
+    (
         "worker gone",
         Part.WORKERS,
         {"workers": (GONE, a_worker(number=8))},
-        "worker-python (7) has been gone for 32 min; 611 of its executions were ended in the last hour, 0 wait",
+        "worker-python (7) has been gone for 27 min; 611 of its executions were ended by us in the last hour, 0 wait",
     ),
     (
         "worker hung",
         Part.WORKERS,
-        {"workers": (a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),)},
+        {
+            "workers": (
+                a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),
+                a_worker(number=8),
+            )
+        },
         "worker-python (7) hangs: 5 message(s) held",
     ),
     (
@@ -174,7 +185,18 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         {"workers": (a_worker(queue=QueueSight(consumers=0, ready=12)),)},
         "worker-python (7) reports, but nobody consumes its queue: 12 message(s) wait",
     ),
-    ("worker queue", Part.WORKERS, {"workers": (a_worker(queue=None),)}, "nobody consumes its queue"),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": (a_worker(queue=None, scheduled=3),)},
+        "worker-python (7) reports, but has no queue: what is sent to it is lost without a letter; 3 are scheduled",
+    ),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": [a_worker(number=number, queue=QueueSight(consumers=0, ready=1)) for number in (7, 8)]},
+        "2 workers, worker-python (7) among them, report, but nobody consumes their queues: 2 message(s) wait",
+    ),
     (
         "worker backlog",
         Part.WORKERS,
@@ -241,6 +263,14 @@ def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> N
     assert found.next_step
 
 
+def test_of_a_broker_that_is_away_nobody_is_told_to_mend_something_else() -> None:
+    away = by_kind(a_view(broker=BrokerSeen(trouble="nobody listens"), alarms=Unknown("no answer")))
+    there = by_kind(a_view(alarms=Unknown("no answer")))
+
+    assert away["broker alarm"].next_step == "mend that first, then ask again"
+    assert "management API" in (there["broker alarm"].next_step or "")
+
+
 def test_a_sidecar_that_consumes_has_a_gate_that_lets_letters_pass() -> None:
     consuming = by_kind(a_view(gate=Unknown("elsewhere")))["gate"]
     unseen = by_kind(a_view(gate=Unknown("elsewhere"), intake=a_queue(INTAKE, tags=("executor",))))["gate"]
@@ -253,10 +283,59 @@ def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
     assert by_kind(a_view(gate=GateSeen(causes=[GateCause.YOUNG_LINK])))["gate"].health is OK
 
 
+def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and_why() -> None:
+    tripped = a_brake(tripped_at=ago(60), hold_until=ago(-60), tripped_by="one", why="600 ended in 60 s")
+    found = by_kind(a_view(brake=tripped, intake=a_queue(INTAKE, count=0, ready=41, tags=())))["brake"]
+    blind = by_kind(a_view(brake=tripped, intake=Unknown("the broker is away")))["brake"]
+
+    assert found.sentence.endswith("nothing is ended since, and 41 letter(s) wait")
+    assert found.evidence == (
+        "600 ended in 60 s",
+        "tripped by one, until 2026-03-01 03:01:00Z or `dlq-handler brake release`",
+        "12 executions were ended in the last 60 s",
+    )
+    assert blind.sentence.endswith("nobody knows how many letters wait")
+
+
 @pytest.mark.parametrize(
     ("kind", "changed", "since"),
     [
-        ("worker gone", {"workers": (GONE,)}, ago(1920)),
+        ("worker gone", {"workers": (GONE,)}, ago(1620)),  # it counts as gone 300 s after its last heartbeat
+        (
+            "worker hung",
+            {"workers": (a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),)},
+            ago(300),
+        ),
+        (
+            "worker hung",
+            {
+                "workers": (
+                    a_worker(
+                        scheduled=1,
+                        oldest_scheduled_seconds=4000,
+                        queue=QueueSight(consumers=1, ready=0, unacked=1),
+                    ),
+                )
+            },
+            ago(4000),  # it reports: its heartbeat is of now, and what it does not start is old
+        ),
+        (
+            "worker backlog",
+            {
+                "workers": (
+                    a_worker(
+                        scheduled=9, oldest_scheduled_seconds=280, queue=QueueSight(consumers=1, ready=9)
+                    ),
+                )
+            },
+            ago(280),
+        ),
+        # What expired tells that it is slow, and nothing that still waits tells since when.
+        (
+            "worker backlog",
+            {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+            None,
+        ),
         ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}, ago(60)),
         ("monitor", {"leader": LeaderSeen(is_held=False, until=ago(90))}, ago(90)),
         ("announcing", {"outbox": OutboxSeen(pending=1, oldest_seconds=400)}, ago(400)),
@@ -317,7 +396,7 @@ def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went(
     found = by_kind(a_view(workers=silent))["worker gone"]
 
     assert found.health is PROBLEM
-    assert found.sentence.startswith("12 are gone and 0 are there; worker-python (11) has been gone longest")
+    assert found.sentence.startswith("12 are gone; worker-python (11) has been gone longest, for")
     assert found.evidence[-1] == "and 2 more"
 
 
@@ -346,6 +425,26 @@ def test_a_queue_without_consumer_is_told_only_while_its_worker_surely_reports(
     found = by_kind(a_view(workers=(worker, a_worker(number=8))))["worker queue"]
 
     assert (found.health is PROBLEM) is is_told
+
+
+@pytest.mark.parametrize(
+    ("held", "running", "words"),
+    [
+        (5, 0, "5 message(s) held and none started; "),
+        (2, 2, "2 message(s) held and 2 begun that nobody hears of; "),
+        (0, 0, "nothing is held, but the queue is still consumed without a heartbeat"),
+        (0, 2, "nothing is held, 2 begun that nobody hears of, but the queue is still consumed"),
+        (None, 0, "messages may be held and none started; "),
+        (None, 1, "messages may be held and 1 begun that nobody hears of; "),
+    ],
+)
+def test_what_a_worker_that_hangs_holds_and_has_begun_is_told_as_it_is(
+    held: int | None, running: int, words: str
+) -> None:
+    queue = QueueSight(consumers=1, ready=0, unacked=held)
+    found = by_kind(a_view(workers=[a_worker(silent_seconds=600, running=running, queue=queue)]))
+
+    assert found["worker hung"].sentence.startswith(f"worker-python (7) hangs: {words}")
 
 
 def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> None:
@@ -386,7 +485,7 @@ def test_causes_come_before_what_they_cause() -> None:
     )
 
     told = [one.kind for one in found]
-    assert told[:5] == ["database", "brake", "worker gone", "shadow", "announcing"]
+    assert told[:6] == ["database", "brake", "workers", "worker gone", "shadow", "announcing"]
 
 
 PAUSES: list[tuple[str, dict[str, Any]]] = [
@@ -460,15 +559,8 @@ def test_the_support_knows_every_fact_of_a_view() -> None:
     assert set(facts()) == set(FACT.values())
 
 
-def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_are_rejected() -> None:
-    rejected = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=4)
-    marked = [a_worker(name="worker-shell", status="inactive"), a_worker(number=8, status="inactive")]
-    found = by_kind(a_view(workers=marked, letters=rejected))["workers"]
-    assert found.health is PROBLEM
-    assert "2 workers report and consume, but are inactive" in found.sentence
-    assert "4 request(s)" in found.sentence
-    assert "restart" in str(found.next_step)
-
-    nobody_misses_them = by_kind(a_view(workers=marked))["workers"]
-    others_are_missing = by_kind(a_view(workers=[a_worker()], letters=rejected))["workers"]
-    assert (nobody_misses_them.health, others_are_missing.health) == (OK, OK)
+def test_nothing_is_said_twice_before_a_sentence() -> None:
+    trouble = DatabaseSeen(trouble="database: connect to db-7:5432: nobody listens there")
+    found = by_kind(a_view(database=trouble))["database"]
+    assert (found.subject, found.said.startswith("connect to db-7:5432")) == ("database", True)
+    assert by_kind(a_view())["brake"].subject == "us: brake"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dlq_handler.domain.diagnosis import Diagnosis
-from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due
+from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due, recalled
 from dlq_handler.domain.observation import Health, Part
 from tests.support.builders import NOON
 
@@ -37,6 +37,23 @@ def test_a_problem_is_as_old_as_its_first_look() -> None:
 def test_what_the_view_knows_better_is_taken_from_there() -> None:
     [found], _ = dated([replace(ILL, since=NOON)], {"topology": LATER}, at=LATER)
     assert found.since == NOON
+
+
+def test_what_lasts_is_as_old_as_it_was_at_the_first_look_whatever_waits_by_now() -> None:
+    backlog = a_diagnosis(kind="worker backlog")
+    _, remembered = dated([replace(backlog, since=NOON)], {}, at=NOON)
+    slid = replace(backlog, since=LATER)
+
+    [found], _ = dated([slid], remembered, at=LATER)
+    [looked_once] = recalled([slid], remembered)
+    assert (found.since, looked_once.since) == (NOON, NOON)
+
+
+def test_another_one_of_its_kind_is_not_as_old_as_the_one_before_it() -> None:
+    [found], _ = dated(
+        [replace(a_diagnosis(kind="worker gone"), since=LATER)], {"worker gone": NOON}, at=LATER
+    )
+    assert found.since == LATER
 
 
 def test_a_problem_that_was_over_begins_anew_but_not_one_that_could_not_be_seen() -> None:

@@ -225,3 +225,11 @@ def test_the_worst_line_is_the_conclusion_and_comes_first() -> None:
     assert conclude([fine, unknown, wrong]) is PROBLEM
     assert conclude([]) is CANNOT_TELL, "who looked at nothing cannot tell"
     assert worst_first([fine, unknown, wrong]) == [wrong, unknown, fine]
+
+
+def test_who_is_listed_late_is_not_sent_to_mend_the_management_api() -> None:
+    late = Consumers(count=1, ready=0, lists_fewer=True)
+    found = doctor_broker.sidecar(late, queue="q", own_prefix="ours.")
+    assert "look again in ten seconds" in str(found.fix)
+    untold = doctor_broker.sidecar(Consumers(count=1, ready=0), queue="q", own_prefix="ours.")
+    assert "look again" not in str(untold.fix)

@@ -11,6 +11,7 @@ from dlq_handler.domain.letter_group import Cause, Group
 from tests.support.builders import NOON
 
 MINUTE = timedelta(minutes=1)
+TTL_SECONDS = 300.0
 GROUP = Group(
     id="0",
     cause=Cause.NOT_TAKEN,
@@ -39,14 +40,27 @@ def gone(since: datetime, until: datetime) -> list[Lane]:
 )
 def test_a_worker_that_was_gone_while_its_letters_waited_is_the_cause(since: float, until: float) -> None:
     lanes = gone(NOON + since * MINUTE, NOON + until * MINUTE)
-    assert title_in(GROUP, lanes, {}) == "Worker gone: worker-python"
+    assert title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS) == "Worker gone: worker-python"
 
 
 def test_a_worker_that_was_gone_at_another_time_is_not() -> None:
     lanes = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
-    assert title_in(GROUP, lanes, {}) == "Not taken in time: worker-python"
+    assert title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS) == "Not taken in time: worker-python"
 
 
 def test_of_a_stretch_of_time_its_own_newest_letter_counts() -> None:
     lanes = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
-    assert title_in(GROUP, lanes, {}, last_at=NOON - 45 * MINUTE) == "Worker gone: worker-python"
+    assert (
+        title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS, last_at=NOON - 45 * MINUTE)
+        == "Worker gone: worker-python"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ttl_seconds", "title"), [(60.0, "Not taken in time"), (3600.0, "Worker gone")], ids=["short", "long"]
+)
+def test_how_long_its_letters_waited_is_the_ttl_as_configured(ttl_seconds: float, title: str) -> None:
+    gone_before = gone(NOON - 30 * MINUTE, NOON - 8 * MINUTE)
+    assert title_in(GROUP, gone_before, {}, ttl_seconds=ttl_seconds) == f"{title}: worker-python"
+    gone_later = gone(NOON + 3 * MINUTE, NOON + 9 * MINUTE)
+    assert title_in(GROUP, gone_later, {}, ttl_seconds=ttl_seconds) == "Not taken in time: worker-python"

@@ -1,5 +1,6 @@
 """A group is what came for one cause out of one queue; its name depends on nothing else."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -120,3 +121,16 @@ def test_title_says_what_happened_and_to_whom() -> None:
     assert title(a_group(Cause.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
     assert title(a_group(Cause.FOREIGN)) == "Foreign"
     assert title(a_group(Cause.NO_DEATH, queue=None), None) == "Published without a death"
+
+
+def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake() -> None:
+    foreign = a_group(Cause.FOREIGN, queue="attune.execution.requests.queue", detail="ExecutionRequested")
+    declined = replace(foreign, reason="rejected", worker_id=None)
+
+    def title(group: Group) -> str:
+        return title_of(group, worker_name=None, was_gone=False)
+
+    assert title(declined) == "Requests turned down for want of a worker"
+    assert title(replace(declined, reason="expired")) == "Foreign: ExecutionRequested"
+    assert title(replace(declined, worker_id=7)) == "Foreign: ExecutionRequested"
+    assert title(replace(declined, detail="Odd")) == "Foreign: Odd"

@@ -1,6 +1,7 @@
 """When a webhook is told: a table of what is, what was told before, and what that makes to be told now."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import BRAKE, GATE, SHADOW, Diagnosis, diagnosed
 from dlq_handler.domain.notification import Told, changes, told_by, unclear
 from dlq_handler.domain.observation import Health
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown
 from dlq_handler.domain.webhook_message import Sender, message, rehearsal
 from tests.support.views import NOW, a_view, a_worker
 
@@ -89,6 +91,47 @@ def test_since_when_it_cannot_be_told_is_kept_and_forgotten_when_it_can() -> Non
     assert unclear([brake(PROBLEM)], first, now=later) == {}
 
 
+AWAY = {
+    "database": a_view(
+        database=DatabaseSeen(trouble="connection refused"),
+        **dict.fromkeys(
+            ("tables", "rights", "brake", "leader", "outbox", "workers", "letters", "canaries"),
+            Unknown("the database does not answer"),
+        ),
+    ),
+    "broker": a_view(
+        broker=BrokerSeen(trouble="connection refused"),
+        workers=(a_worker(queue=Unknown("the broker does not answer")),),
+        **dict.fromkeys(
+            ("alarms", "topology", "intake", "canaries", "completions", "requests"),
+            Unknown("the broker does not answer"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("server", AWAY)
+def test_what_cannot_be_told_because_a_server_is_away_is_no_news(server: str) -> None:
+    seen = diagnose(AWAY[server])
+    doubts = [one for one in seen if one.health is CANNOT_TELL]
+    before = unclear(seen, {}, now=NOW - timedelta(days=1))
+    found = changes(seen, {}, unclear_since=before, now=NOW, cooldown_seconds=0)
+
+    assert len(doubts) >= 8
+    assert server in {one.diagnosis.kind for one in found}
+    assert all(one.diagnosis.health is PROBLEM for one in found)
+
+
+def test_a_doubt_of_its_own_is_told_while_a_server_is_away_and_after_it() -> None:
+    away = replace(AWAY["database"], alarms=Unknown("401"))
+    seen, back = diagnose(away), diagnose(a_view(brake=Unknown("permission denied")))
+    before = unclear(seen, {}, now=NOW - timedelta(seconds=COOLDOWN))
+    found = changes(seen, {}, unclear_since=before, now=NOW, cooldown_seconds=COOLDOWN)
+
+    assert [one.diagnosis.kind for one in found if one.diagnosis.health is CANNOT_TELL] == ["broker alarm"]
+    assert unclear(back, before, now=NOW) == {"brake": NOW}, "its time begins when the server is back"
+
+
 def test_what_was_told_is_not_told_again() -> None:
     diagnoses = [brake(PROBLEM), diagnosed(SHADOW.problem("copies are judged", "switch it off"))]
     first = changes(diagnoses, {}, unclear_since={}, now=NOW, cooldown_seconds=0)
@@ -105,6 +148,27 @@ WELL = diagnose(a_view())
 SENDER = Sender(instance="one", environment="production", dashboard_url="https://dlq.example")
 
 
+def test_that_all_workers_are_gone_is_told_at_once_though_one_of_them_was_just_told_of() -> None:
+    gone = a_worker(silent_seconds=1920, queue=None)
+    one_gone = diagnose(a_view(workers=(gone, a_worker(number=8), a_worker(number=9))))
+    two_gone = diagnose(a_view(workers=(gone, a_worker(number=8, silent_seconds=1920), a_worker(number=9))))
+    all_gone = diagnose(a_view(workers=(gone, a_worker(number=8, silent_seconds=1920, queue=None))))
+    first = changes(one_gone, {}, unclear_since={}, now=NOW, cooldown_seconds=COOLDOWN)
+    noted = {one.kind: one for one in told_by(first, at=NOW)}
+    soon = NOW + timedelta(seconds=10)
+    second, last = (
+        changes(seen, noted, unclear_since={}, now=soon, cooldown_seconds=COOLDOWN)
+        for seen in (two_gone, all_gone)
+    )
+
+    assert "worker gone" in noted
+    assert "workers" not in noted
+    assert "workers" not in {one.diagnosis.kind for one in second}
+    assert [one.diagnosis.kind for one in last] == ["workers"]
+    said = str(message(last, all_gone, at=soon, sender=SENDER)["text"])
+    assert "✕ problem: workers: all 2 have been gone for 27 min" in said
+
+
 def test_a_message_says_it_in_lines_for_people_and_in_fields_for_programs() -> None:
     changed = changes(GONE, {}, unclear_since={}, now=NOW, cooldown_seconds=COOLDOWN)
     said = message(changed, GONE, at=NOW, sender=SENDER)
@@ -115,15 +179,18 @@ def test_a_message_says_it_in_lines_for_people_and_in_fields_for_programs() -> N
     lines = str(said["text"]).splitlines()
     assert lines[0] == f"[production] dlq-handler: {len(changed)} new problem(s), {len(changed)} in all"
     assert any(
-        line.startswith("✕ problem: workers: worker gone: python (7) has been gone for 32 min")
+        line.startswith("✕ problem: workers: worker gone: python (7) has been gone for 27 min")
+        and line.endswith(" (since 02:33:00Z)")
         for line in lines
     )
+    next_day = message(changed, GONE, at=NOW + timedelta(days=1), sender=SENDER)
+    assert " (since 2026-03-01 02:33:00Z)\n" in str(next_day["text"])
     assert lines[-1] == said["dashboard_url"]
     listed = said["changes"]
     assert isinstance(listed, list)
     [gone] = [one for one in listed if one["kind"] == "worker gone"]
     assert (gone["part"], gone["health"], gone["was"]) == ("workers", "problem", "ok")
-    assert gone["since"] == "2026-03-01T02:28:00Z"
+    assert gone["since"] == "2026-03-01T02:33:00Z"
     assert gone["runbook"] == "docs/runbook.md#worker-gone"
 
 

@@ -43,7 +43,7 @@ def test_another_ttl_is_drift_with_both_values_and_says_which_one_counts() -> No
     assert finding.severity is Severity.DRIFT
     assert "300000" in finding.is_now
     assert "60000" in finding.wanted
-    assert "300000, the longer of the two, is what we count with" in finding.way_out
+    assert "300000, the longer of the two, is what we count with" in (finding.way_out or "")
 
 
 def test_a_policy_can_only_shorten_the_ttl() -> None:
@@ -107,7 +107,7 @@ def test_a_dead_letter_exchange_of_another_type_is_used_as_it_is() -> None:
     findings = find_drift(a_stock_world(dlx=ExchangeFacts(name=DLX, type="topic")), expectation())
 
     assert findings[0].is_now == "type 'topic'"
-    assert findings[0].way_out.startswith("used as it is")
+    assert (findings[0].way_out or "").startswith("used as it is")
 
 
 def test_a_missing_dead_letter_exchange_is_a_hole() -> None:
@@ -180,7 +180,7 @@ def test_a_foreign_consumer_is_named_and_our_replicas_are_not() -> None:
     finding = only(world)
     assert finding.severity is Severity.DRIFT
     assert "executor.dlq" in finding.is_now
-    assert "attune.dlx.sidecar.queue" in finding.way_out
+    assert "attune.dlx.sidecar.queue" in (finding.way_out or "")
 
 
 def test_letters_that_also_go_to_the_stock_queue_are_drift() -> None:

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from dlq_handler.domain.gate import GateCause, GatePolicy
 from dlq_handler.domain.judge_batch import Ruling
 from dlq_handler.domain.verdict import Keep, Outcome
-from dlq_handler.errors import GateClosed
+from dlq_handler.domain.view import GateSeen, Unsure
+from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.services import gate as service
 from dlq_handler.services.gate import NOTE, Gate
 from dlq_handler.services.readiness import Readiness
@@ -30,6 +31,7 @@ class World:
         self.is_in_recovery = False
         self.database_ahead = timedelta()
         self.existing = 0
+        self.is_away = False
         self.asked_for: list[int] = []
         self.readiness, self.metrics = Readiness(), Metrics()
         self.gate = Gate(
@@ -48,6 +50,8 @@ class World:
         return NOON + timedelta(seconds=self.seconds) + self.database_ahead
 
     async def look(self, _: object, ids: list[int]) -> DatabaseLook:
+        if self.is_away:
+            raise Unavailable("database", "away")
         self.asked_for = list(ids)
         return DatabaseLook(now=self.now, is_in_recovery=self.is_in_recovery, existing=self.existing)
 
@@ -55,22 +59,35 @@ class World:
         self.seconds += seconds
         await self.gate.tick()
 
+    async def fail_for_seconds(self, seconds: float) -> None:
+        self.is_away = True
+        with pytest.raises(Unavailable):
+            await self.pass_seconds(seconds)
+
     def closed(self) -> set[str]:
+        return {cause for cause, value in self.told().items() if value == "1.0"}
+
+    def told(self) -> dict[str, str]:
         return {
-            sample.labels["cause"]
+            sample.labels["cause"]: str(sample.value)
             for family in self.metrics.registry.collect()
             for sample in family.samples
-            if sample.name == "dlq_handler_gate_closed" and sample.value == 1
+            if sample.name == "dlq_handler_gate_closed"
         }
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def unlooked(monkeypatch: pytest.MonkeyPatch) -> World:
     it = World()
     monkeypatch.setattr(service, "monotonic_seconds", lambda: it.seconds)
     monkeypatch.setattr(store, "look", it.look)
-    await it.gate.tick()
     return it
+
+
+@pytest.fixture
+async def world(unlooked: World) -> World:
+    await unlooked.gate.tick()
+    return unlooked
 
 
 def unknown(*ids: int) -> list[Ruling]:
@@ -211,5 +228,45 @@ async def test_what_closed_it_is_told_to_a_view(world: World) -> None:
 
     seen = await world.gate.look()
 
+    assert isinstance(seen, GateSeen)
     assert GateCause.RECOVERY in seen.causes
     assert "standby" in (seen.words or "")
+
+
+async def test_whoever_never_looked_says_of_nothing_that_it_is_open(unlooked: World) -> None:
+    unlooked.is_away = True
+
+    assert await unlooked.gate.look() == Unsure("it has not looked at the database yet")
+    assert unlooked.told() == dict.fromkeys(GateCause, "nan")
+
+    unlooked.is_away = False
+    assert await unlooked.gate.look() == GateSeen(causes=())
+    assert unlooked.told() == dict.fromkeys(GateCause, "0.0")
+
+
+async def test_a_look_that_is_long_ago_tells_nothing_of_now(world: World) -> None:
+    await world.fail_for_seconds(10)
+    assert await world.gate.look() == GateSeen(causes=()), "some looks may fail"
+
+    await world.fail_for_seconds(1)
+    assert isinstance(seen := await world.gate.look(), Unsure)
+    assert "11 s ago" in seen.why
+    assert world.told() == dict.fromkeys(GateCause, "nan")
+    assert "11 s ago" in world.readiness.notes[NOTE]
+
+    world.is_away = False
+    await world.pass_seconds(2)
+    assert world.told() == dict.fromkeys(GateCause, "0.0")
+    assert world.readiness.notes == {}
+
+
+async def test_what_stops_everything_is_known_to_do_so_until_somebody_looks(world: World) -> None:
+    world.is_in_recovery = True
+    await world.pass_seconds(2)
+    await world.fail_for_seconds(20)
+
+    assert isinstance(seen := await world.gate.look(), GateSeen)
+    assert GateCause.RECOVERY in seen.causes
+    assert world.told() == dict.fromkeys(GateCause, "nan") | {"recovery": "1.0"}
+    with pytest.raises(GateClosed, match="standby"):
+        world.gate.check()

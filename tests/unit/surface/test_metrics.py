@@ -2,6 +2,7 @@
 
 import math
 
+from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.surface.metrics import Metrics
@@ -43,6 +44,8 @@ def test_shared_state_cannot_be_told_before_somebody_has_looked() -> None:
         "worker_queues_unattended",
     ):
         assert math.isnan(sample(metrics, name) or 0), name
+    for cause in GateCause:
+        assert math.isnan(sample(metrics, "gate_closed", cause=cause.value) or 0), cause
 
 
 def test_forged_reasons_do_not_make_new_series() -> None:

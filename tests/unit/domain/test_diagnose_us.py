@@ -1,0 +1,103 @@
+"""What is said of ourselves: by a sidecar that knows itself, and by one who looks from outside."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.observation import Health
+from dlq_handler.domain.patience import Lacks, Patience
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LeaderSeen, QueueSeen, Unknown, Unsure, View
+from tests.support.views import INTAKE, a_brake, a_queue, a_view, ago
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+
+
+def by_kind(view: View) -> dict[str, Diagnosis]:
+    return {one.kind: one for one in diagnose(view)}
+
+
+def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
+    found = by_kind(a_view(gate=Unsure("it has not looked at the database yet")))["gate"]
+
+    assert found.health is CANNOT_TELL
+    assert "has not looked" in found.sentence
+
+
+POLICY = Patience(opens_within_seconds=25, leads_within_seconds=30)
+NOBODY = a_queue(INTAKE, count=0, ready=3, tags=())
+FREE = LeaderSeen(is_held=False, until=ago(5))
+
+LACKS: list[tuple[str, dict[str, Any], float]] = [
+    ("sidecar", {"intake": NOBODY}, POLICY.opens_within_seconds),
+    ("sidecar", {"intake": a_queue(INTAKE, tags=("executor",))}, POLICY.opens_within_seconds),
+    ("sidecar", {"intake": QueueSeen(name=INTAKE, taken=None)}, POLICY.opens_within_seconds),
+    ("monitor", {"leader": FREE}, POLICY.leads_within_seconds),
+]
+
+
+class Running:
+    """A sidecar that looks, now and then."""
+
+    def __init__(self) -> None:
+        self.lacks = Lacks()
+
+    def sees(self, at: float, **changed: Any) -> dict[str, Diagnosis]:
+        view = a_view(**changed)
+        self.lacks = self.lacks.after(view, at)
+        return by_kind(replace(view, own=self.lacks.seen(at, POLICY)))
+
+
+@pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
+def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
+    kind: str, lack: dict[str, Any], limit: float
+) -> None:
+    running = Running()
+    running.sees(0)
+
+    # Stopped and continued: it was not there to look, and what it lacks it lacks since now.
+    found = [running.sees(at, **lack)[kind] for at in (5000, 5000 + limit - 1, 5000 + limit)]
+
+    assert [one.health for one in found] == [CANNOT_TELL, CANNOT_TELL, PROBLEM]
+    assert all("this sidecar runs" in one.sentence for one in found)
+    assert not any("start `dlq-handler run`" in (one.next_step or "") for one in found)
+    assert running.sees(6000)[kind].health is OK
+    assert running.sees(6010, **lack)[kind].health is CANNOT_TELL, "counted anew"
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        {"database": DatabaseSeen(trouble="away"), "leader": Unknown("away"), "intake": NOBODY},
+        {"broker": BrokerSeen(trouble="away"), "intake": Unknown("the broker does not answer")},
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "intake": NOBODY},
+    ],
+)
+def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict[str, Any]) -> None:
+    running = Running()
+    for at in range(0, 1000, 10):
+        running.sees(at, **explained)
+
+    found = running.sees(1000, intake=NOBODY, leader=FREE)
+
+    assert (found["sidecar"].health, found["monitor"].health) == (CANNOT_TELL, CANNOT_TELL)
+
+
+@pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
+def test_one_who_is_no_sidecar_says_at_once_that_none_is_there(
+    kind: str, lack: dict[str, Any], limit: float
+) -> None:
+    found = by_kind(a_view(**lack))[kind]
+
+    assert found.health is PROBLEM
+    assert "start `dlq-handler run`" in (found.next_step or "")
+
+
+def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
+    braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": FREE}
+
+    found = Running().sees(0, intake=NOBODY, gate=Unsure("it has not looked yet"), **braked)["sidecar"]
+
+    assert found.sentence.startswith("paused by the brake")
