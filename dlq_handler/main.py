@@ -125,10 +125,13 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, heard, number)
 
 
-def main() -> None:
-    """Expected trouble ends in one line on stderr and an exit code, never in a trace."""
+def main(typed: str | None = None) -> None:
+    """Expected trouble ends in one line on stderr and an exit code, never in a trace.
+
+    `typed`: what whoever asks typed instead of the program's name, for its help.
+    """
     try:
-        app()
+        app(prog_name=typed)
     except (Unavailable, Contended) as error:
         print_error(str(error))
         sys.exit(EXIT_UNAVAILABLE)

@@ -19,6 +19,8 @@ class Client:
 
     command: Sequence[str]
     environment: Mapping[str, str]
+    start_in: str | None = None
+    """The folder that relative paths in its settings count from; None: wherever it is called."""
 
 
 async def output_of(

@@ -116,7 +116,7 @@ def hold() -> NoReturn:
         server = subprocess.Popen(
             start["command"],
             env=start["environment"],
-            cwd="/",
+            cwd=start["start_in"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

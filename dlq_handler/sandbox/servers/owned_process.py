@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from dlq_handler.sandbox.server_programs.account import Account
+from dlq_handler.sandbox.server_programs.program import ROOT_FOLDER
 from dlq_handler.sandbox.servers.errors import NoServer, StartFailed
 from dlq_handler.sandbox.servers.guardian import descendants_of
 
@@ -32,6 +33,7 @@ class OwnedProcess:
         environment: dict[str, str],
         log: Path,
         folder: Path | None = None,
+        start_in: Path = ROOT_FOLDER,
         account: Account | None = None,
     ) -> None:
         self.log = log
@@ -47,6 +49,7 @@ class OwnedProcess:
             "environment": environment,
             "log": str(log),
             "folder": str(folder) if folder else None,
+            "start_in": str(start_in),
             "uid": account.uid if account else None,
             "gid": account.gid if account else None,
         }

@@ -37,6 +37,12 @@ def parser() -> Parser:
         action="store_true",
         help="switch Attune's own timeout monitor off, as the demo does",
     )
+    up.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the sidecar, but for addresses and times",
+    )
     commands.add_parser("down", help="end it all")
     commands.add_parser("status", help="what runs")
     breaking = commands.add_parser("break", help="break a part")
@@ -61,6 +67,18 @@ def defects(text: str) -> str:
     return text
 
 
+def readable(file: Path) -> Path:
+    """Its whole path: the sidecar and its commands start in other folders. ValueError, before anything is started."""
+    whole = file.expanduser().resolve()
+    try:
+        whole.open("rb").close()
+    except OSError as refused:
+        raise ValueError(
+            f"--config: {whole} cannot be read ({refused.strerror}); wanted a YAML file with settings of the sidecar"
+        ) from refused
+    return whole
+
+
 def sandbox_folder() -> Path:
     """`.sandbox/` of this clone; tests have their own."""
     named = os.environ.get(FOLDER_VARIABLE)
@@ -74,10 +92,17 @@ def main(arguments: Sequence[str]) -> int:
         if state := up_and_down.running(folder):
             asking.become_client(state, CLIENTS[arguments[0]], arguments[1:])
         return not_running()
-    chosen = parser().parse_args(arguments)
+    known = parser()
+    chosen = known.parse_args(arguments)
     if chosen.command == "up":
+        try:
+            config = readable(chosen.config) if chosen.config else None
+        except ValueError as unreadable:
+            known.error(str(unreadable))
         monitor = ["--no-timeout-monitor"] if chosen.no_timeout_monitor else []
-        return up_and_down.up(folder, ["--times", chosen.times, "--cured", chosen.cured, *monitor])
+        reading = ["--config", str(config)] if config else []
+        options = ["--times", chosen.times, "--cured", chosen.cured, *monitor, *reading]
+        return up_and_down.up(folder, options, config)
     if chosen.command == "down":
         return up_and_down.down(folder)
     if chosen.command == "logs":

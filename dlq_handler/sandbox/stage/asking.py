@@ -33,6 +33,8 @@ def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn
     command = [*client.command, *arguments]
     if not Path(command[0]).exists():
         sys.exit(f"{command[0]} is not there: it comes with a package beside the server's; install that")
+    if client.start_in:
+        os.chdir(client.start_in)
     os.execve(command[0], command, surroundings(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
 
 

@@ -16,7 +16,7 @@ where everything is
   PostgreSQL   {database}    schema attune
   sidecar      {ops}/readyz  {ops}/metrics
   dashboard    {ui}/    API: {ui}/api/v1/diagnosis
-
+{settings}
 give it work
   curl {api}/api/v1/executions/execute -H 'Authorization: Bearer {api_token}' -H 'Content-Type: application/json' \\
        -d '{{"action_ref": "core.sleep", "parameters": {{"seconds": 3}}}}'
@@ -40,6 +40,7 @@ def guide(state: State) -> str:
     broker = urlsplit(state.urls["amqp"])
     return GUIDE.format(
         **state.urls,
+        settings=f"  settings     {state.config}, but for addresses and times\n" if state.config else "",
         user=unquote(broker.username or ""),
         password=unquote(broker.password or ""),
         times="\n".join(describe_briefly(Times.named(state.times))),

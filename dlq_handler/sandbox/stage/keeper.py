@@ -29,11 +29,17 @@ Say = Callable[[str], None]
 
 
 async def keep(
-    folder: Path, times: Times, cured: list[str], attune_settings: Mapping[str, str], say: Say
+    folder: Path,
+    *,
+    times: Times,
+    cured: list[str],
+    attune_settings: Mapping[str, str],
+    config: Path | None,
+    say: Say,
 ) -> None:
     """Until SIGTERM."""
     async with Stage.open(
-        folder, say=say, times=times, cured=cured, attune_settings=attune_settings
+        folder, say=say, times=times, cured=cured, attune_settings=attune_settings, config=config
     ) as stage:
         say("starting Attune's parts and the sidecar")
         await stage.start(*ATTUNE, "sidecar")
@@ -122,6 +128,7 @@ def main() -> int:
     parser.add_argument("--times", default="scaled")
     parser.add_argument("--cured", default="")
     parser.add_argument("--no-timeout-monitor", action="store_true")
+    parser.add_argument("--config", type=Path)
     chosen = parser.parse_args()
     began = time.monotonic()
 
@@ -132,7 +139,14 @@ def main() -> int:
         cured = [defect for defect in chosen.cured.split(",") if defect]
         attune_settings = WITHOUT_TIMEOUT_MONITOR if chosen.no_timeout_monitor else {}
         keeping = asyncio.create_task(
-            keep(chosen.folder, Times.named(chosen.times), cured, attune_settings, say)
+            keep(
+                chosen.folder,
+                times=Times.named(chosen.times),
+                cured=cured,
+                attune_settings=attune_settings,
+                config=chosen.config,
+                say=say,
+            )
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, keeping.cancel)

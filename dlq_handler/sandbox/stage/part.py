@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from dlq_handler.sandbox.server_programs.program import ROOT_FOLDER
 from dlq_handler.sandbox.servers import NoServer
 from dlq_handler.sandbox.servers.owned_process import OwnedProcess
 from dlq_handler.sandbox.stage.health import Complain
@@ -44,17 +45,25 @@ class ProgramPart:
     """A program of Attune's, or the sidecar."""
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, complain: Complain
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        complain: Complain,
+        start_in: Path = ROOT_FOLDER,
     ) -> None:
         self.log = log
         self.process: OwnedProcess | None = None
         self._command, self._environment = list(command), dict(environment)
-        self._complain = complain
+        self._complain, self._start_in = complain, start_in
 
     async def start(self) -> None:
         if self.process and self.process.is_running:
             return
-        self.process = OwnedProcess(self._command, environment=self._environment, log=self.log)
+        self.process = OwnedProcess(
+            self._command, environment=self._environment, log=self.log, start_in=self._start_in
+        )
         await self.process.answers(self.await_ready(START_SECONDS))
 
     async def stop(self) -> None:

@@ -4,11 +4,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from dlq_handler.sandbox.attune.environment import Environment
 from dlq_handler.sandbox.attune.health import executor_health, worker_health
 from dlq_handler.sandbox.server_programs.errors import ProgramFailed
-from dlq_handler.sandbox.server_programs.program import Client, output_of
+from dlq_handler.sandbox.server_programs.program import ROOT_FOLDER, Client, output_of
 from dlq_handler.sandbox.stage import health
 from dlq_handler.sandbox.stage.folder import Folder
 from dlq_handler.sandbox.stage.part import PartFailed, ProgramPart
@@ -21,6 +22,8 @@ SCHEMA = "attune"
 INTAKE_QUEUE = "attune.dlx.sidecar.queue"
 ATTUNE = (sys.executable, "-m", "dlq_handler.sandbox.attune")
 SIDECAR = (sys.executable, "-m", "dlq_handler", "run")
+# Its help names what was typed, so that it can be typed again.
+SIDECAR_COMMANDS = (sys.executable, "-c", "from dlq_handler.main import main; main('./run dlq-handler')")
 MIGRATE_SECONDS = 120
 # A setting of Attune's own. Its timeout monitor ends executions while their message can still be run (D12).
 WITHOUT_TIMEOUT_MONITOR = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
@@ -69,8 +72,9 @@ def program_parts(
     *,
     environment: Mapping[str, str],
     sidecar_command: Sequence[str] | None,
+    config: Path | None,
 ) -> dict[str, ProgramPart]:
-    """`environment`: of Attune's."""
+    """`environment`: of Attune's. `config`: the sidecar's file."""
     seen = Environment.read(environment)
 
     def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
@@ -89,9 +93,10 @@ def program_parts(
     }
     sidecar = ProgramPart(
         sidecar_command or SIDECAR,
-        environment=surroundings(sidecar_settings(addresses, times)),
+        environment=surroundings(sidecar_settings(addresses, times, config)),
         log=folder.log("sidecar"),
         complain=health.answering(f"{addresses.ops_url}/readyz"),
+        start_in=config.parent if config else ROOT_FOLDER,
     )
     return {"api": api, "executor": executor, **workers, "sidecar": sidecar}
 
@@ -110,24 +115,33 @@ def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str])
     )
 
 
-def sidecar_settings(addresses: Addresses, times: Times) -> dict[str, str]:
+def sidecar_settings(addresses: Addresses, times: Times, config: Path | None) -> dict[str, str]:
+    """Variables, which win over what the file says: it cannot lead to anybody else's servers."""
     return {
+        **({"ATTUNE_CONFIG": str(config)} if config else {}),
         **sidecar_environment(times),
         **database_settings(addresses.database_url),
         "ATTUNE__MESSAGE_QUEUE__URL": addresses.amqp_url,
+        # Empty by default, and then of no account; a file that names its own would win over the line above.
+        "ATTUNE__DLQ_HANDLER__BROKER__URLS": addresses.amqp_url,
         "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": addresses.management_url,
         "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": INTAKE_QUEUE,
         "ATTUNE__DLQ_HANDLER__HTTP__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(addresses.ops_port),
+        "ATTUNE__DLQ_HANDLER__UI__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__UI__PORT": str(addresses.ui_port),
         "ATTUNE__DLQ_HANDLER__UI__ENVIRONMENT": "sandbox",
         "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": "sandbox",
     }
 
 
-def sidecar_client(addresses: Addresses, times: Times) -> Client:
+def sidecar_client(addresses: Addresses, times: Times, config: Path | None) -> Client:
     """The sidecar's own commands, against this stage."""
-    return Client(command=SIDECAR[:-1], environment=sidecar_settings(addresses, times))
+    return Client(
+        command=SIDECAR_COMMANDS,
+        environment=sidecar_settings(addresses, times, config),
+        start_in=str(config.parent) if config else None,
+    )
 
 
 def database_settings(database_url: str) -> dict[str, str]:

@@ -49,8 +49,10 @@ class Stage:
         cured: Sequence[str],
         attune_settings: Mapping[str, str],
         sidecar_command: Sequence[str] | None,
+        config: Path | None,
     ) -> None:
         self.broker, self.database, self.times = broker, database, times
+        self.config = config
         self.addresses = Addresses(
             amqp_url=broker.amqp_url,
             management_url=broker.management_url,
@@ -78,6 +80,7 @@ class Stage:
                 times,
                 environment=environment,
                 sidecar_command=sidecar_command,
+                config=config,
             ),
         }
         # A part is started or broken by one at a time; a worker that waits for its broker must not hinder that one.
@@ -95,9 +98,10 @@ class Stage:
         cured: Sequence[str] = (),
         attune_settings: Mapping[str, str] | None = None,
         sidecar_command: Sequence[str] | None = None,
+        config: Path | None = None,
     ) -> AsyncIterator["Stage"]:
         """`cured`: defects of stock Attune to leave out. `attune_settings`: more variables for its processes.
-        `sidecar_command` replaces `python -m dlq_handler run`.
+        `sidecar_command` replaces `python -m dlq_handler run`. `config`: a file that the sidecar and its commands read.
 
         FolderTaken, NoServer and PartFailed say what is in the way.
         """
@@ -133,6 +137,7 @@ class Stage:
                 cured=cured,
                 attune_settings=attune_settings or {},
                 sidecar_command=sidecar_command,
+                config=config,
             )
             closing.push_async_callback(stage._kill_programs)
             yield stage
@@ -240,6 +245,7 @@ class Stage:
         marks = {name: ProcessMark.of(process.pid) for name in PARTS if (process := self.process(name))}
         self.folder.record(
             times=self.times.name,
+            config=str(self.config or ""),
             processes={name: mark for name, mark in marks.items() if mark},
             folders=(str(self.broker.folder), str(self.database.folder)),
             urls={
@@ -254,6 +260,6 @@ class Stage:
             clients={
                 "psql": self.database.client(DATABASE, f"{SCHEMA},public"),
                 "rabbitmqctl": self.broker.client(),
-                "dlq-handler": sidecar_client(self.addresses, self.times),
+                "dlq-handler": sidecar_client(self.addresses, self.times, self.config),
             },
         )

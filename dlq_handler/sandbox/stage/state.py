@@ -23,6 +23,8 @@ class State:
     """False while parts are still starting."""
     times: str = ""
     """Their name."""
+    config: str = ""
+    """The file that the sidecar and its commands read; empty: none."""
     socket: str = ""
     processes: Mapping[str, ProcessMark] = field(default_factory=dict)
     """By part; only those that run."""

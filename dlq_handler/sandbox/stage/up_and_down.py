@@ -28,12 +28,15 @@ def running(folder: Path) -> State | None:
     return state if state and state.keeper.is_alive else None
 
 
-def up(folder: Path, options: Sequence[str]) -> int:
-    """Returns when everything is healthy, or the keeper has given up. Where it runs already, says where."""
+def up(folder: Path, options: Sequence[str], config: Path | None) -> int:
+    """Returns when everything is healthy, or the keeper has given up. Where it runs already, says where.
+
+    `options`: the keeper's. `config`: the file in them; EXIT_FAILED where a sidecar runs that does not read it.
+    """
     if (state := running(folder)) and state.is_up:
         print("the sandbox is already running; `./run down` ends it")
         print(guide(state))
-        return 0
+        return reads(state, config)
     print(f"the sandbox is {'being started by another `./run up`' if state else 'starting'}", flush=True)
     log = log_of(folder, KEEPER)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +54,15 @@ def up(folder: Path, options: Sequence[str]) -> int:
         print(f"the sandbox did not start; the whole log: {log}", file=sys.stderr)
         return (keeper and keeper.poll()) or EXIT_FAILED
     print(guide(state))
-    return 0
+    return reads(state, config)
+
+
+def reads(state: State, config: Path | None) -> int:
+    """Whoever named a file must not take a sandbox that was started without it for one that reads it."""
+    if config is None or state.config == str(config):
+        return 0
+    print(f"it does not read {config}: `./run down`, then `./run up --config {config}`", file=sys.stderr)
+    return EXIT_FAILED
 
 
 def await_up(folder: Path, keeper: "subprocess.Popen[bytes] | None", log: Path, shown: int) -> State | None:

@@ -28,9 +28,29 @@ ELSEWHERE = {
 }
 
 
+# Of the file that the sandbox is started with: what it says of servers is as little to be followed.
+TOKEN = "only-for-this-test"
+SETTINGS = """
+message_queue: {url: "amqp://127.0.0.1:1/%2f"}
+dlq_handler:
+  broker: {urls: ["amqp://127.0.0.1:1/%2f"]}
+  ui:
+    host: 0.0.0.0
+    tokens: [{name: tester, role: operate, token_file: token}]
+  notify: {webhook_url: "http://127.0.0.1:1/hook"}
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
     folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "settings" / "try.yaml"
+
+    def up(self) -> str:
+        return self.done("up", "--config", str(self.config))
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -65,6 +85,10 @@ def existing(*paths: str) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("sandbox")
+    config = Sandbox(folder=path).config
+    config.parent.mkdir()
+    config.write_text(SETTINGS)
+    config.with_name("token").write_text(TOKEN)
     yield path
     Sandbox(folder=path).done("down")
 
@@ -72,12 +96,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def sandbox(folder: Path) -> Sandbox:
     found = Sandbox(folder=folder)
-    found.done("up")
+    found.up()
     return found
 
 
 def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sandbox: Sandbox) -> None:
     again = sandbox.done("up")
+    assert f"{sandbox.config}, but for addresses and times" in again
     assert again.startswith("the sandbox is already running")
     state = sandbox.state
     for name in ("api", "api_token", "amqp", "management", "database", "ops", "ui"):
@@ -116,10 +141,33 @@ def test_a_sidecar_that_hangs_goes_on_where_it_was(sandbox: Sandbox) -> None:
     assert " runs, " in sandbox.line_of("sidecar")
 
 
+def test_the_sidecar_and_its_commands_read_the_file_also_once_it_was_broken(sandbox: Sandbox) -> None:
+    sandbox.done("break", "sidecar")
+    sandbox.done("mend", "sidecar")
+    api = f"{sandbox.state.urls['ui']}/api/v1/diagnosis"
+    assert httpx.get(api, trust_env=False).status_code == 401
+    allowed = httpx.get(api, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False)
+    assert allowed.status_code == 200
+    assert "127.0.0.1:1" in sandbox.done("dlq-handler", "notify", "status")
+
+
+def test_a_running_sandbox_is_not_taken_for_one_that_reads_another_file(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.touch()
+    refused = sandbox.run("up", "--config", str(other))
+    assert refused.returncode == 1
+    assert f"it does not read {other}: `./run down`" in refused.stderr
+
+
 def test_clients_reach_the_servers_of_the_sandbox_and_no_others(sandbox: Sandbox) -> None:
     assert "worker.1.executions" in sandbox.done("rabbitmq", "list_queues", "name", "messages")
     workers = json.loads(sandbox.done("dlq-handler", "workers", "list", "--output", "json"))
     assert {"worker-shell", "worker-python", "worker-node"} <= set(json.dumps(workers).split('"'))
+    assert "Usage: ./run dlq-handler letters list " in sandbox.done(
+        "dlq-handler", "letters", "list", "--help"
+    )
     refused = sandbox.run("psql", "-c", "SELECT nonsense")
     assert refused.returncode == 1
     assert "nonsense" in refused.stderr
@@ -137,6 +185,7 @@ def test_logs_are_those_of_the_part(sandbox: Sandbox) -> None:
         ("break broker --how gently", ["gently", "kill", "stop", "hang"]),
         ("mend", ["required: part"]),
         ("up --cured D99", ["D99: no such defect; known are D1"]),
+        ("up --config /no/such.yaml", ["/no/such.yaml cannot be read (No such file", "wanted a YAML file"]),
     ],
 )
 def test_a_typing_mistake_is_told_and_changes_nothing(tmp_path: Path, mistake: str, told: list[str]) -> None:
@@ -163,7 +212,7 @@ async def test_a_killed_keeper_leaves_nothing_running_and_the_next_up_clears_the
     remains = existing(*left.folders)
     assert any("postgresql" in folder for folder in remains)
     # Two at once: one starts it, the other waits for that one.
-    said = await asyncio.gather(*(asyncio.to_thread(sandbox.done, "up") for _ in range(2)))
+    said = await asyncio.gather(*(asyncio.to_thread(sandbox.up) for _ in range(2)))
     assert any(f"clearing what a killed run (process {left.keeper.pid}) left" in text for text in said)
     assert not existing(*remains)
     assert set(sandbox.state.processes) == set(PARTS)

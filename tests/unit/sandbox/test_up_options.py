@@ -12,17 +12,25 @@ from dlq_handler.sandbox.stage import keeper
 from dlq_handler.sandbox.stage.folder import FolderTaken
 from dlq_handler.sandbox.times import SCALED, STOCK
 
+THIS_FILE = Path(__file__).resolve()  # readable, which is all that is asked before the sidecar reads it
 MONITOR = "ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR"
 
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ([], {"times": SCALED, "cured": [], "attune_settings": {}}),
-        (["--no-timeout-monitor"], {"times": SCALED, "cured": [], "attune_settings": {MONITOR: "false"}}),
+        ([], {"times": SCALED, "cured": [], "attune_settings": {}, "config": None}),
+        (
+            ["--no-timeout-monitor"],
+            {"times": SCALED, "cured": [], "attune_settings": {MONITOR: "false"}, "config": None},
+        ),
         (
             ["--times", "stock", "--cured", "D1,D9"],
-            {"times": STOCK, "cured": ["D1", "D9"], "attune_settings": {}},
+            {"times": STOCK, "cured": ["D1", "D9"], "attune_settings": {}, "config": None},
+        ),
+        (
+            ["--config", str(THIS_FILE)],
+            {"times": SCALED, "cured": [], "attune_settings": {}, "config": THIS_FILE},
         ),
     ],
 )
@@ -31,7 +39,7 @@ def test_options_of_up_reach_the_stage(
 ) -> None:
     asked: dict[str, Any] = {}
 
-    def up(folder: Path, passed: Sequence[str]) -> int:
+    def up(folder: Path, passed: Sequence[str], _config: Path | None) -> int:
         monkeypatch.setattr(sys, "argv", ["keeper", str(folder), *passed])
         return keeper.main()
 
