@@ -45,7 +45,7 @@ def doctor(
     else:
         _print(observations)
         print_right_now(besides)
-        print(f"\nconclusion: {conclusion}")
+        print(f"\nconclusion: {conclusion}: {_MEANS[conclusion]}")
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
@@ -69,6 +69,14 @@ def beyond(observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]) 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
+
+
+# "ok" alone, below the lines of what is wrong right now, would read as if those were fine.
+_MEANS = {
+    Health.OK: "all is there that a rescue needs",
+    Health.PROBLEM: "a rescue lacks what is listed first",
+    Health.CANNOT_TELL: "whether a rescue would work cannot be told",
+}
 
 
 def _print(observations: list[Observation]) -> None:
@@ -97,7 +105,7 @@ def print_right_now(diagnoses: list[Diagnosis]) -> None:
     print("\nright now (`dlq-handler status` tells all of it):")
     for one in diagnoses:
         if one.health is not Health.OK:
-            print(f"{SIGNS[one.health]} {one.health}  {one.part}: {one.kind}: {printable(one.sentence)}")
+            print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.said)}")
             print(f"  next: {printable(one.next_step or '-')}\n  read: {one.runbook}")
     fine = ", ".join(one.kind for one in diagnoses if one.health is Health.OK)
     if fine:

@@ -120,9 +120,8 @@ def _headline(records: Records) -> str:
         return "The host has no such execution any more; this is what is on record about it."
     worker = f" on worker {execution.worker_id}" if execution.worker_id is not None else ""
     age = in_units((records.now - execution.updated).total_seconds())
-    return printable(
-        f"execution {execution.id}, {execution.action_ref}: {execution.status}{worker} for {age}"
-    )
+    since = f"{worker} {age} ago" if execution.is_terminal else f"{worker} for {age}"
+    return printable(f"execution {execution.id}, {execution.action_ref}: {execution.status}{since}")
 
 
 def _moment_lines(moment: Moment, now: datetime) -> Iterator[str]:

@@ -1,34 +1,94 @@
-"""The options by which letters are chosen, the same for listing and for exporting them, and for a link's query."""
+"""The options by which letters are chosen: declared once, for listing and for exporting them."""
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
+from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.cli.options import LARGEST_ID
+from dlq_handler.surface.cli.options import LARGEST_ID, SinceOption, UntilOption
 
-GroupOption = Annotated[
-    str | None,
-    typer.Option("--group", metavar="GROUP", help="Only letters of this group (`letters groups`)."),
-]
-CauseOption = Annotated[Cause | None, typer.Option("--cause", help="Only letters that came for this cause.")]
-OutcomeOption = Annotated[Outcome | None, typer.Option("--outcome", help="Only letters with this outcome.")]
-DeathOption = Annotated[
-    str | None,
-    typer.Option("--reason", help="Only letters that died of this: expired, rejected, maxlen, …"),
-]
-WorkerOption = Annotated[
-    int | None,
-    typer.Option("--worker", metavar="ID", min=1, max=LARGEST_ID, help="Only letters to this worker."),
-]
-ActionOption = Annotated[
-    str | None,
-    typer.Option("--action", metavar="REF", help="Only letters of this action, such as core.http."),
-]
-SearchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--search", metavar="ID", help="Only letters with this id: an execution's, a letter's, a message's."
-    ),
-]
+WANTED = "wanted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """As it was typed. `known_letters.known` makes a filter of it, for which the database has to be asked."""
+
+    letters: LetterFilter
+    worker_name: str | None
+
+
+def wanted_letters(
+    *,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="Only letters of this group (`letters groups`)."),
+    ] = None,
+    cause: Annotated[Cause | None, typer.Option(help="Only letters that came for this cause.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only letters with this outcome.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Only letters that died of this: expired, rejected, maxlen, …")
+    ] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option(metavar="ID|NAME", help="Only letters to this worker, by its id or its whole name."),
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="REF", help="Only letters of this action, such as core.http.")
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Only letters with this id: an execution's, a letter's, a message's."
+        ),
+    ] = None,
+) -> Wanted:
+    worker_id = _worker_id(worker or "")
+    chosen = LetterFilter(
+        group=group,
+        cause=cause,
+        outcome=outcome,
+        reason=reason,
+        worker_id=worker_id,
+        action=action,
+        since=since,
+        until=until,
+        search=search,
+    )
+    return Wanted(letters=chosen, worker_name=worker if worker_id is None else None)
+
+
+def _worker_id(text: str) -> int | None:
+    """None: it is a name."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if len(text) > len(str(LARGEST_ID)) or not 1 <= int(text) <= LARGEST_ID:
+        raise typer.BadParameter(f"{text} is no id: they go from 1 to {LARGEST_ID}", param_hint="--worker")
+    return int(text)
+
+
+def choosing_letters(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that has the options of `wanted_letters` in the place of its parameter `wanted`, made of them.
+
+    typer reads the options of a command off its signature, so this gives it one with all of them.
+    """
+    options = inspect.signature(wanted_letters).parameters
+    parameters: list[inspect.Parameter] = []
+    for one in inspect.signature(command).parameters.values():
+        parameters += options.values() if one.name == WANTED else [one]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in options}
+        command(**given, **{WANTED: wanted_letters(**chosen)})
+
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect looks for it
+    return with_options

@@ -8,25 +8,16 @@ from typing import Annotated
 import typer
 
 from dlq_handler import compose
-from dlq_handler.domain.letter_filter import LetterFilter, LetterPage
+from dlq_handler.domain.letter_filter import LetterPage
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.masking import masked
-from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.state_version import letter_version
 from dlq_handler.settings import Settings
 from dlq_handler.store import letter_search, letters
 from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.swept import letter_swept_at
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.letter_options import (
-    ActionOption,
-    CauseOption,
-    DeathOption,
-    GroupOption,
-    OutcomeOption,
-    SearchOption,
-    WorkerOption,
-)
+from dlq_handler.surface.cli.known_letters import known
+from dlq_handler.surface.cli.letter_options import Wanted, choosing_letters
 from dlq_handler.surface.cli.letters_export import export
 from dlq_handler.surface.cli.letters_groups import groups
 from dlq_handler.surface.cli.letters_rejudge import rejudge
@@ -36,12 +27,10 @@ from dlq_handler.surface.cli.options import (
     ConfigOption,
     Output,
     OutputOption,
-    SinceOption,
-    UntilOption,
 )
 from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table
-from dlq_handler.surface.cli.times import utc
+from dlq_handler.surface.swept import swept_sentence
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
 app.command()(groups)
@@ -52,34 +41,16 @@ LetterId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
 
 
 @app.command("list")
+@choosing_letters
 def list_letters(
     *,
-    group: GroupOption = None,
-    cause: CauseOption = None,
-    outcome: OutcomeOption = None,
-    reason: DeathOption = None,
-    worker: WorkerOption = None,
-    action: ActionOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    search: SearchOption = None,
+    wanted: Wanted,
     before: BeforeOption = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List letters, newest first. What is asked for must hold together."""
-    wanted = LetterFilter(
-        group=group,
-        cause=cause,
-        outcome=outcome,
-        reason=reason,
-        worker_id=worker,
-        action=action,
-        since=since,
-        until=until,
-        search=search,
-    )
     page, now = asyncio.run(_list(load_or_exit(config).settings, wanted, before, limit))
     if output is Output.JSON:
         print_json([brief(record) for record in page.records])
@@ -109,6 +80,7 @@ def print_letters(records: Sequence[LetterRecord], now: datetime) -> None:
         ],
         empty="no letters",
         now=now,
+        spare=("QUEUE", "WHY", "GROUP", "WORKER"),
     )
 
 
@@ -131,11 +103,12 @@ def show(
 
 
 async def _list(
-    settings: Settings, wanted: LetterFilter, before_id: int | None, limit: int
+    settings: Settings, wanted: Wanted, before_id: int | None, limit: int
 ) -> tuple[LetterPage, datetime]:
     async with compose.open_database(settings) as database:
         with patience("looking for letters"):
-            page = await letter_search.search(database, wanted, before_id=before_id, limit=limit)
+            chosen = await known(database, settings, wanted)
+            page = await letter_search.search(database, chosen, before_id=before_id, limit=limit)
             return page, (await look_at_server(database)).now
 
 
@@ -149,8 +122,7 @@ async def _show(settings: Settings, letter_id: int) -> tuple[LetterRecord | None
 def _why_missing(settings: Settings, letter_id: int, swept_at: datetime | None) -> str:
     if swept_at is None:
         return f"no letter {letter_id} on record; `dlq-handler letters list` shows what is there"
-    retention = in_units(settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000)
-    return f"letter {letter_id} was swept on {utc(swept_at)} (retention {retention})"
+    return swept_sentence(letter_id, swept_at, compose.retention_policy(settings))
 
 
 def brief(record: LetterRecord) -> dict[str, object]:
@@ -174,4 +146,4 @@ def brief(record: LetterRecord) -> dict[str, object]:
 def _full(record: LetterRecord) -> dict[str, object]:
     fields = {name: getattr(record, name) for name in LetterRecord.__dataclass_fields__}
     del fields["body"]
-    return fields | {"headers": masked(record.headers or {}), "version": letter_version(record)}
+    return fields | {"headers": record.headers or {}, "version": letter_version(record)}

@@ -22,16 +22,9 @@ from dlq_handler.settings import Settings
 from dlq_handler.store import letter_bodies, letter_search
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.letter_options import (
-    ActionOption,
-    CauseOption,
-    DeathOption,
-    GroupOption,
-    OutcomeOption,
-    SearchOption,
-    WorkerOption,
-)
-from dlq_handler.surface.cli.options import ConfigOption, SinceOption, UntilOption
+from dlq_handler.surface.cli.known_letters import known
+from dlq_handler.surface.cli.letter_options import Wanted, choosing_letters
+from dlq_handler.surface.cli.options import ConfigOption
 from dlq_handler.surface.cli.patience import patience
 from dlq_handler.surface.cli.printing import jsonable, shown
 
@@ -49,6 +42,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+@choosing_letters
 def export(
     *,
     format_: Annotated[
@@ -60,40 +54,22 @@ def export(
             "--bodies", help="With headers and body, what may be secret in them masked, long ones cut."
         ),
     ] = False,
-    group: GroupOption = None,
-    cause: CauseOption = None,
-    outcome: OutcomeOption = None,
-    reason: DeathOption = None,
-    worker: WorkerOption = None,
-    action: ActionOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    search: SearchOption = None,
+    wanted: Wanted,
     config: ConfigOption = None,
 ) -> None:
     """Write all such letters to stdout, newest first, one a line."""
-    wanted = LetterFilter(
-        group=group,
-        cause=cause,
-        outcome=outcome,
-        reason=reason,
-        worker_id=worker,
-        action=action,
-        since=since,
-        until=until,
-        search=search,
-    )
     columns = (*_WITHOUT_BODIES, *(("headers", "body", "is_body_cut") if bodies else ()))
     asyncio.run(_export(load_or_exit(config).settings, wanted, _writer(format_, columns), with_bodies=bodies))
 
 
 async def _export(
-    settings: Settings, wanted: LetterFilter, write: Callable[[Line], None], *, with_bodies: bool
+    settings: Settings, wanted: Wanted, write: Callable[[Line], None], *, with_bodies: bool
 ) -> None:
     written = 0
     async with compose.open_database(settings) as database:
+        chosen = await known(database, settings, wanted)
         with patience("exporting", how_far=lambda: f"{written} letters"):
-            async for line in _lines(database, wanted, with_bodies=with_bodies):
+            async for line in _lines(database, chosen, with_bodies=with_bodies):
                 write(line)
                 written += 1
     typer.echo(f"{written} letter(s)", err=True)

@@ -36,9 +36,11 @@ class GroupsSeen:
     since: datetime
     until: datetime
     now: datetime
+    ttl_seconds: float
+    """Of the workers' queues."""
 
     def title(self, one: GroupCount) -> str:
-        return title_in(one.group, self.lanes, self.names, last_at=one.last_at)
+        return title_in(one.group, self.lanes, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at)
 
 
 def groups(
@@ -62,11 +64,22 @@ def groups(
 async def _look(settings: Settings, since: datetime | None, until: datetime | None, limit: int) -> GroupsSeen:
     async with compose.open_database(settings) as database:
         with patience("counting letters"):
-            return await look_at_groups(database, since=since, until=until, limit=limit)
+            return await look_at_groups(
+                database,
+                ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
+                since=since,
+                until=until,
+                limit=limit,
+            )
 
 
 async def look_at_groups(
-    database: Database, *, since: datetime | None = None, until: datetime | None = None, limit: int = 8
+    database: Database,
+    *,
+    ttl_seconds: float,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 8,
 ) -> GroupsSeen:
     """Without times: of the last hour, by the database's clock."""
     now = (await look_at_server(database)).now
@@ -75,11 +88,12 @@ async def look_at_groups(
     return GroupsSeen(
         counts=await letter_groups.groups(database, since=begin, until=end, limit=limit),
         in_all=await letter_groups.count_groups(database, since=begin, until=end),
-        lanes=await history.lanes(database, since=begin, until=end),
+        lanes=await history.lanes(database, since=begin - timedelta(seconds=ttl_seconds), until=end),
         names={one.worker.id: one.name for one in await list_workers(database)},
         since=begin,
         until=end,
         now=now,
+        ttl_seconds=ttl_seconds,
     )
 
 

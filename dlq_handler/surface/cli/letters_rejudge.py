@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from dlq_handler import compose
 from dlq_handler.compose.operating import open_operating
+from dlq_handler.domain.state_version import group_version, letters_version
 from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 from dlq_handler.services.operating import Operating
 from dlq_handler.settings import Settings
-from dlq_handler.store import letters
+from dlq_handler.store import letters, put_up
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.cli.config import load_or_exit
+from dlq_handler.surface.cli.known_letters import expect_group
 from dlq_handler.surface.cli.operator import actor, reason_or_ask, refused_in_words
 from dlq_handler.surface.cli.options import (
     LARGEST_ID,
@@ -77,6 +80,9 @@ def rejudge(
             "in shadow mode nothing is ended, so nothing is judged again; see dlq_handler.shadow.enabled"
         )
         raise typer.Exit(1)
+    if version is None:
+        # As they are now: whoever types the reason must not act on what somebody else acted on meanwhile.
+        version = asyncio.run(_version(settings, letter_ids, group))
     wanted = _Wanted(
         letter_ids=letter_ids,
         group=group,
@@ -111,6 +117,19 @@ def _refuse_nonsense(
         raise typer.BadParameter("name letters, or a group, or an outcome; not two of them")
     if version is not None and not letter_ids and group is None:
         raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
+
+
+async def _version(settings: Settings, letter_ids: list[int] | None, group: str | None) -> str | None:
+    """None: all there are were asked for, whatever they are by then."""
+    async with compose.open_database(settings) as database:
+        if group is not None:
+            await expect_group(database, settings, group)
+            async with database.transaction() as tx:
+                return group_version(await put_up.can_be_put_up(tx, group))
+        if letter_ids:
+            async with database.transaction() as tx:
+                return letters_version(await put_up.states_of(tx, letter_ids))
+    return None
 
 
 async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:

@@ -28,7 +28,7 @@ from dlq_handler.surface.cli.options import (
     read_duration,
 )
 from dlq_handler.surface.cli.patience import patience
-from dlq_handler.surface.cli.printing import print_error, print_json, print_table
+from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 from dlq_handler.surface.cli.times import utc
 
 app = typer.Typer(no_args_is_help=True, help="The webhook that is told of changes, and its mute.")
@@ -77,6 +77,11 @@ def mute(
     settings = load_or_exit(config).settings
     if not for_:
         raise typer.BadParameter("0s is no time; `notify unmute` ends a mute", param_hint="--for")
+    # As it is now: whoever types the reason must not undo what a colleague decides meanwhile.
+    seen = asyncio.run(_seen(settings))
+    if seen is not None:
+        print_warning(f"muted until {utc(seen.until)} by {seen.by} ({seen.reason}): this takes its place")
+    version = version or mute_version(seen)
     why = reason_or_ask(reason)
     with refused_in_words():
         held = asyncio.run(_mute(settings, for_.total_seconds(), why, version))
@@ -94,6 +99,7 @@ def unmute(
 ) -> None:
     """End a mute: what is wrong is told at once. On record (`audit list`)."""
     settings = load_or_exit(config).settings
+    version = version or mute_version(asyncio.run(_seen(settings)))
     why = reason_or_ask(reason)
     with refused_in_words():
         asyncio.run(_unmute(settings, why, version))
@@ -123,13 +129,18 @@ async def _look(settings: Settings) -> tuple[NotifiedLook, Mute | None]:
         return look, await store_mute.look(database)
 
 
-async def _mute(settings: Settings, seconds: float, reason: str, version: str | None) -> Mute | None:
+async def _seen(settings: Settings) -> Mute | None:
+    async with compose.open_database(settings) as database:
+        return await store_mute.look(database)
+
+
+async def _mute(settings: Settings, seconds: float, reason: str, version: str) -> Mute | None:
     async with open_operating(settings) as (operating, _):
         _, held = await operating.mute(actor(), for_seconds=seconds, reason=reason, version=version)
         return held
 
 
-async def _unmute(settings: Settings, reason: str, version: str | None) -> None:
+async def _unmute(settings: Settings, reason: str, version: str) -> None:
     async with open_operating(settings) as (operating, _):
         await operating.unmute(actor(), reason=reason, version=version)
 

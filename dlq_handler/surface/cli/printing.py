@@ -31,10 +31,14 @@ def print_table(
     *,
     empty: str = "nothing found",
     now: datetime | None = None,
+    spare: Sequence[str] = (),
 ) -> None:
-    """`now`: the database's; with it, a terminal is told how long ago each time was."""
+    """`now`: the database's; with it, a terminal is told how long ago each time was.
+
+    `spare`: columns that a terminal too narrow for all goes without, one after the other.
+    """
     if sys.stdout.isatty():
-        _print_fitted(columns, rows, empty, now)
+        _print_fitted(columns, rows, empty, now, spare)
         return
     print("\t".join(columns))
     for row in rows:
@@ -45,15 +49,37 @@ def print_table(
 
 
 def _print_fitted(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str, now: datetime | None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    empty: str,
+    now: datetime | None,
+    spare: Sequence[str],
 ) -> None:
     if not rows:
         print(empty)
         return
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(shown(value, now=now), overflow="fold") for value in row))
-    Console().print(table)
+    console = Console()
+    cells = [[shown(value, now=now) for value in row] for row in rows]
+    kept = fitting(columns, cells, spare=spare, width=console.width)
+    table = Table(*(columns[place] for place in kept), box=None, header_style="bold", pad_edge=False)
+    for row in cells:
+        table.add_row(*(Text(row[place], overflow="fold") for place in kept))
+    console.print(table)
+    if left_out := [name for place, name in enumerate(columns) if place not in kept]:
+        print(f"not shown for want of width: {', '.join(left_out)}", file=sys.stderr)
+
+
+def fitting(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], *, spare: Sequence[str], width: int
+) -> list[int]:
+    """The places of the columns to show. Folded to a few letters, a worker's name names nobody."""
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    kept = list(range(len(columns)))
+    for name in spare:
+        if sum(widths[place] + 2 for place in kept) <= width:
+            break
+        kept.remove(columns.index(name))
+    return kept
 
 
 def print_error(message: str) -> None:

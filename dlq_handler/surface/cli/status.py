@@ -76,7 +76,7 @@ def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: da
     for one in diagnoses:
         if one.health is Health.OK:
             continue
-        print(f"{SIGNS[one.health]} {one.health}  {one.part}: {one.kind}: {printable(one.sentence)}")
+        print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.said)}")
         told = {
             "since": None if one.since is None else with_age(one.since, now),
             "next": one.next_step,

@@ -62,12 +62,16 @@ def top(
 async def _watch(settings: Settings, pause_seconds: float) -> None:
     environment = settings.dlq_handler.ui.environment
     seen: list[Sight] = []
+    console = Console()
     async with compose.open_database(settings) as database, open_lookout(settings) as lookout:
         with Live(
             get_renderable=lambda: screen(
-                seen[-1] if seen else None, environment=environment, now=monotonic_seconds()
+                seen[-1] if seen else None,
+                environment=environment,
+                now=monotonic_seconds(),
+                width=console.width,  # asked for each time: windows change
             ),
-            console=Console(),
+            console=console,
             screen=True,
             refresh_per_second=2,
         ):
@@ -86,7 +90,7 @@ async def _look(lookout: Lookout, database: Database) -> Sight:
     view = await lookout.look()
     diagnoses = await diagnose_once(view, database)
     try:
-        groups = await look_at_groups(database)
+        groups = await look_at_groups(database, ttl_seconds=view.ttl_seconds)
         minutes = await letter_groups.letters_per_minute(database, since=groups.since, until=groups.until)
     except (Unavailable, Contended) as error:
         return Sight(view=view, diagnoses=diagnoses, groups=Unknown(str(error)), taken_at=monotonic_seconds())

@@ -17,13 +17,17 @@ from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import Unknown, View, WorkerSeen
 from dlq_handler.surface.cli.letters_groups import GroupsSeen
-from dlq_handler.surface.cli.printing import printable, shown
+from dlq_handler.surface.cli.printing import fitting, printable, shown
 from dlq_handler.surface.cli.times import utc, with_age
 
 WORKER_COLUMNS = (
     "ID", "WORKER", "AVAILABILITY", "HEARTBEAT", "CONSUMERS", "READY", "UNACKED", "SCHEDULED", "RUNNING", "ENDED 1H",
 )  # fmt: skip
 
+# What a narrow window goes without, the first one first, before a name is cut.
+_SPARE_OF_WORKERS = ("RUNNING", "SCHEDULED", "UNACKED", "ENDED 1H", "READY", "CONSUMERS")
+_LETTER_COLUMNS = ("CAUSE", "QUEUE", "LETTERS", "FAILED", "LAST")
+_SPARE_OF_LETTERS = ("QUEUE", "LAST", "FAILED")
 _MOST_WORKERS = 8
 _COLOURS = {Health.PROBLEM: "bold red", Health.CANNOT_TELL: "yellow", Health.OK: "green"}
 _STATE_COLOURS = {
@@ -46,8 +50,8 @@ class Sight:
     taken_at: float = 0.0
 
 
-def screen(sight: Sight | None, *, environment: str | None, now: float) -> RenderableType:
-    """`now` by the clock of `taken_at`. None: nobody has looked yet."""
+def screen(sight: Sight | None, *, environment: str | None, now: float, width: int) -> RenderableType:
+    """`now` by the clock of `taken_at`, `width` of the window. None: nobody has looked yet."""
     name = f"dlq-handler {environment}" if environment else "dlq-handler"
     if sight is None:
         return Text(f"{name}: asking the database and the broker …")
@@ -62,9 +66,9 @@ def screen(sight: Sight | None, *, environment: str | None, now: float) -> Rende
         head,
         *_diagnoses(sight.diagnoses, sight.view),
         Text(),
-        *_workers(sight.view.workers),
+        *_workers(sight.view.workers, width),
         Text(),
-        *_letters(sight),
+        *_letters(sight, width),
     )
 
 
@@ -101,7 +105,7 @@ def _diagnoses(diagnoses: Sequence[Diagnosis], view: View) -> Iterator[Renderabl
         if one.health is Health.OK:
             continue
         yield Text.assemble(
-            (f"{SIGNS[one.health]} {one.part}: {one.kind}: ", _COLOURS[one.health]), printable(one.sentence)
+            (f"{SIGNS[one.health]} {one.subject}: ", _COLOURS[one.health]), printable(one.said)
         )
         since = "" if one.since is None else f"since {with_age(one.since, view.at)}; "
         rest = Text(f"{since}next: {printable(one.next_step or '-')} ({one.command})", style="dim")
@@ -110,20 +114,20 @@ def _diagnoses(diagnoses: Sequence[Diagnosis], view: View) -> Iterator[Renderabl
     yield Text(f"{SIGNS[Health.OK]} ok: {fine or 'nothing'}", style="dim")
 
 
-def _workers(workers: Sequence[WorkerSeen] | Unknown) -> Iterator[RenderableType]:
+def _workers(workers: Sequence[WorkerSeen] | Unknown, width: int) -> Iterator[RenderableType]:
     if isinstance(workers, Unknown):
         yield Text(f"? workers: {printable(workers.why)}", style="yellow")
         return
     ordered = not_ok_first(workers)
-    table = Table(*WORKER_COLUMNS, box=None, header_style="bold", pad_edge=False)
+    rows: list[list[Text]] = []
     for one in ordered[:_MOST_WORKERS]:
         age = one.registered.worker.heartbeat_age_seconds
         heartbeat = "never" if age is None else f"{in_units(age)} ago"
         colour = _STATE_COLOURS.get(one.standing.availability, "")
         cells = [shown(value) for value in worker_row(one)]
         cells[3] = heartbeat
-        table.add_row(*(Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(cells)))
-    yield table
+        rows.append([Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(cells)])
+    yield from _table(WORKER_COLUMNS, rows, spare=_SPARE_OF_WORKERS, width=width)
     rest = ordered[_MOST_WORKERS:]
     for state in Availability:
         count = sum(one.standing.availability is state for one in rest)
@@ -131,7 +135,7 @@ def _workers(workers: Sequence[WorkerSeen] | Unknown) -> Iterator[RenderableType
             yield Text(f"+{count} {state.value.replace('_', ' ')}", style="dim")
 
 
-def _letters(sight: Sight) -> Iterator[RenderableType]:
+def _letters(sight: Sight, width: int) -> Iterator[RenderableType]:
     groups = sight.groups
     if isinstance(groups, Unknown):
         yield Text(f"? letters: {printable(groups.why)}", style="yellow")
@@ -147,9 +151,7 @@ def _letters(sight: Sight) -> Iterator[RenderableType]:
     yield Text(f"dead letters a minute, last hour: {sum(counts)} in all, at most {max(counts)}", style="bold")
     yield Text(bars(counts))
     yield Text(f"{'an hour ago':<{len(counts) - 3}}now", style="dim")
-    table = Table(
-        "CAUSE", "QUEUE", "LETTERS", "FAILED", "LAST", box=None, header_style="bold", pad_edge=False
-    )
+    rows: list[list[Text]] = []
     for row in groups.counts:
         cells = (
             groups.title(row),
@@ -158,5 +160,20 @@ def _letters(sight: Sight) -> Iterator[RenderableType]:
             row.failed,
             with_age(row.last_at, groups.now),
         )
-        table.add_row(*(Text(shown(cell), overflow="fold") for cell in cells))
+        rows.append([Text(shown(cell)) for cell in cells])
+    yield from _table(_LETTER_COLUMNS, rows, spare=_SPARE_OF_LETTERS, width=width)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[Text]], *, spare: Sequence[str], width: int
+) -> Iterator[RenderableType]:
+    cells = [[cell.plain for cell in row] for row in rows]
+    kept = fitting(columns, cells, spare=spare, width=width)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place in kept:
+        table.add_column(columns[place], overflow="fold")
+    for row in rows:
+        table.add_row(*(row[place] for place in kept))
     yield table
+    if left_out := [name for place, name in enumerate(columns) if place not in kept]:
+        yield Text(f"not shown for want of width: {', '.join(left_out)}", style="dim")

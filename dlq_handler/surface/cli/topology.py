@@ -99,7 +99,9 @@ def _print_report(report: TopologyReport) -> None:
         print(f"… {len(topology.queues) - len(shown)} more (`--output json` has all)")
     for finding in topology.findings:
         print(f"\n{finding.severity}: {finding.subject}")
-        print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}\n  way out: {finding.way_out}")
+        print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}")
+        if finding.way_out:
+            print(f"  way out: {finding.way_out}")
     print(f"\nconclusion: {topology.conclusion}")
     if topology.conclusion is Conclusion.HOLE:
         print(

@@ -39,6 +39,7 @@ _COLUMNS = [
     "RUNNING",
     "RESURRECTED",
 ]
+_SPARE = ("RESURRECTED", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS")
 
 
 @app.command("list")
@@ -55,7 +56,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
     if output is Output.JSON:
         print_json([told.in_full(worker) for worker in workers])
     else:
-        print_table(_COLUMNS, [told.row(worker) for worker in workers], empty="no workers")
+        print_table(_COLUMNS, [told.row(worker) for worker in workers], empty="no workers", spare=_SPARE)
 
 
 async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int]]:

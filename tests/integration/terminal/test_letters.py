@@ -17,6 +17,8 @@ CHOSEN = {
     "": [4, 3, 2, 1, 0],
     "--limit 2": [4, 3],
     "--worker 7": [2, 1, 0],
+    "--worker 99": [],
+    "--worker worker-python": [2, 1, 0],
     "--reason rejected": [3],
     "--cause unreadable": [4],
     "--outcome failed --worker 8": [3],
@@ -30,13 +32,38 @@ CHOSEN = {
 }
 
 
+async def add_worker(host: Host, number: int, name: str) -> None:
+    await host.session.execute(
+        "INSERT INTO worker (id, name, worker_type, worker_role) VALUES ($1, $2, 'local', 'action')",
+        number,
+        name,
+    )
+
+
 async def test_letters_are_chosen_by_every_filter(terminal: Terminal, letters: list[int], host: Host) -> None:
+    await add_worker(host, 7, "worker-python")
     group = (await host.letters())[0]["group_id"]
     for options, places in CHOSEN.items():
         typed = await terminal.type("letters", "list", *options.format(*letters, group=group).split())
 
         assert typed.code == 0, typed.err
         assert [int(row["ID"]) for row in typed.rows] == [letters[place] for place in places], options
+
+
+async def test_a_name_that_nobody_knows_is_told_and_is_no_empty_list(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    await add_worker(host, 7, "worker-python")
+    await add_worker(host, 8, "worker-node")
+    for command in ("list", "export"):
+        no_worker = await terminal.type("letters", command, "--worker", "worker-pyhton")
+        assert (no_worker.code, no_worker.out) == (1, "")
+        assert "no worker is called worker-pyhton; there are: worker-node, worker-python." in no_worker.err
+        no_group = await terminal.type("letters", command, "--group", "0123456789")
+        assert (no_group.code, no_group.out) == (1, "")
+        assert "no such group: 0123456789; `dlq-handler letters groups" in no_group.err
+    assert (await terminal.type("letters", "list", "--worker", "0")).code == 2
+    assert (await terminal.type("letters", "list", "--worker", "9" * 19)).code == 2
 
 
 async def test_a_page_that_is_not_the_last_says_how_to_go_on(terminal: Terminal, letters: list[int]) -> None:
@@ -49,9 +76,7 @@ async def test_a_page_that_is_not_the_last_says_how_to_go_on(terminal: Terminal,
 async def test_groups_are_the_largest_first_with_a_name_that_says_whose(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
-    await host.session.execute(
-        "INSERT INTO worker (id, name, worker_type, worker_role) VALUES (7, 'worker-python', 'local', 'action')"
-    )
+    await add_worker(host, 7, "worker-python")
     typed = await terminal.type("letters", "groups", "--since", "1h")
     first = typed.rows[0]
 
@@ -117,6 +142,6 @@ async def test_a_letter_that_was_swept_says_when(
     never = await terminal.type("letters", "show", "999999")
 
     assert (swept.code, never.code) == (1, 1)
-    assert f"letter {letters[0]} was swept on " in swept.err
-    assert "Z (retention 24 h)" in swept.err
+    assert f"Letter {letters[0]} was swept on " in swept.err
+    assert "Z (retention 24 h; 30 d for" in swept.err
     assert "no letter 999999 on record" in never.err

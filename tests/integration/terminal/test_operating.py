@@ -1,5 +1,7 @@
 """Acts from the terminal: with a reason, on the state that was seen, and on record with who, when and why."""
 
+import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +10,12 @@ from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
 from tests.support.hook import Hook, a_hook
+
+MUTED = (
+    "INSERT INTO dlq_handler.mute (at, until, by, reason)"
+    " VALUES (now(), now() + interval '1 day', 'ada', 'a longer one')"
+)
+PUT_UP = "UPDATE dlq_handler.letter SET next_try_at = now()"
 
 
 @pytest.fixture
@@ -88,6 +96,9 @@ async def test_a_group_is_judged_again_by_its_name(
 
     assert typed.code == 0, typed.err
     assert sorted(int(row["ID"]) for row in typed.rows) == letters[:3]
+    mistyped = await terminal.type("letters", "rejudge", "--group", "0123456789", "--reason", "again")
+    assert (mistyped.code, mistyped.out) == (1, "")
+    assert "no such group: 0123456789" in mistyped.err
 
 
 async def test_a_mute_holds_is_shown_and_ends(terminal: Terminal, store: Database) -> None:
@@ -105,6 +116,50 @@ async def test_a_mute_holds_is_shown_and_ends(terminal: Terminal, store: Databas
     assert (await terminal.type("notify", "status", "--output", "json")).json["muted_until"] is None
     assert [what for what, *_ in await audit(terminal)] == ["notify.unmute", "notify.mute"]
     assert (await terminal.type("notify", "mute", "--for", "0s", "--reason", "x")).code == 2
+
+
+async def test_who_mutes_what_is_muted_is_told_what_that_replaces(
+    terminal: Terminal, store: Database
+) -> None:
+    await terminal.type("notify", "mute", "--for", "2h", "--reason", "upgrade")
+    again = await terminal.type("notify", "mute", "--for", "1h", "--reason", "shorter")
+    assert again.code == 0, again.err
+    assert re.search(r"muted until 2\S+Z by \S+@\S+ \(upgrade\): this takes its place", again.err)
+
+
+@pytest.mark.parametrize(
+    ("act", "meanwhile"),
+    [
+        (("notify", "mute", "--for", "2h"), MUTED),
+        (("notify", "unmute"), MUTED),
+        (("letters", "rejudge", "{letter}"), PUT_UP),
+        (("letters", "rejudge", "--group", "{group}"), PUT_UP),
+    ],
+)
+async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
+    terminal: Terminal,
+    letters: list[int],
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    act: tuple[str, ...],
+    meanwhile: str,
+) -> None:
+    """While the reason is typed somebody else acts."""
+    await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'foreign' WHERE id = $1", letters[0])
+    group = (await host.letters())[0]["group_id"]
+    loop = asyncio.get_running_loop()
+
+    def typed_slowly(_given: str | None) -> str:
+        asyncio.run_coroutine_threadsafe(host.session.execute(meanwhile), loop).result(timeout=30)
+        return "it is real"
+
+    for command in ("notify", "letters_rejudge"):
+        monkeypatch.setattr(f"dlq_handler.surface.cli.{command}.reason_or_ask", typed_slowly)
+    refused = await terminal.type(*(word.format(letter=letters[0], group=group) for word in act))
+
+    assert (refused.code, "changed since you looked" in refused.err) == (1, True), refused.err
+    assert (await terminal.type("audit", "list")).rows == []
 
 
 async def test_a_test_message_arrives_or_says_why_not(terminal: Terminal, hook: Hook) -> None:

@@ -65,7 +65,7 @@ async def test_on_a_terminal_it_looks_again_and_again_until_ctrl_c(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     async with in_a_terminal("top", "--every", "1s", environment=terminal.environment) as window:
-        await window.shows("✕ problem", "broker: broker:", "dead letters a minute, last hour: 5 in all")
+        await window.shows("✕ problem", "broker: connect to", "dead letters a minute, last hour: 5 in all")
         await host.session.execute(
             "INSERT INTO worker (id, name, worker_type, worker_role, last_heartbeat)"
             " VALUES (9, 'worker-late', 'local', 'action', now() - interval '1 h')"

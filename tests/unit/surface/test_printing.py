@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from dlq_handler.settings import SecretUrl
-from dlq_handler.surface.cli.printing import print_json, print_table, printable, shown
+from dlq_handler.surface.cli.printing import fitting, print_json, print_table, printable, shown
 from dlq_handler.surface.cli.times import utc, with_age
 
 NOON = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
@@ -114,3 +114,12 @@ def test_a_cell_reads_well(value: object, cell: str) -> None:
 
 def test_control_characters_are_shown_and_not_sent() -> None:
     assert printable("a\x1b[31m\n\x07é\ud800") == "a\\x1b[31m\\n\\x07é\\ud800"
+
+
+def test_a_narrow_terminal_goes_without_spare_columns_and_keeps_the_others_whole() -> None:
+    columns = ("ID", "NAME", "ROLE", "QUEUE")
+    cells = [["1", "worker-python", "action", "worker.1.executions"]]
+    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=80) == [0, 1, 2, 3]
+    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=44) == [0, 1, 3]
+    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=20) == [0, 1]
+    assert fitting(columns, cells, spare=(), width=20) == [0, 1, 2, 3]

@@ -12,15 +12,22 @@ from dlq_handler.surface.cli.top_screen import Sight, bars, not_ok_first, screen
 from tests.support.views import NOW, a_view, a_worker, ago
 
 NO_GROUPS = GroupsSeen(
-    counts=(), in_all=0, lanes=(), names={}, since=NOW - timedelta(hours=1), until=NOW, now=NOW
+    counts=(),
+    in_all=0,
+    lanes=(),
+    names={},
+    since=NOW - timedelta(hours=1),
+    until=NOW,
+    now=NOW,
+    ttl_seconds=300.0,
 )
 
 
-def drawn(sight: Sight | None, *, now: float = 0.0) -> str:
-    console = Console(width=160, record=True, file=None, quiet=True)
+def drawn(sight: Sight | None, *, now: float = 0.0, width: int = 160) -> str:
+    console = Console(width=width, record=True, file=None, quiet=True)
     with console.capture() as capture:
         console.quiet = False
-        console.print(screen(sight, environment="production", now=now))
+        console.print(screen(sight, environment="production", now=now, width=width))
     return capture.get()
 
 
@@ -53,6 +60,22 @@ def test_who_is_missed_comes_first_and_of_many_that_are_fine_only_the_count_is_t
     assert "+1 unavailable" in told
     assert "2 h ago" in told
     assert told.index("✕ workers: worker gone") < told.index("✓ ok:")
+
+
+def test_a_narrow_window_goes_without_columns_before_it_cuts_a_name() -> None:
+    name = "worker-python-7d9f5c6b8-x2x4q"
+    view = a_view(workers=(a_worker(number=7, name=name, silent_seconds=7200, scheduled=1),))
+    sight = Sight(view=view, diagnoses=(), groups=NO_GROUPS)
+    narrow = drawn(sight, width=80)
+
+    [row] = [line for line in narrow.splitlines() if line.startswith("7 ")]
+    assert row.split()[:3] == ["7", name, "unavailable"]
+    assert "2 h ago" in row
+    assert "not shown for want of width: UNACKED, SCHEDULED, RUNNING" in narrow
+    assert "not shown" not in drawn(sight, width=160)
+    folded = drawn(sight, width=40)
+    assert "…" not in folded
+    assert max(map(len, folded.splitlines())) <= 40
 
 
 def test_what_is_not_known_is_said_and_a_name_cannot_drive_the_terminal() -> None:
