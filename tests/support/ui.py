@@ -13,6 +13,7 @@ import httpx
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.letter_record import Entry
+from dlq_handler.domain.patience import Patience
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.domain.view import View
 from dlq_handler.domain.worker import WorkerQueueNames
@@ -22,6 +23,7 @@ from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.operating import Operating
 from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.store.dead_letters import record_letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letter_groups import count_letters
@@ -64,7 +66,8 @@ async def a_ui_world(
         return seen
 
     follower = cast("Leadership", SimpleNamespace(is_leader=False))
-    diagnoser = Diagnoser(store, look=look, leadership=follower, instance="test")
+    impatient = Patience(opens_within_seconds=0, leads_within_seconds=0)
+    diagnoser = Diagnoser(store, look=look, leadership=follower, instance="test", patience=impatient)
     if has_looked:
         await diagnoser.tick()
     judge = a_judge(store, brake=a_brake(store, limit=BRAKE.max_verdicts_per_minute))
@@ -72,7 +75,9 @@ async def a_ui_world(
     usual: dict[str, Any] = {
         "brake_policy": BRAKE,
         "environment": "test",
-        "retention_seconds": 86_400.0,
+        "retention": RetentionPolicy(
+            resolved_seconds=86_400, unresolved_seconds=30 * 86_400, interval_seconds=60
+        ),
         "history_days": 7,
         "ttl_seconds": 300.0,
         "instance": "test",

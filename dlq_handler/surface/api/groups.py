@@ -11,8 +11,8 @@ from dlq_handler.store import letter_groups
 from dlq_handler.store.put_up import can_be_put_up
 from dlq_handler.store.swept import group_swept_at
 from dlq_handler.surface.api.shapes import EVERYWHERE, GroupId, QueryMoment, Shape, failures
+from dlq_handler.surface.swept import swept_group_sentence
 from dlq_handler.surface.web.errors import Refused
-from dlq_handler.surface.web.swept import swept_group_sentence
 from dlq_handler.surface.web.world import UiWorld
 
 MOST_GROUPS = 200
@@ -67,15 +67,13 @@ def group_routes(world: UiWorld) -> APIRouter:
         if group is None:
             swept_at = await group_swept_at(world.database, group_id)
             if swept_at is not None:
-                raise Refused(
-                    410, swept_group_sentence(group_id, swept_at, retention_seconds=world.group_seconds)
-                )
+                raise Refused(410, swept_group_sentence(group_id, swept_at, world.retention))
             raise Refused(
                 404, f"There is no group {group_id}. It may be mistyped, or of another installation."
             )
         async with world.database.transaction() as tx:
-            letter_ids = await can_be_put_up(tx, group_id)
-        return WholeGroup(group=group, can_be_judged_again=len(letter_ids), version=group_version(letter_ids))
+            letters = await can_be_put_up(tx, group_id)
+        return WholeGroup(group=group, can_be_judged_again=len(letters), version=group_version(letters))
 
     return router
 

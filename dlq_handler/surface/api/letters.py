@@ -22,9 +22,9 @@ from dlq_handler.surface.api.shapes import (
     WholeLetter,
     failures,
 )
+from dlq_handler.surface.swept import swept_sentence
 from dlq_handler.surface.web.errors import Refused
 from dlq_handler.surface.web.roles import needs_operate
-from dlq_handler.surface.web.swept import swept_sentence
 from dlq_handler.surface.web.visitor import visitor_of
 from dlq_handler.surface.web.world import UiWorld
 
@@ -135,4 +135,4 @@ async def no_letter(world: UiWorld, letter_id: int) -> Refused:
     swept_at = await letter_swept_at(world.database, letter_id)
     if swept_at is None:
         return Refused(404, f"There is no letter {letter_id}, and never was one.")
-    return Refused(410, swept_sentence(letter_id, swept_at, retention_seconds=world.retention_seconds))
+    return Refused(410, swept_sentence(letter_id, swept_at, world.retention))

@@ -65,10 +65,8 @@ def _drawn(lane: Lane, segments: Sequence[Segment], window: Window) -> DrawnLane
 def _drawn_segment(name: str, one: Segment, window: Window) -> DrawnSegment:
     x, end = window.percent(one.since), window.percent(one.until)
     state, word = AVAILABILITIES[one.availability]
-    until = "now" if one.until >= window.until else hm(one.until)
-    return DrawnSegment(
-        x=x, width=round(end - x, 2), state=state, title=f"{name}: {word} {hm(one.since)}–{until}"
-    )
+    title = f"{name}: {word} {hm(one.since)}–{hm(one.until)}"
+    return DrawnSegment(x=x, width=round(end - x, 2), state=state, title=title)
 
 
 def _said_of(rest: Sequence[tuple[Lane, Sequence[Segment]]]) -> str | None:

@@ -57,10 +57,9 @@ def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
     for span in blind:
         start, end = window.percent(span.since), window.percent(span.until)
         if end > start:
-            until = "now" if span.until >= window.until else hm(span.until)
-            yield Wish(
-                start=start, end=end, text=f"not connected {hm(span.since)}–{until}", kind="blind", weight=1
-            )
+            # A time also at the right edge: on a page of the night "now" would be the morning.
+            text = f"not connected {hm(span.since)}–{hm(span.until)}"
+            yield Wish(start=start, end=end, text=text, kind="blind", weight=1)
 
 
 def first_letters(

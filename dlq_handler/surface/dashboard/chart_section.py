@@ -135,13 +135,14 @@ def nothing_came(view: View | None, *, span: str, last_at: datetime | None, now:
         return Empty(
             lines=(
                 "Waiting for the first letter.",
-                "To see one come, lose a dispatch on purpose; it harms nobody:",
+                "To rehearse a loss, which harms nobody and is listed under Letters, not counted here:",
             ),
             command=GAME_DAY,
         )
-    told = (
-        f"No dead letters in the last {'hour' if span == '1h' else '24 hours'}. Last one {ago(last_at, now)}."
-    )
+    told = f"No dead letters in the last {'hour' if span == '1h' else '24 hours'}."
+    # Of a moment of the past nobody knows which was the last one before it, only that there was one since.
+    if last_at <= now:
+        told += f" Last one {ago(last_at, now)}."
     canary = _canary_passed(view)
     return Empty(lines=(f"{told} {canary}" if canary else told,))
 

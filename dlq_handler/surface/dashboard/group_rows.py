@@ -30,16 +30,20 @@ class GroupSection:
     span: str
     rows: Sequence[GroupRow]
     count: int
+    until: datetime
+    """The end of the last bar: up to a minute, or of a day a quarter of an hour, after the moment looked at."""
     more_href: str | None
     """None: these are all of them."""
 
 
-def rows(counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int, str]) -> Sequence[GroupRow]:
+def rows(
+    counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int, str], *, ttl_seconds: float
+) -> Sequence[GroupRow]:
     return [
         GroupRow(
             id=one.group.id,
             href=f"/groups/{one.group.id}",
-            title=title_in(one.group, lanes, names, last_at=one.last_at),
+            title=title_in(one.group, lanes, names, ttl_seconds=ttl_seconds, last_at=one.last_at),
             queue=one.group.queue or NONE,
             actions=actions(one.group),
             letters=one.letters,
@@ -61,5 +65,9 @@ def section(
 ) -> GroupSection:
     window = urlencode({"since": iso(since), "until": iso(until)})
     return GroupSection(
-        span=span, rows=found, count=count, more_href=f"/groups?{window}" if count > len(found) else None
+        span=span,
+        rows=found,
+        count=count,
+        until=until,
+        more_href=f"/groups?{window}" if count > len(found) else None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.domain import doctor, doctor_broker
+from dlq_handler.domain import doctor, doctor_broker, doctor_database
 from dlq_handler.domain.diagnosis import (
     BRAKE,
     UNUSABLE_LETTERS,
@@ -33,11 +33,11 @@ _FINE = {
     Part.US: "this sidecar",
 }
 
-
 _WORKERS = ("/workers", "Workers")
 _TOPOLOGY = ("/topology", "Topology")
 _PAGES = {
     BRAKE.check: ("/brake/release", "Release the brake…"),
+    doctor_database.WORKERS.check: _WORKERS,
     WORKER_GONE.check: _WORKERS,
     WORKER_HUNG.check: _WORKERS,
     WORKER_QUEUE.check: _WORKERS,
@@ -45,6 +45,7 @@ _PAGES = {
     doctor_broker.TOPOLOGY.check: _TOPOLOGY,
     doctor.CANARY.check: _TOPOLOGY,
 }
+_ACTS = {BRAKE.check: "Releasing it"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,8 @@ class Told:
     """None: nobody said where the runbook is; then its page is named."""
     page: tuple[str, str] | None
     """Where of these pages more is to be seen, or done."""
+    act: str | None
+    """What is done there, which only the role operate may; None: it is only to be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,7 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         runbook=diagnosis.runbook,
         runbook_link=link(diagnosis.runbook),
         page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
+        act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.kind),
     )
 
 
@@ -159,9 +163,7 @@ def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
 def _after_part(diagnosis: Diagnosis) -> str:
     """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
     is_plain = diagnosis.part is Part.WORKERS or diagnosis.kind in (diagnosis.part.value, "sidecar")
-    # An error of the driver says whose it is by itself.
-    said = diagnosis.sentence.removeprefix(f"{diagnosis.part.value}: ")
-    return said if is_plain else f"{diagnosis.kind}: {said}"
+    return diagnosis.said if is_plain else f"{diagnosis.kind}: {diagnosis.said}"
 
 
 def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:

@@ -6,11 +6,12 @@ Never: hands out old figures as new ones.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from dlq_handler.domain.view import Unknown, WorkerSeen
 from dlq_handler.errors import Contended, RowRejected, Unavailable
 
 MOST_KEPT = 100
@@ -25,6 +26,7 @@ class Away:
 
     why: str
     since: datetime
+    """The first time that it did not, unless a look found that earlier."""
     kept_at: datetime | None
     """When the figures that are shown were read; None: there are none."""
 
@@ -34,6 +36,28 @@ class Remembered(Generic[Facts]):
     facts: Facts | None
     """None: it does not answer, and nothing is kept of this page."""
     away: Away | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersKept:
+    workers: Sequence[WorkerSeen]
+    at: datetime
+    """When they were seen."""
+    unseen: str | None = None
+    """Why the last look did not see them; None: it did."""
+
+
+class WorkerMemory:
+    """The workers as they were seen last: while the database is away no look sees them."""
+
+    def __init__(self) -> None:
+        self._last: WorkersKept | None = None
+
+    def recall(self, workers: Sequence[WorkerSeen] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
+        if isinstance(workers, Unknown):
+            return workers if self._last is None else replace(self._last, unseen=workers.why)
+        self._last = WorkersKept(workers=workers, at=at)
+        return self._last
 
 
 class Memory:

@@ -46,7 +46,17 @@ def _environment() -> Environment:
     )
     environment.globals["pages"] = PAGES
     environment.globals["version"] = _version()
-    for filter_ in (words.ago, words.moment, words.thousands, words.hm, words.hms, words.iso, words.size):
+    for filter_ in (
+        words.ago,
+        words.moment,
+        words.thousands,
+        words.hm,
+        words.hms,
+        words.iso,
+        words.plain,
+        words.size,
+        words.unbroken,
+    ):
         environment.filters[filter_.__name__] = filter_
     return environment
 
@@ -65,6 +75,8 @@ class Shell:
     after: int | None = None
     """The newest happening that is in this page already; None: it does not follow what happens."""
     visitor: str | None = None
+    may_operate: bool = False
+    """Whether to offer what only the role operate may do; who may not is told so in words."""
     log_out: str | None = None
     """The form's own secret; None: there is no session to end."""
     is_paused: bool = False

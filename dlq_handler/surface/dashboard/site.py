@@ -1,16 +1,17 @@
 """What all pages of one listener share: the world they look at, what they remember, and the shell around them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from dlq_handler.domain import doctor_database
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.view import Unknown, View
 from dlq_handler.surface.dashboard.headline import Headline, headline
-from dlq_handler.surface.dashboard.kept import Memory, Remembered
+from dlq_handler.surface.dashboard.kept import Memory, Remembered, WorkerMemory, WorkersKept
 from dlq_handler.surface.dashboard.shell import Shell
 from dlq_handler.surface.web.guard import csrf_of
 from dlq_handler.surface.web.visitor import Visitor
@@ -26,7 +27,7 @@ _OF_PAST = ("/", "/letters")
 class Site:
     world: UiWorld
     memory: Memory = field(default_factory=Memory)
-    _names: dict[int, str] = field(default_factory=dict)
+    _workers: WorkerMemory = field(default_factory=WorkerMemory)
 
     @property
     def now(self) -> datetime:
@@ -48,13 +49,16 @@ class Site:
         return () if seen is None else seen.diagnoses
 
     @property
+    def workers(self) -> WorkersKept | Unknown:
+        return self._workers.recall(self.world.workers(), at=self.world.seen_at)
+
+    @property
     def worker_names(self) -> Mapping[int, str]:
-        """As they were seen last: while the database is away nobody sees them, and they are called as before."""
-        workers = None if self.view is None else self.view.workers
-        if workers is not None and not isinstance(workers, Unknown):
-            self._names.clear()
-            self._names.update({one.registered.worker.id: one.registered.name for one in workers})
-        return self._names
+        """As they were seen last: they are called as before while nobody sees them."""
+        seen = self.workers
+        if isinstance(seen, Unknown):
+            return {}
+        return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
     def headline(self) -> Headline:
         return headline(self.diagnoses, now=self.now, link=self.world.runbook_link)
@@ -81,10 +85,22 @@ class Site:
             here=here,
             after=after,
             visitor=None if visitor is None else f"{visitor.name} ({visitor.role})",
+            may_operate=visitor is not None and visitor.may_operate,
             log_out=None if getattr(request.state, "session", None) is None else csrf_of(request),
             is_paused=is_paused,
             is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
         )
 
     async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:
-        return await self.memory.ask(page, asking, now=self.now)
+        remembered = await self.memory.ask(page, asking, now=self.now)
+        since = self._database_away_since
+        if remembered.away is None or since is None:
+            return remembered
+        # Who opens the first page of the night hours later asks when it began, not when he asked.
+        return replace(remembered, away=replace(remembered.away, since=since))
+
+    @property
+    def _database_away_since(self) -> datetime | None:
+        """As it was diagnosed, on the same page; None: the last look still found it well."""
+        kind = doctor_database.DATABASE.check
+        return next((one.since for one in self.diagnoses if one.kind == kind), None)

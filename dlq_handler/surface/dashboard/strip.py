@@ -25,7 +25,14 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     """`view` None: of the past only the diagnoses are known, so there are no numbers."""
     known = {one.kind: one for one in diagnoses}
     return (
-        _cell("Sidecar", "/#looked", known=known, words=_SIDECAR, fine="working", number=_replicas(view)),
+        _cell(
+            "Sidecar",
+            "/#looked",
+            known=known,
+            words=_sidecar_words(known),
+            fine="working",
+            number=_replicas(view),
+        ),
         _cell("Broker", "/topology", known=known, words=_BROKER, fine="connected", number=_canary(view)),
         _cell("Database", "/#looked", known=known, words=_DATABASE, fine="connected", number=_answered(view)),
         _workers(view, known),
@@ -56,6 +63,13 @@ _DATABASE: Mapping[Looked, str] = {
     doctor_database.OWN_TABLES: "tables outdated",
     doctor_database.DATABASE_RIGHTS: "rights missing",
 }
+
+
+def _sidecar_words(known: Mapping[str, Diagnosis]) -> Mapping[Looked, str]:
+    """Without its database it gives every letter back: it waits, and whoever starts another one helps nobody."""
+    database = known.get(doctor_database.DATABASE.check)
+    is_away = database is not None and database.health is Health.PROBLEM
+    return {**_SIDECAR, doctor_broker.SIDECAR: "paused"} if is_away else _SIDECAR
 
 
 def _cell(
@@ -131,7 +145,7 @@ def _workers(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
     if view is not None and not isinstance(view.workers, Unknown):
         there = [one for one in view.workers if not is_history(one.registered.worker)]
         gone = sum(one.standing.availability is Availability.UNAVAILABLE for one in there)
-        if word == "gone":
+        if gone and word in ("gone", "none"):
             word = f"{gone} of {len(there)} gone"
         elif state is State.OK:
             available = sum(one.standing.availability is Availability.AVAILABLE for one in there)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.masking import masked
 from dlq_handler.domain.operation import LETTER_BODY_READ, LETTERS_REJUDGE, Operation
 from dlq_handler.domain.story import Kind, Moment
 from dlq_handler.surface.dashboard.words import lapse, sentence
@@ -69,12 +68,12 @@ def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operatio
 
 
 def facts(evidence: Mapping[str, object]) -> Sequence[tuple[str, str]]:
-    """Name and value, masked; what is inside of something has the outer name before its own."""
-    return list(_flat(masked(evidence), ""))
+    """Name and value; what is inside of something has the outer name before its own."""
+    return list(_flat(evidence, ""))
 
 
 def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         for inner, one in value.items():
             yield from _flat(one, f"{name}.{inner}" if name else str(inner))
     elif value is not None:

@@ -3,6 +3,7 @@
 Times are UTC, always; what nobody knows is "?", never 0 and never green.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,6 +12,8 @@ from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.diagnosis import SHADOW, UNUSABLE_LETTERS, Diagnosis
 from dlq_handler.domain.observation import Health, Part
 from dlq_handler.domain.seconds import in_units
+
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d)\b)")
 
 UNKNOWN = "?"
 NONE = "–"
@@ -124,6 +127,16 @@ def stopped(text: str) -> str:
 def sentence(text: str) -> str:
     """With a capital letter and a full stop: words of ours that stand alone."""
     return stopped(text[:1].upper() + text[1:])
+
+
+def plain(text: str) -> str:
+    """Without the backticks around commands: where there is no type to set them in."""
+    return text.replace("`", "") if text.count("`") % 2 == 0 else text
+
+
+def unbroken(text: str) -> str:
+    """`33 min` stays on one line: torn apart it is read as another number."""
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def size(number: int) -> str:

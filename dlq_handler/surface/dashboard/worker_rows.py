@@ -69,11 +69,10 @@ def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) 
 
 
 def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
-    """Since when it is as it is: from the record, or of one that is gone from its last sign of life."""
+    """Since when it is as it is: from the record, or of one that is gone since its heartbeat became too old."""
     if lane is not None and lane.segments and lane.segments[-1].availability is one.standing.availability:
         return lane.segments[-1].since
-    is_gone = one.standing.availability is Availability.UNAVAILABLE
-    return one.registered.worker.last_heartbeat if is_gone else None
+    return one.standing.gone_since
 
 
 def _manner(one: WorkerSeen, *, is_gone: bool) -> str:

@@ -123,6 +123,8 @@ def _usual(status: int, detail: str) -> str:
 def _in_words(error: RequestValidationError) -> str:
     """Without the value: it may be anything that somebody pasted."""
     told = [
-        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg']}" for one in error.errors()
+        # What our own validators say is a whole sentence; pydantic puts two words before it that help nobody.
+        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg'].removeprefix('Value error, ')}"
+        for one in error.errors()
     ]
     return "; ".join(told)

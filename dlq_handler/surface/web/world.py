@@ -15,6 +15,7 @@ from dlq_handler.domain.worker import WorkerQueueNames
 from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.explain import Explanation
 from dlq_handler.services.operating import Operating
+from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.web.tokens import Tokens
 
@@ -29,10 +30,7 @@ class UiWorld:
     brake_policy: BrakePolicy
     environment: str
     """Which installation this is, in a word."""
-    retention_seconds: float
-    """For how long a resolved letter stays on record."""
-    group_seconds: float = 31 * 86_400.0
-    """For how long a group does after its last letter."""
+    retention: RetentionPolicy
     history_days: int
     """For how long chart, lanes, happenings and changes of diagnosis are kept."""
     ttl_seconds: float

@@ -70,6 +70,15 @@ async def test_notifications_are_muted_and_heard_again(api: httpx.AsyncClient, u
     assert [one.what for one in await list_operations(ui_store)] == ["notify.unmute", "notify.mute"]
 
 
+async def test_where_nothing_is_muted_nothing_is_done_and_nothing_recorded(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    answer = await post(api, "unmute", version=await version_of(api, "mute"))
+    assert answer.status_code == 409
+    assert "nothing is muted" in answer.text
+    assert await list_operations(ui_store) == []
+
+
 async def test_a_kept_letter_is_judged_again_at_once(api: httpx.AsyncClient, ui_store: Database) -> None:
     [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     seen = await version_of(api, f"letters/{letter_id}")
@@ -101,9 +110,30 @@ async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
     [operation] = await list_operations(ui_store)
     assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be judged again")
 
+    again = await post(api, "letters/rejudge", group=group, version=seen)
+    assert again.status_code == 409, "they were put up since"
+    assert again.json()["error"]["version"] == await version_of(api, f"groups/{group}")
+    assert len(await list_operations(ui_store)) == 1
+
+    seen = await version_of(api, f"groups/{group}")
     await put_on_record(ui_store, a_dead_letter(key="new"), outcome=Outcome.UNKNOWN_EXECUTION)
     more = await post(api, "letters/rejudge", group=group, version=seen)
     assert more.status_code == 409, "there is one more now than was seen"
+
+
+async def test_what_was_put_up_is_put_up_once_though_nobody_could_judge_it_yet(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    """A letter stays what it is behind a tripped brake, and a foreign one for ever: that it is due tells them apart."""
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.FOREIGN)
+    async with ui_store.transaction() as tx:
+        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+    shown = (await api.get(f"letters/{letter_id}")).json()
+    group = {"group": shown["group_id"], "version": await version_of(api, f"groups/{shown['group_id']}")}
+    letter = {"letter_id": letter_id, "version": shown["version"]}
+    answers = [(await post(api, "letters/rejudge", **ask)).status_code for ask in (group, group, letter)]
+    assert answers == [200, 409, 409]
+    assert len(await list_operations(ui_store)) == 1
 
 
 async def test_what_cannot_be_judged_again_is_refused_and_on_nobodys_record(

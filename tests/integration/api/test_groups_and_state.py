@@ -74,7 +74,7 @@ async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:
 
 async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> None:
     queue = QueueSight(consumers=0, ready=3, unacked=0)
-    gone = a_view(workers=(a_worker(silent_seconds=1920, scheduled=3, queue=queue),))
+    gone = a_view(workers=(a_worker(silent_seconds=1920, scheduled=3, queue=queue), a_worker(number=8)))
     world = await a_ui_world(ui_store, view=gone, runbook_url="https://docs.example/runbook.md")
     async with asking(world) as client:
         told = (await client.get("/api/v1/diagnosis")).json()
@@ -151,7 +151,7 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
     facts = ExecutionFacts(
         id=7, status="scheduled", is_terminal=False, action_ref="a", created=now, updated=now
     )
-    moment = Moment(at=now, kind=Kind.CREATED, text="created", evidence={"password": "s3cret", "queue": "q"})
+    moment = Moment(at=now, kind=Kind.CREATED, text="created", evidence={"queue": "q"})
     told = Explanation(
         records=Records(execution=facts, now=now),
         moments=[moment],
@@ -164,7 +164,7 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
     async with asking(await a_ui_world(ui_store, explain=explain)) as client:
         story = (await client.get("/api/v1/executions/7")).json()
         assert story["execution"]["status"] == "scheduled"
-        assert story["moments"][0]["evidence"] == {"password": "***", "queue": "q"}
+        assert story["moments"][0]["evidence"] == {"queue": "q"}
         assert story["waiting"]["why"] == "it waits for its worker"
         assert (await client.get("/api/v1/executions/8")).status_code == 404
 
@@ -229,10 +229,16 @@ async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_an
 
 
 def test_states_that_differ_have_different_versions() -> None:
-    from dlq_handler.domain.state_version import brake_version, group_version, mute_version
+    from dlq_handler.domain.state_version import LetterState, brake_version, group_version, mute_version
 
     at = datetime.now(UTC)
     assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))
     assert brake_version(BrakeState(tripped_at=at)) == brake_version(BrakeState(tripped_at=at))
-    assert group_version([1, 2]) == group_version([2, 1]) != group_version([12])
+
+    def kept(number: int, next_try_at: datetime | None = None) -> LetterState:
+        return LetterState(id=number, outcome=Outcome.FOREIGN, tries=0, judged_at=at, next_try_at=next_try_at)
+
+    one, two = kept(1), kept(2)
+    assert group_version([one, two]) == group_version([two, one]) != group_version([kept(12)])
+    assert group_version([one]) != group_version([kept(1, at)]), "it was put up"
     assert mute_version(None) == mute_version(None)

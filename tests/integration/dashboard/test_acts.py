@@ -10,8 +10,8 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.store import brake, mute, operations
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
-from tests.support.ui import READ, TOKENS, a_ui_world, asking, put_on_record
-from tests.support.views import INTAKE, a_queue, a_view
+from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
+from tests.support.views import INTAKE, NOW, a_brake, a_queue, a_view
 
 
 def fields(page: str) -> dict[str, str]:
@@ -64,6 +64,20 @@ async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_loo
         assert re.search(r"judge 0 letters \(as seen \d+ s ago\)</button>", page)
 
 
+async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) -> None:
+    await trip(store)
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="<b>`</b>", why="many"))
+    async with asking(await a_ui_world(store, view=view)) as client:
+        assert "until <code>dlq-handler brake release</code>." in (await client.get("/brake/release")).text
+        # One alone is part of a name.
+        assert "tripped by &lt;b&gt;`&lt;/b&gt;" in (await client.get("/")).text
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
+    async with asking(await a_ui_world(store, view=view)) as client:
+        page = (await client.get("/")).text
+    assert "until <code>dlq-handler brake release</code>" in page
+    assert "`" not in page
+
+
 async def test_without_a_reason_nothing_is_done(store: Database) -> None:
     await trip(store)
     async with asking(await a_ui_world(store)) as client:
@@ -105,6 +119,31 @@ async def test_who_may_only_read_sees_no_button_and_which_role_has_it(store: Dat
     assert await operations.list_operations(store) == []
 
 
+async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_nothing(store: Database) -> None:
+    [number] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
+    async with store.transaction() as tx:
+        [group] = await tx.rows("SELECT id FROM own.letter_group")
+    pages = {
+        "/": ("/brake/release", "Releasing it needs the role operate."),
+        "/audit": ("/notify/mute", "Muting notifications needs the role operate."),
+        f"/letters/{number}": ("/rejudge", "Judging it again needs the role operate."),
+        f"/groups/{group.id}": ("/rejudge", "Judging 1 kept letter again needs the role operate."),
+    }
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
+    world = await a_ui_world(store, view=view, tokens=TOKENS)
+    async with asking(world, token=READ) as reader, asking(world, token=OPERATE) as operator:
+        for path, (offer, words) in pages.items():
+            page = (await reader.get(path)).text
+            assert (path, offer in page, words in page) == (path, False, True)
+            page = (await operator.get(path)).text
+            assert (path, offer in page, words in page) == (path, True, False)
+        async with store.transaction() as tx:
+            await mute.mute(tx, for_seconds=600, reason="we are on it", by="ada")
+        for path in ("/", "/audit"):
+            page = (await reader.get(path)).text
+            assert (path, "/notify/mute" in page, "muted until" in page) == (path, False, True)
+
+
 async def test_a_kept_letter_is_judged_again(store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     async with asking(await a_ui_world(store)) as client:
@@ -129,6 +168,17 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_judged_ag
         assert "<button>Judge 3 letters again</button>" in page
         answer = await client.post(f"/groups/{row.id}/rejudge", data={**fields(page), "reason": "restored"})
     assert "3 letters put up to be judged again" in answer.text
+
+
+async def test_a_settled_group_only_says_so(store: Database) -> None:
+    await put_on_record(store, a_dead_letter())
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id FROM own.letter_group")
+    async with asking(await a_ui_world(store)) as client:
+        page = (await client.get(f"/groups/{row.id}/rejudge")).text
+    assert "All letters of this group are settled for good." in page
+    assert "0 letters" not in page
+    assert "as if it came now" not in page
 
 
 async def test_a_settled_letter_cannot_be_judged_again(store: Database) -> None:

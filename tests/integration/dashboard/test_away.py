@@ -1,8 +1,12 @@
 """The database goes away: pages that were open are shown from memory, greyed and dated; others say so."""
 
+import re
 from dataclasses import replace
+from datetime import timedelta
 
-from dlq_handler.domain.view import Unknown
+from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnosis_history import dated
+from dlq_handler.domain.view import DatabaseSeen, Unknown
 from dlq_handler.store.engine import Database
 from tests.support.builders import a_dead_letter
 from tests.support.tcp_proxy import TcpProxy
@@ -13,6 +17,11 @@ async def test_pages_are_shown_from_memory_with_the_time_of_their_figures(
     store: Database, database: str
 ) -> None:
     [number, other] = await put_on_record(store, a_dead_letter(), a_dead_letter(key="k2"))
+    async with store.transaction() as tx:
+        await tx.run(
+            "INSERT INTO own.worker_change (worker_id, name, at, availability)"
+            " VALUES (7, 'worker-python', now() - interval '1 hour', 'available')"
+        )
     async with TcpProxy.to(database) as link:
         through = Database(link.url)
         try:
@@ -22,6 +31,7 @@ async def test_pages_are_shown_from_memory_with_the_time_of_their_figures(
             async with asking(world) as client:
                 for path in ("/", "/letters", f"/letters/{number}", "/workers"):
                     assert (await client.get(path)).status_code == 200
+                assert "<td>now</td>" in (await client.get("/workers/7")).text
                 await link.refuse()
                 world.diagnoser.latest = replace(
                     seen, view=replace(seen.view, workers=Unknown("the database does not answer"))
@@ -35,8 +45,77 @@ async def test_pages_are_shown_from_memory_with_the_time_of_their_figures(
                 letters = (await client.get("/letters")).text
                 assert "Database unreachable" in letters
                 assert "worker-python (7)" in letters
+                workers = (await client.get("/workers")).text
+                assert re.search("figures are from [0-9:]{8}", workers)
+                assert 'class="card old"' in workers
+                assert 'id="worker-7">worker-python' in workers
+                one = await client.get("/workers/7")
+                assert (one.status_code, "figures are from" in one.text) == (200, True)
+                assert 'class="card old"' in one.text
+                assert "<td>now</td>" not in one.text
                 unseen = await client.get(f"/letters/{other}")
                 assert unseen.status_code == 503
                 assert "nothing is kept of this page" in unseen.text
         finally:
             await through.dispose()
+
+
+async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebody_asked(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as link:
+        through = Database(link.url)
+        try:
+            world = await a_ui_world(through)
+            well = world.diagnoser.latest
+            assert well is not None
+            view = replace(well.view, database=DatabaseSeen(trouble="connection refused"))
+            began = well.at - timedelta(hours=2, minutes=7)
+            async with asking(world) as client:
+                await client.get("/")
+                await link.refuse()
+                not_looked_yet = (await client.get("/")).text
+                told, _ = dated(diagnose(view), {}, at=began)
+                world.diagnoser.latest = replace(well, view=view, diagnoses=told)
+                pages = [(await client.get(path)).text for path in ("/", "/workers", "/audit")]
+        finally:
+            await through.dispose()
+    assert re.search("unreachable</span> since [0-9:]{5};", not_looked_yet)
+    assert f"since {began:%H:%M}" not in not_looked_yet
+    assert all(f"unreachable</span> since {began:%H:%M};" in page for page in pages)
+    assert f"Since {began:%H:%M:%S} UTC." in re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2} ", "", pages[0])
+
+
+async def test_workers_that_the_last_look_did_not_see_are_shown_as_they_were(store: Database) -> None:
+    """The database is back, and the next look is yet to come."""
+    world = await a_ui_world(store)
+    seen = world.diagnoser.latest
+    assert seen is not None
+    unseen = replace(seen, view=replace(seen.view, workers=Unknown("it did not answer")))
+    async with asking(world) as client:
+        await client.get("/")
+        world.diagnoser.latest = unseen
+        for path in ("/workers", "/workers/7"):
+            page = (await client.get(path)).text
+            assert "Cannot tell how workers are just now; figures are from" in page
+            assert "worker-python" in page
+    world.diagnoser.latest = unseen
+    async with asking(world) as client:
+        assert "Cannot tell: it did not answer." in (await client.get("/workers")).text
+        assert (await client.get("/workers/7")).status_code == 503
+
+
+async def test_of_a_worker_nothing_is_none_only_when_the_record_says_so(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as link:
+        through = Database(link.url)
+        try:
+            async with asking(await a_ui_world(through)) as client:
+                await link.refuse()
+                page = (await client.get("/workers/7")).text
+        finally:
+            await through.dispose()
+    assert "None." not in page
+    assert "Nothing is on record" not in page
+    assert page.count("Cannot tell: the database does not answer") == 2

@@ -7,10 +7,12 @@ from urllib.parse import quote
 
 import httpx
 
+from dlq_handler.domain.observation import Health
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store import diagnoses, history
+from dlq_handler.store import diagnoses, history, mute
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.store.swept import note_swept_groups
 from dlq_handler.surface.dashboard import words
 from dlq_handler.surface.web.world import UiWorld
 from tests.support.builders import a_dead_letter, a_death
@@ -52,6 +54,17 @@ async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.Async
 
 async def test_the_title_is_the_diagnosis(browser: httpx.AsyncClient, world: UiWorld) -> None:
     assert "<title>All is well.</title>" in (await browser.get("/")).text
+
+
+async def test_the_first_page_says_that_notifications_are_muted(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    assert "Notifications are muted" not in (await browser.get("/")).text
+    async with store.transaction() as tx:
+        await mute.mute(tx, for_seconds=600, reason="we are on it", by="ada")
+    page = (await browser.get("/")).text
+    assert "Notifications are muted until" in page
+    assert "by ada: we are on it" in page
 
 
 async def test_letters_are_listed_filtered_and_paged(browser: httpx.AsyncClient, store: Database) -> None:
@@ -106,8 +119,20 @@ async def test_a_swept_letter_says_when_it_went(browser: httpx.AsyncClient, stor
     gone = await browser.get(f"/letters/{number}")
     assert gone.status_code == 410
     assert f"Letter {number} was swept on" in gone.text
-    assert "(retention 24 h)" in gone.text
+    assert "(retention 24 h; 30 d for" in gone.text
     assert (await browser.get(f"/letters/{number + 1}")).status_code == 404
+
+
+async def test_a_swept_group_says_so_wherever_its_link_leads(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    async with store.transaction() as tx:
+        await note_swept_groups(tx, ["0123456789"])
+    for page in ("/groups/0123456789", "/groups/0123456789/rejudge"):
+        gone = await browser.get(page)
+        assert gone.status_code == 410
+        assert "Group 0123456789 was swept on" in gone.text
+    assert (await browser.get("/groups/9876543210/rejudge")).status_code == 404
 
 
 async def test_a_group_has_a_stable_page_with_its_letters(
@@ -145,7 +170,7 @@ async def test_whatever_a_sender_wrote_is_text(store: Database) -> None:
 
 async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter())
-    await history.saw_this_minute(store)
+    await history.saw_last_minute(store, consuming_seconds=180)
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
         # Back before its letter expired.
@@ -162,7 +187,8 @@ async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, st
 
 async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Database, world: UiWorld) -> None:
     night = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
-    ill = replace(world.diagnoser.latest.diagnoses[0], sentence="it was a bad night")  # type: ignore[union-attr]  # it has looked
+    well = world.diagnoser.latest.diagnoses[0]  # type: ignore[union-attr]  # it has looked
+    ill = replace(well, health=Health.PROBLEM, sentence="it was a bad night")
     await put_on_record(store, a_dead_letter())
     async with store.transaction() as tx:
         await diagnoses.record_change(tx, [ill], at=night - timedelta(minutes=1))
@@ -174,7 +200,14 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
     async with asking(world) as client:
         page = (await client.get("/", params={"at": night.isoformat()})).text
         assert "it was a bad night" in page
+        assert f"As told at {night - timedelta(minutes=1):%H:%M:%S} UTC." in page
+        assert "As told at" not in (await client.get("/")).text
         assert "31 dead letters" in page
+        # By the time of the night: "5 h ago" is when somebody looks, and not when it was.
+        assert f'<td class="nowrap">{night:%H:%M:%S}</td>' in page
+        end = night.replace(second=0) + timedelta(minutes=1)
+        assert f"1 h until {end:%H:%M} UTC" in page
+        assert " ago" not in page
         assert ">paused</span>" in page
         assert "data-after" not in page
         assert (await client.get("/?at=yesterday")).status_code == 422
@@ -197,7 +230,7 @@ async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClien
 
 
 async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, store: Database) -> None:
-    await history.saw_this_minute(store)
+    await history.saw_last_minute(store, consuming_seconds=180)
     async with store.transaction() as tx:
         await tx.run("UPDATE own.seen_minute SET minute = minute - interval '30 minutes'")
     page = (await browser.get("/")).text
@@ -227,3 +260,10 @@ async def test_an_unresolved_letter_offers_to_be_judged_again(
     [settled] = await put_on_record(store, a_dead_letter(key="k2"))
     assert f"/letters/{kept}/rejudge" in (await browser.get(f"/letters/{kept}")).text
     assert "/rejudge" not in (await browser.get(f"/letters/{settled}")).text
+
+
+async def test_the_command_of_the_groups_asks_for_the_same_time(browser: httpx.AsyncClient) -> None:
+    for path, asked in (("/groups", ["--since", "24h"]), ("/groups?since=1h", ["--since", "1h"])):
+        page = (await browser.get(path)).text
+        assert " ".join(f"<span>{word}</span>" for word in asked) in page
+    assert "<span>--until</span>" in (await browser.get("/groups?since=2h&until=1h")).text

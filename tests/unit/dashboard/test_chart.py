@@ -96,8 +96,13 @@ def test_blind_time_is_a_band_with_words() -> None:
     assert band.width == 5.0
 
 
-def test_blind_time_that_lasts_is_told_as_such() -> None:
-    assert texts(drawn(blind=[Span(since=at(2, 50), until=at(2, 59))])) == ["not connected 02:50–now"]
+def test_what_lasts_until_the_edge_of_the_picture_ends_at_a_time_and_not_now() -> None:
+    chart = drawn(
+        blind=[Span(since=at(2, 50), until=at(2, 59))],
+        lanes=[lane("worker-python", (at(2, 50), at(2, 59), Availability.UNAVAILABLE))],
+    )
+    assert texts(chart) == ["not connected 02:50–02:59"]
+    assert chart.lanes[0][1].segments[0].title == "worker-python: gone 02:50–02:59"
 
 
 def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
@@ -223,6 +228,11 @@ def test_a_quiet_hour_says_when_the_last_one_came_and_that_one_would_arrive() ->
     assert quiet.lines == (
         "No dead letters in the last hour. Last one 3 d ago. Canary passed 41 s ago in 0.9 s.",
     )
+
+
+def test_a_letter_that_came_after_the_moment_looked_at_is_not_its_last_one() -> None:
+    quiet = nothing_came(None, span="1h", last_at=NOW + timedelta(hours=5), now=NOW)
+    assert quiet.lines == ("No dead letters in the last hour.",)
 
 
 def test_a_record_without_any_letter_tells_how_to_see_one() -> None:

@@ -58,7 +58,7 @@ def test_who_has_not_looked_cannot_tell() -> None:
 
 def test_further_problems_and_doubts_are_kept_apart() -> None:
     top = told(
-        workers=[GONE],
+        workers=[GONE, a_worker(number=8)],
         letters=LettersSeen(span_seconds=900, unreadable=2, foreign=0, before=0),
         alarms=Unknown("no"),
     )
@@ -92,6 +92,8 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
 def test_the_strip_counts_who_is_gone() -> None:
     cell = cells(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))["Workers"]
     assert (cell.state, cell.word) == (State.BAD, "1 of 2 gone")
+    alone = cells(a_view(workers=[GONE]))["Workers"]
+    assert (alone.state, alone.word, alone.number) == (State.BAD, "1 of 1 gone", None)
 
 
 def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None:
@@ -102,7 +104,7 @@ def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None
     cell = cells(a_view(**braked))["Sidecar"]
 
     assert (cell.state, cell.word, cell.number) == (State.BAD, "brake tripped", None)
-    assert told(**braked).title.startswith("Sidecar: brake: tripped by one")
+    assert told(**braked).title.startswith("Sidecar: brake: tripped when the limit of 500")
 
 
 def test_what_is_unknown_is_neither_zero_nor_green() -> None:
@@ -124,6 +126,12 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
 def test_a_broker_that_is_away_is_a_cross() -> None:
     cell = cells(a_view(broker=BrokerSeen(trouble="connection refused")))["Broker"]
     assert (cell.state.sign, cell.word) == ("✕", "away")
+
+
+def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
+    idle = a_queue("attune.dlx.queue", count=0, ready=41, tags=())
+    assert cells(a_view(intake=idle))["Sidecar"].word == "not consuming"
+    assert cells(a_view(intake=idle, database=DatabaseSeen(trouble="refused")))["Sidecar"].word == "paused"
 
 
 def test_notices_that_wait_too_long_are_told() -> None:

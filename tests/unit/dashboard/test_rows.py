@@ -81,6 +81,11 @@ def test_since_when_is_told_by_the_record() -> None:
     assert row.since == since
 
 
+def test_one_that_is_gone_and_not_on_record_is_so_since_its_heartbeat_became_too_old() -> None:
+    [row] = worker_rows([a_worker(silent_seconds=1920)], (), {})
+    assert (row.heartbeat_at, row.since) == (ago(1920), ago(1620))
+
+
 def checked(*keys: str) -> CheckedTopology:
     return check(a_stock_world(bindings=[bound("attune.dlx", INTAKE, key) for key in keys]), expectation())
 

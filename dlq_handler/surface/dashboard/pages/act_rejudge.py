@@ -12,10 +12,10 @@ from dlq_handler.store import letter_groups, letters, swept
 from dlq_handler.store.put_up import can_be_put_up
 from dlq_handler.surface.dashboard.pages.acts import Act, Doing, Done, carry_out, confirm
 from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
+from dlq_handler.surface.dashboard.pages.groups import group_not_on_record
 from dlq_handler.surface.dashboard.pages.letter import not_on_record
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.words import counted, stopped
-from dlq_handler.surface.web.errors import Refused
 
 # The person who pressed the button waits for these; sidecars take up the others.
 AT_ONCE = 20
@@ -57,18 +57,20 @@ async def rejudge_letter_page(site: Site, request: Request, letter_id: int) -> R
 async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Response:
     group = await letter_groups.group(site.world.database, group_id)
     if group is None:
-        raise Refused(
-            404, f"Group {group_id} is not on record: it never was, or its last letter came long ago."
-        )
+        raise group_not_on_record(site, group_id, await swept.group_swept_at(site.world.database, group_id))
     async with site.world.database.transaction() as tx:
         due = await can_be_put_up(tx, group_id)
-    title = title_in(group, await lanes_of(site.world.database, group), site.worker_names)
+    ttl_seconds = site.world.ttl_seconds
+    lanes = await lanes_of(site.world.database, group, ttl_seconds=ttl_seconds)
+    title = title_in(group, lanes, site.worker_names, ttl_seconds=ttl_seconds)
     act = Act(
         title=f"Judge letters again: {title}",
         happens=[
-            f"{counted(len(due), 'letter')} of this group are kept and can be judged again; all others are settled.",
+            f"{counted(len(due), 'letter')} of this group can be judged again; all others are settled.",
             _CONSEQUENCE,
-        ],
+        ]
+        if due
+        else (),
         button=f"Judge {counted(len(due), 'letter')} again",
         version=group_version(due),
         back=(f"/groups/{group_id}", title),

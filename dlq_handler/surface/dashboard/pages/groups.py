@@ -1,5 +1,6 @@
 """Groups of letters by cause: all of a stretch of time, and one with its newest letters."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,8 +23,8 @@ from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.swept import swept_group_sentence
 from dlq_handler.surface.web.errors import Refused
-from dlq_handler.surface.web.swept import swept_group_sentence
 
 MOST_GROUPS = 500
 LETTERS_SHOWN = 20
@@ -58,24 +59,36 @@ async def groups_page(site: Site, request: Request) -> Response:
             after=await happenings.latest_id(database),
             counts=await letter_groups.groups(database, since=since, until=until, limit=MOST_GROUPS),
             count=await letter_groups.count_groups(database, since=since, until=until),
-            lanes=await history.lanes(database, since=since, until=until),
+            lanes=await history.lanes(
+                database, since=since - timedelta(seconds=site.world.ttl_seconds), until=until
+            ),
         )
 
     key = {name: request.query_params.get(name) for name in ("since", "until")}
     remembered = await site.ask(f"/groups {key}", gather)
     facts = remembered.facts
     context = {
-        "rows": group_rows.rows(facts.counts, facts.lanes, site.worker_names) if facts else (),
+        "rows": group_rows.rows(
+            facts.counts, facts.lanes, site.worker_names, ttl_seconds=site.world.ttl_seconds
+        )
+        if facts
+        else (),
         "count": facts.count if facts else None,
         "since": since,
         "until": until,
+        "command": _command(request.query_params.get("since"), request.query_params.get("until")),
         "away": remembered.away,
     }
     shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
     return render("groups.html", shell, context)
 
 
-async def gather_group(database: Database, group_id: str) -> GroupFacts:
+def _command(since: str | None, until: str | None) -> str:
+    asked = f"--since {shlex.quote(since or '24h')}"
+    return f"dlq-handler letters groups {asked}" + (f" --until {shlex.quote(until)}" if until else "")
+
+
+async def gather_group(database: Database, group_id: str, *, ttl_seconds: float) -> GroupFacts:
     group = await letter_groups.group(database, group_id)
     if group is None:
         return GroupFacts(group=None, swept_at=await group_swept_at(database, group_id))
@@ -85,26 +98,24 @@ async def gather_group(database: Database, group_id: str) -> GroupFacts:
     return GroupFacts(
         group=group,
         records=page.records,
-        lanes=await lanes_of(database, group),
+        lanes=await lanes_of(database, group, ttl_seconds=ttl_seconds),
         rejudgeable=len(due),
     )
 
 
 async def group_page(site: Site, request: Request, group_id: str) -> Response:
-    remembered = await site.ask(f"/groups/{group_id}", lambda: gather_group(site.world.database, group_id))
+    ttl_seconds = site.world.ttl_seconds
+    remembered = await site.ask(
+        f"/groups/{group_id}",
+        lambda: gather_group(site.world.database, group_id, ttl_seconds=ttl_seconds),
+    )
     facts = remembered.facts
     if facts is None:
         return away_page(site, request, remembered.away, back=("/groups", "All groups"))
     group = facts.group
     if group is None:
-        if facts.swept_at is not None:
-            kept = site.world.group_seconds
-            raise Refused(410, swept_group_sentence(group_id, facts.swept_at, retention_seconds=kept))
-        raise Refused(
-            404,
-            f"Group {group_id} is not on record. The address may be mistyped, or of another installation.",
-        )
-    title = title_in(group, facts.lanes, site.worker_names)
+        raise group_not_on_record(site, group_id, facts.swept_at)
+    title = title_in(group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds)
     context = {
         "group": group,
         "title": title,
@@ -117,6 +128,15 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "away": remembered.away,
     }
     return render("group.html", site.shell(request, title, here="/letters"), context)
+
+
+def group_not_on_record(site: Site, group_id: str, swept_at: datetime | None) -> Refused:
+    """Gone for its age, or never there: who follows an old link must see which."""
+    if swept_at is not None:
+        return Refused(410, swept_group_sentence(group_id, swept_at, site.world.retention))
+    return Refused(
+        404, f"Group {group_id} is not on record. The address may be mistyped, or of another installation."
+    )
 
 
 MEANINGS = {

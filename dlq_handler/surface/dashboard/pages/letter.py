@@ -12,7 +12,7 @@ from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.history import Lane
 from dlq_handler.domain.letter_group import Group
 from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.masking import SHOWN_BYTES, masked, masked_body
+from dlq_handler.domain.masking import SHOWN_BYTES, masked_body
 from dlq_handler.domain.story_records import OutboxRecord
 from dlq_handler.domain.verdict import REJUDGEABLE
 from dlq_handler.domain.view import TopologySeen
@@ -26,9 +26,9 @@ from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.timeline import facts as facts_of
+from dlq_handler.surface.swept import swept_sentence
 from dlq_handler.surface.web.errors import Refused
 from dlq_handler.surface.web.guard import csrf_of
-from dlq_handler.surface.web.swept import swept_sentence
 from dlq_handler.surface.web.visitor import visitor_of
 
 
@@ -43,7 +43,7 @@ class LetterFacts:
     newer: int | None = None
 
 
-async def gather(database: Database, letter_id: int) -> LetterFacts:
+async def gather(database: Database, letter_id: int, *, ttl_seconds: float) -> LetterFacts:
     record = await letters.show(database, letter_id)
     if record is None:
         return LetterFacts(record=None, swept_at=await swept.letter_swept_at(database, letter_id))
@@ -55,14 +55,17 @@ async def gather(database: Database, letter_id: int) -> LetterFacts:
         if record.execution_id is None
         else (await records_of(database, record.execution_id)).outbox,
         group=group,
-        lanes=() if group is None else await lanes_of(database, group),
+        lanes=() if group is None else await lanes_of(database, group, ttl_seconds=ttl_seconds),
         older=older,
         newer=newer,
     )
 
 
 async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
-    remembered = await site.ask(f"/letters/{letter_id}", lambda: gather(site.world.database, letter_id))
+    ttl_seconds = site.world.ttl_seconds
+    remembered = await site.ask(
+        f"/letters/{letter_id}", lambda: gather(site.world.database, letter_id, ttl_seconds=ttl_seconds)
+    )
     facts = remembered.facts
     if facts is None:
         return away_page(site, request, remembered.away, back=("/letters", "All letters"))
@@ -80,13 +83,13 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "path": path(record, notice, intake=intake, now=site.now),
         "worker_name": site.worker_names.get(record.worker_id or 0),
         "group": facts.group,
-        "group_title": None if facts.group is None else title_in(facts.group, facts.lanes, site.worker_names),
+        "group_title": None
+        if facts.group is None
+        else title_in(facts.group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds),
         "older": facts.older,
         "newer": facts.newer,
         "evidence": facts_of(record.evidence),
-        "headers": json.dumps(masked(record.headers), indent=2, ensure_ascii=False)
-        if record.headers
-        else None,
+        "headers": json.dumps(record.headers, indent=2, ensure_ascii=False) if record.headers else None,
         "body": body,
         "body_size": words.size(record.body_size),
         "kept": None if body.size == record.body_size else words.size(body.size),
@@ -102,9 +105,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
 def not_on_record(site: Site, letter_id: int, swept_at: datetime | None) -> Refused:
     """Gone for its age, or never there: who follows an old link must see which."""
     if swept_at is not None:
-        return Refused(
-            410, swept_sentence(letter_id, swept_at, retention_seconds=site.world.retention_seconds)
-        )
+        return Refused(410, swept_sentence(letter_id, swept_at, site.world.retention))
     return Refused(
         404, f"Letter {letter_id} is not on record. The address may be mistyped, or of another installation."
     )

@@ -1,18 +1,22 @@
 """The first page: whose fault, since when, how much, what next. With `?at=` it shows a moment of the past."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dlq_handler.domain.brake import BrakeMode, in_words, mode_of
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.letter_group import GroupCount
+from dlq_handler.domain.view import Unknown, View
 from dlq_handler.store import diagnoses as diagnosis_store
 from dlq_handler.store import happenings, history, letter_groups, letter_search
+from dlq_handler.store import mute as mute_store
 from dlq_handler.store.engine import Database
+from dlq_handler.store.mute import Mute
 from dlq_handler.surface.dashboard import chart_section, group_rows, words
 from dlq_handler.surface.dashboard.chart import ChartFacts
 from dlq_handler.surface.dashboard.chart_scale import Window
@@ -21,6 +25,7 @@ from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.strip import strip
 from dlq_handler.surface.web.errors import Refused
+from dlq_handler.surface.web.visitor import visitor_of
 
 FRAGMENTS = ("diagnosis", "strip", "chart", "groups")
 ASKED = ("span", "at", "chart", "fragment")
@@ -34,6 +39,7 @@ class NowFacts:
     group_count: int
     last_letter_at: datetime | None
     after: int
+    mute: Mute | None
     past: tuple[datetime, Sequence[Diagnosis]] | None
     """What was diagnosed at the moment that was asked for; None: nothing is on record of it, or it is now."""
 
@@ -44,11 +50,12 @@ NOTHING = NowFacts(
     group_count=0,
     last_letter_at=None,
     after=0,
+    mute=None,
     past=None,
 )
 
 
-async def gather(database: Database, window: Window, at: datetime | None) -> NowFacts:
+async def gather(database: Database, window: Window, at: datetime | None, *, ttl_seconds: float) -> NowFacts:
     since, until = window.since, window.until
     # First: what happens while the rest is read is told again, and nothing is missed.
     after = await happenings.latest_id(database)
@@ -56,13 +63,15 @@ async def gather(database: Database, window: Window, at: datetime | None) -> Now
         chart=ChartFacts(
             minutes=await letter_groups.letters_per_minute(database, since=since, until=until),
             blind=await history.blind(database, since=since, until=until),
-            lanes=await history.lanes(database, since=since, until=until),
+            # One TTL more than is drawn: the first groups are called after who was gone before them.
+            lanes=await history.lanes(database, since=since - timedelta(seconds=ttl_seconds), until=until),
             marks=await happenings.marks(database, since=since, until=until),
         ),
         groups=await letter_groups.groups(database, since=since, until=until, limit=GROUPS_SHOWN),
         group_count=await letter_groups.count_groups(database, since=since, until=until),
         last_letter_at=await letter_search.last_received_at(database),
         after=after,
+        mute=await mute_store.look(database) if at is None else None,
         past=None if at is None else await diagnosis_store.as_of(database, at),
     )
 
@@ -78,7 +87,10 @@ async def now_page(site: Site, request: Request) -> Response:
     is_table = asked.get("chart") == "table"
     until = at or site.now
     window = chart_section.window_of(chart_section.SPANS[span], until)
-    remembered = await site.ask(f"/ {span} {at}", lambda: gather(site.world.database, window, at))
+    ttl_seconds = site.world.ttl_seconds
+    remembered = await site.ask(
+        f"/ {span} {at}", lambda: gather(site.world.database, window, at, ttl_seconds=ttl_seconds)
+    )
     facts = remembered.facts or NOTHING
     past = facts.past[1] if facts.past else ()
     headline = site.headline() if at is None else site.headline_of_past(past, at)
@@ -89,18 +101,21 @@ async def now_page(site: Site, request: Request) -> Response:
         until=until,
         at=at,
         is_table=is_table,
-        ttl_seconds=site.world.ttl_seconds,
+        ttl_seconds=ttl_seconds,
         warning_rate=site.world.warning_rate,
         empty=None
         if remembered.facts is None
         else chart_section.nothing_came(view, span=span, last_at=facts.last_letter_at, now=until),
     )
-    rows = group_rows.rows(facts.groups, facts.chart.lanes, site.worker_names)
+    rows = group_rows.rows(facts.groups, facts.chart.lanes, site.worker_names, ttl_seconds=ttl_seconds)
     here = chart_section.href(span, at, is_table=is_table)
     context = {
         "to": partial(link_of, at=at, here=here, window=window),
         "headline": headline,
+        "switched": list(_switched(facts.mute, view, site.now, may_operate=visitor_of(request).may_operate)),
         "looked_at": site.looked_at,
+        # Words of the past are as old as the change that put them on record: "for 15 s" counts until then.
+        "told_at": facts.past[0] if facts.past else None,
         "strip": strip(view, past if at else site.diagnoses),
         "chart": chart,
         "groups": group_rows.section(
@@ -111,7 +126,7 @@ async def now_page(site: Site, request: Request) -> Response:
             until=window.until,
         ),
         "away": remembered.away,
-        "paused": None if at is None else words.moment(at, site.now),
+        "at": at,
         "pause_href": chart_section.href(span, site.now, is_table=is_table),
     }
     shell = site.shell(
@@ -124,6 +139,20 @@ async def now_page(site: Site, request: Request) -> Response:
     fragment = asked.get("fragment")
     template = f"fragments/{fragment}.html" if fragment in FRAGMENTS else "now.html"
     return render(template, shell, context)
+
+
+def _switched(
+    mute: Mute | None, view: View | None, now: datetime, *, may_operate: bool
+) -> Iterator[tuple[str, str]]:
+    """What somebody switched for a while, and where it is undone or told of: nobody must take the quiet for health."""
+    if mute is not None:
+        until = words.moment(mute.until, now)
+        page = "/notify/mute" if may_operate else "/audit"
+        yield f"Notifications are muted until {until} UTC by {mute.by}: {mute.reason}", page
+    if view is None or isinstance(view.brake, Unknown):
+        return
+    if mode_of(view.brake.view, view.brake.policy) is BrakeMode.RELEASED:
+        yield f"The brake is {in_words(view.brake.view, view.brake.policy)}", "/audit"
 
 
 def read_at(text: str | None, now: datetime) -> datetime | None:

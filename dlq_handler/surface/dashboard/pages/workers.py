@@ -1,7 +1,7 @@
 """The workers: who is there, since when, on which host, and what waits for whom; and one of them with its last day."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from dlq_handler.domain.letter_group import GroupCount
 from dlq_handler.domain.view import Unknown
 from dlq_handler.store import happenings, history, letter_groups
 from dlq_handler.surface.dashboard import group_rows
+from dlq_handler.surface.dashboard.kept import Away, WorkersKept
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.words import AVAILABILITIES, State
@@ -43,11 +44,11 @@ async def gather(site: Site) -> WorkersFacts:
 
 async def workers_page(site: Site, request: Request) -> Response:
     remembered = await site.ask("/workers", lambda: gather(site))
-    facts, workers = remembered.facts, site.world.workers()
+    facts, seen = remembered.facts, site.workers
     rows = (
         ()
-        if isinstance(workers, Unknown)
-        else worker_rows(workers, facts.lanes if facts else (), _by_worker(facts))
+        if isinstance(seen, Unknown)
+        else worker_rows(seen.workers, facts.lanes if facts else (), _by_worker(facts))
     )
     ill = [row for row in rows if not row.is_history and row.state is not State.OK]
     well = [row for row in rows if not row.is_history and row.state is State.OK]
@@ -56,9 +57,9 @@ async def workers_page(site: Site, request: Request) -> Response:
         "rows": [*ill, *well[:WELL_SHOWN]],
         "well": well[WELL_SHOWN:],
         "history": [row for row in rows if row.is_history],
-        "unknown": workers.why if isinstance(workers, Unknown) else None,
-        "looked_at": site.looked_at,
-        "away": remembered.away,
+        "unknown": seen.why if isinstance(seen, Unknown) else None,
+        "seen": None if isinstance(seen, Unknown) else seen,
+        "away": _dated(remembered.away, seen),
     }
     shell = site.shell(
         request, f"Workers · {site.headline().title}", here="/workers", after=facts.after if facts else None
@@ -68,10 +69,10 @@ async def workers_page(site: Site, request: Request) -> Response:
 
 
 async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
-    workers = site.world.workers()
-    if isinstance(workers, Unknown):
-        raise Refused(503, f"What is known of workers cannot be told: {workers.why}. Try again in a moment.")
-    one = next((seen for seen in workers if seen.registered.worker.id == worker_id), None)
+    seen = site.workers
+    if isinstance(seen, Unknown):
+        raise Refused(503, f"What is known of workers cannot be told: {seen.why}. Try again in a moment.")
+    one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
     remembered = await site.ask("/workers", lambda: gather(site))
     facts = remembered.facts
     lane = next((lane for lane in facts.lanes if lane.worker_id == worker_id), None) if facts else None
@@ -90,11 +91,22 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
             (*AVAILABILITIES[segment.availability], segment.since, segment.until)
             for segment in (reversed(lane.segments) if lane else ())
         ],
-        "groups": group_rows.rows(own, facts.lanes if facts else (), site.worker_names),
-        "away": remembered.away,
+        "groups": group_rows.rows(
+            own, facts.lanes if facts else (), site.worker_names, ttl_seconds=site.world.ttl_seconds
+        ),
+        "has_record": facts is not None,
+        "seen": seen,
+        "away": _dated(remembered.away, seen),
     }
     title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
     return render("worker.html", site.shell(request, title, here="/workers"), context)
+
+
+def _dated(away: Away | None, seen: WorkersKept | Unknown) -> Away | None:
+    """Where only the workers are kept, the figures are from when they were seen."""
+    if away is None or away.kept_at is not None or isinstance(seen, Unknown):
+        return away
+    return replace(away, kept_at=seen.at)
 
 
 def _by_worker(facts: WorkersFacts | None) -> Mapping[int, int] | None:
