@@ -104,7 +104,13 @@ class Sidecar:
             may_lease=self._relay.has_room_for,
         )
         self._diagnoser = chronicle.diagnoser(
-            settings, self._database, self._link, leadership=self._leadership, gate=self._gate
+            settings,
+            self._database,
+            self._link,
+            leadership=self._leadership,
+            gate=self._gate,
+            source=self._source,
+            publisher=self._publisher,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -37,6 +37,11 @@ async def broker_errors(doing: str) -> AsyncIterator[None]:
         # RuntimeError is what aiormq raises for "connection closed" and "channel closed"; the last two escape
         # from it when the peer hangs up in the middle of the handshake.
         raise Unavailable("broker", f"{doing}: {_said(error)}") from error
+    except Exception as error:
+        # Thrown by aiormq into calls that wait when a connection goes without a reason: bare, not of any class.
+        if type(error) is not Exception:
+            raise
+        raise Unavailable("broker", f"{doing}: the connection was lost") from error
 
 
 def _said(error: BaseException) -> str:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping
 
 from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.compose import instance_name
 from dlq_handler.compose import view as compose_view
 from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.patience import Patience
+from dlq_handler.domain.view import OwnLink
 from dlq_handler.services.chronicler import Chronicler, ChroniclerPolicy
 from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.every import Backoff
@@ -18,7 +21,14 @@ from dlq_handler.store.engine import Database
 
 
 def diagnoser(
-    settings: Settings, database: Database, link: AdminLink, *, leadership: Leadership, gate: Gate
+    settings: Settings,
+    database: Database,
+    link: AdminLink,
+    *,
+    leadership: Leadership,
+    gate: Gate,
+    source: DeadLetterSource,
+    publisher: Publisher,
 ) -> Diagnoser:
     lookout = compose_view.lookout(
         settings, database, link, gate=gate.look, watched_seconds=lambda: gate.watched_seconds
@@ -30,6 +40,7 @@ def diagnoser(
         leadership=leadership,
         instance=instance_name(settings),
         patience=patience(settings, look_seconds),
+        own_link=lambda: OwnLink(is_consuming=source.is_consuming, is_blocked=publisher.is_blocked),
         interval_seconds=look_seconds,
     )
 

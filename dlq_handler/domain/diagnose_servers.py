@@ -51,6 +51,9 @@ def broker(view: View) -> Diagnosis:
 
 def alarms(view: View) -> Diagnosis:
     seen = view.alarms
+    if (isinstance(seen, Unknown) or not seen) and view.own and view.own.link.is_blocked:
+        # The broker said so on our own connection; the management API may be out of reach, or seconds behind.
+        return diagnosed(doctor_broker.broker_alarms(("our connection is blocked",)))
     if isinstance(seen, Unknown):
         is_broker_there = isinstance(view.broker, BrokerSeen) and not view.broker.trouble
         fix = doctor.MANAGEMENT_FIX if is_broker_there else MEND_FIRST

@@ -40,8 +40,18 @@ def sidecar(view: View) -> Diagnosis | None:
     # All sidecars went together when nobody takes the lease either. One that lives and pauses keeps it.
     is_over = view.own is None and is_leaderless(view)
     ended_at = leader.until if is_over and isinstance(leader, LeaderSeen) else None
-    evidence = () if ended_at is None else ("the lease of the last sidecar that led has ended",)
+    evidence = () if ended_at is None else ("nobody leads since the last sidecar that did has ended",)
     said = _of_consumers(view, seen)
+    if (
+        said.health is Health.CANNOT_TELL
+        and seen.taken is not None
+        and view.own
+        and view.own.link.is_consuming
+    ):
+        # Whose consumers those are the management API would tell. One of them is ours.
+        said = doctor_broker.SIDECAR.ok(
+            f"this sidecar consumes {seen.name!r}, where {seen.taken.ready} letter(s) wait"
+        )
     paused_by = _what_pauses(view)
     if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
         # To start another one would help nobody: it would pause too.

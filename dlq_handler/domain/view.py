@@ -5,9 +5,9 @@ question gets "cannot tell" for it, never "ok". Ages and times are by the databa
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from dlq_handler.domain.availability import Availability, Standing, is_history
 from dlq_handler.domain.brake import BrakePolicy, BrakeView
@@ -100,13 +100,23 @@ class LeaderSeen:
 
     is_held: bool
     until: datetime | None = None
-    """None: its last holder gave it up, or there never was one."""
+    """Of a lease that was given up: when the last sidecar stopped. None: there never was one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLink:
+    """What the sidecar that looks knows of its own connections, whether or not the management API answers."""
+
+    is_consuming: bool = False
+    is_blocked: bool = False
+    """The broker takes no message of ours for want of memory or disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSeen:
     """What the sidecar that looks knows of itself: it runs, and what it lacks it is about to get."""
 
+    link: OwnLink = OwnLink()
     opening_seconds: float = 0.0
     """For how long nobody has been seen to consume, although nothing pauses us."""
     opens_within_seconds: float
@@ -219,3 +229,11 @@ class View:
     requests: QueueSeen | Unknown = NOT_ASKED
     own: OwnSeen | None = None
     """None: a command looks, which is no sidecar."""
+
+
+def unseen(view: View, why: str) -> View:
+    """The same, if nobody had looked: what was seen is too old to tell anything of now."""
+    forgotten: dict[str, Any] = {
+        field.name: Unknown(why) for field in fields(view) if isinstance(field.default, Unknown)
+    }
+    return replace(view, **forgotten)

@@ -17,7 +17,8 @@ from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is_due, recalled
 from dlq_handler.domain.happening import DIAGNOSIS_CHANGED, Part
 from dlq_handler.domain.patience import Lacks, Patience
-from dlq_handler.domain.view import DatabaseSeen, Unknown, View
+from dlq_handler.domain.seconds import in_units
+from dlq_handler.domain.view import DatabaseSeen, OwnLink, Unknown, View, unseen
 from dlq_handler.services.every import every
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.view import answered
@@ -28,6 +29,9 @@ from dlq_handler.store.transaction import Transaction
 
 # Of a night without a database the first changes tell what happened, and the last ones how it ended.
 MOST_KEPT = 20
+
+# Longer than a look may take in which no question has an answer in time.
+TOO_OLD_SECONDS = 90.0
 
 # Whoever typed a command waits for the diagnosis, not for its date.
 RECORD_SECONDS = 5.0
@@ -52,16 +56,38 @@ class Diagnoser:
         leadership: Leadership,
         instance: str,
         patience: Patience,
+        own_link: Callable[[], OwnLink] = OwnLink,
         interval_seconds: float = 10.0,
     ) -> None:
+        """`own_link()`: what this process knows of its own connections."""
         self._database, self._look, self._leadership = database, look, leadership
         self._instance, self._interval_seconds = instance, interval_seconds
-        self._patience, self._lacks = patience, Lacks()
-        self.latest: Seen | None = None
-        """None: nobody has looked yet."""
+        self._patience, self._lacks, self._own_link = patience, Lacks(), own_link
+        self._latest: Seen | None = None
         self._ill_since: dict[str, datetime] = {}
         self._has_recalled = False
         self._unwritten: deque[Seen] = deque(maxlen=MOST_KEPT)
+
+    @property
+    def latest(self) -> Seen | None:
+        """None: nobody has looked yet.
+
+        What is too old is told as unknown: looks that fail, for whatever reason, must not leave green what was green.
+        """
+        seen = self._latest
+        if seen is None:
+            return None
+        age = monotonic_seconds() - seen.taken_at
+        if age <= max(TOO_OLD_SECONDS, 3 * self._interval_seconds):
+            return seen
+        view = unseen(
+            seen.view, f"the last look was {in_units(age)} ago; the log of {self._instance} says why"
+        )
+        return replace(seen, view=view, diagnoses=diagnose(view))
+
+    @latest.setter
+    def latest(self, seen: Seen | None) -> None:
+        self._latest = seen
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="diagnoser")
@@ -83,7 +109,7 @@ class Diagnoser:
         """What a command cannot know: that a sidecar runs, this one, and is about to get what it lacks."""
         now = monotonic_seconds()
         self._lacks = self._lacks.after(view, now)
-        return replace(view, own=self._lacks.seen(now, self._patience))
+        return replace(view, own=replace(self._lacks.seen(now, self._patience), link=self._own_link()))
 
     async def _recall(self, at: datetime) -> None:
         """What others saw before this process was: a problem does not begin anew because we did."""

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.happening import SIDECAR_STOPPED
 from dlq_handler.domain.judge_canary import Probe
 from dlq_handler.domain.view import (
     OFF,
@@ -23,7 +24,7 @@ from dlq_handler.domain.view import (
 from dlq_handler.domain.worker import RegisteredWorker
 from dlq_handler.store import brake as brake_store
 from dlq_handler.store import canary as canary_store
-from dlq_handler.store import migrate, status
+from dlq_handler.store import happenings, migrate, status
 from dlq_handler.store.engine import Database
 from dlq_handler.store.examination import ServerLook, look_at_server
 from dlq_handler.store.grants import missing_grants
@@ -115,8 +116,10 @@ async def _brake(database: Database, policy: BrakePolicy) -> BrakeSeen:
 async def _leader(database: Database, name: str) -> LeaderSeen:
     async with database.transaction() as tx:
         lease = await read_lease(tx, name)
+        # Given up, as a sidecar does that stops in good order; then that is since when nobody leads.
+        stopped_at = None if lease else await happenings.last_at(tx, SIDECAR_STOPPED)
     if lease is None:
-        return LeaderSeen(is_held=False)
+        return LeaderSeen(is_held=False, until=stopped_at)
     return LeaderSeen(is_held=lease.is_held, until=lease.until)
 
 

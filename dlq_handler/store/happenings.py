@@ -105,6 +105,12 @@ async def oldest_id(database: Database) -> int | None:
     return None if row.id is None else int(row.id)
 
 
+async def last_at(tx: Transaction, kind: str) -> datetime | None:
+    """When such a thing last happened; None: never, as far as is on record."""
+    row = await tx.row("SELECT max(at) AS at FROM own.happening WHERE kind = :kind", kind=kind)
+    return None if row is None else row.at
+
+
 async def marks(database: Database, *, since: datetime, until: datetime) -> list[Happening]:
     """Those that stand on the chart, in order of time."""
     async with database.transaction() as tx:

@@ -4,6 +4,7 @@ import asyncio
 
 import aiormq.connection
 import pytest
+from aiormq.base import FutureStore
 from yarl import URL
 
 from dlq_handler.broker import connection
@@ -53,6 +54,19 @@ async def test_a_wrong_password_is_refused_without_repeating_it(vhost: str) -> N
 
     assert "refuses this user or its password (message_queue.url)" in str(refused.value)
     assert "not-the-password" not in str(refused.value) + repr(address)
+
+
+async def test_a_call_that_the_client_ends_without_a_reason_is_a_lost_connection() -> None:
+    calls = FutureStore(asyncio.get_running_loop())
+    call = calls.create_future()
+    await calls.reject_all(None)
+
+    with pytest.raises(Unavailable, match="ask: the connection was lost"):
+        async with broker_errors("ask"):
+            await call
+    with pytest.raises(KeyError):
+        async with broker_errors("ask"):
+            raise KeyError("a bug of our own")
 
 
 async def test_a_dropped_connection_waits_for_nobody(

@@ -13,9 +13,11 @@ import pytest
 from dlq_handler.compose.view import open_lookout
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import KINDS, Diagnosis, conclusion_of
+from dlq_handler.domain.happening import SIDECAR_STOPPED, Part
 from dlq_handler.domain.observation import Health
 from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.settings import load
+from dlq_handler.store import happenings
 from tests.integration.doctor.conftest import Patient
 from tests.integration.store.host import commit_batch
 from tests.support.builders import a_dead_letter, a_death
@@ -175,6 +177,18 @@ async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
         "1 notice(s) of ended executions wait, the oldest for 10 min"
     )
     assert found["announcing"].evidence == ("last error: unroutable",)
+
+
+async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(patient: Patient) -> None:
+    stopped_at = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
+    async with patient.store.transaction() as tx:
+        for minutes in (5, 0):
+            at = stopped_at - timedelta(minutes=minutes)
+            await happenings.tell(tx, part=Part.SIDECAR, kind=SIDECAR_STOPPED, instance="one", at=at)
+    found = await diagnoses(patient)
+
+    assert (found["sidecar"].health, found["sidecar"].since) == (PROBLEM, stopped_at)
+    assert found["monitor"].since == stopped_at
 
 
 async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_the_senders(

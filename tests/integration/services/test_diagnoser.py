@@ -3,11 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.patience import Patience
 from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
-from dlq_handler.services.diagnoser import Diagnoser, Seen
+from dlq_handler.services.diagnoser import TOO_OLD_SECONDS, Diagnoser, Seen
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import diagnoses, happenings
@@ -56,6 +58,21 @@ async def test_the_answer_is_kept_with_its_view(store: Database) -> None:
     worst = await replica.look(broker=AWAY)
     assert (worst.kind, worst.health) == ("broker", Health.PROBLEM)
     assert (replica.seen.view.broker, replica.seen.at) == (AWAY, NOW)
+
+
+async def test_a_look_that_fails_for_long_does_not_leave_it_green(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(store)
+    assert (await replica.look()).health is Health.OK
+    long_after = replica.seen.taken_at + TOO_OLD_SECONDS + 1
+    monkeypatch.setattr("dlq_handler.services.diagnoser.monotonic_seconds", lambda: long_after)
+
+    assert {one.health for one in replica.seen.diagnoses} == {Health.CANNOT_TELL}
+    assert "the last look was 91 s ago" in replica.seen.diagnoses[0].sentence
+    assert isinstance(replica.seen.view.workers, Unknown)
+    assert replica.seen.at == NOW, "as old as it is"
+    assert (await replica.look(2)).health is Health.OK
 
 
 async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Database) -> None:

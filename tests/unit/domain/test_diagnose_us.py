@@ -7,9 +7,22 @@ import pytest
 
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.doctor import Consumers
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.patience import Lacks, Patience
-from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LeaderSeen, QueueSeen, Unknown, Unsure, View
+from dlq_handler.domain.view import (
+    OFF,
+    BrokerSeen,
+    DatabaseSeen,
+    LeaderSeen,
+    OwnLink,
+    OwnSeen,
+    QueueSeen,
+    Unknown,
+    Unsure,
+    View,
+    unseen,
+)
 from tests.support.views import INTAKE, a_brake, a_queue, a_view, ago
 
 OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
@@ -19,11 +32,43 @@ def by_kind(view: View) -> dict[str, Diagnosis]:
     return {one.kind: one for one in diagnose(view)}
 
 
+def an_own(**link: Any) -> OwnSeen:
+    return OwnSeen(opens_within_seconds=25, leads_within_seconds=30, link=OwnLink(**link))
+
+
 def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
     found = by_kind(a_view(gate=Unsure("it has not looked at the database yet")))["gate"]
 
     assert found.health is CANNOT_TELL
     assert "has not looked" in found.sentence
+
+
+def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_those_are() -> None:
+    untold = QueueSeen(name=INTAKE, taken=Consumers(count=2, ready=3, tags=None))
+
+    seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["sidecar"]
+
+    assert (seen.health, "3 letter(s) wait" in seen.sentence) == (OK, True)
+    assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is CANNOT_TELL
+    assert by_kind(a_view(intake=untold))["sidecar"].health is CANNOT_TELL
+
+
+@pytest.mark.parametrize("alarms", [(), Unknown("the management API does not answer")])
+def test_a_blocked_connection_is_a_problem_whatever_the_management_api_says(alarms: Any) -> None:
+    found = by_kind(a_view(alarms=alarms, own=an_own(is_blocked=True)))["broker alarm"]
+
+    assert (found.health, found.part.value) == (PROBLEM, "broker")
+    assert found.sentence.startswith("our connection is blocked: it takes no message")
+
+
+def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> None:
+    old = a_view(canaries=OFF)
+
+    found = diagnose(unseen(old, "the last look was 2 min ago"))
+
+    assert {one.health for one in found} == {CANNOT_TELL}
+    assert {one.sentence for one in found if one.kind != "gate"} == {"the last look was 2 min ago"}
+    assert (unseen(old, "x").at, unseen(old, "x").ttl_seconds) == (old.at, old.ttl_seconds)
 
 
 POLICY = Patience(opens_within_seconds=25, leads_within_seconds=30)
