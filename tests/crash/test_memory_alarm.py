@@ -8,6 +8,7 @@ import pytest
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.errors import Unavailable
 from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from dlq_handler.sandbox.servers.ports import free_port
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
@@ -23,7 +24,8 @@ async def alarmed(rabbitmq: PrivateRabbitMQ) -> AsyncIterator[PrivateRabbitMQ]:
 async def test_letters_are_judged_during_an_alarm_and_announced_once_after_it(
     world: World, alarmed: PrivateRabbitMQ
 ) -> None:
-    async with world.sidecar(**PATIENT) as sidecar:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    async with world.sidecar(**PATIENT, broker__management_url=nowhere, ui__look_seconds="1") as sidecar:
         await world.settled_once(await world.a_buried(20))
         dispatches = await world.schedule(50)
         async with world.executions_locked():
@@ -33,8 +35,11 @@ async def test_letters_are_judged_during_an_alarm_and_announced_once_after_it(
         await eventually(lambda: has_pending(sidecar, 50))
         assert await world.failed() == 70
         assert len(await world.auditor.notices()) == 20
+        # By its own connection: no management API tells it.
+        await eventually(lambda: says_of_alarm(sidecar, "problem", "our connection is blocked"), timeout=60)
         await alarmed.set_memory_alarm(False)
         await world.settled_once(dispatches)
+        await eventually(lambda: says_of_alarm(sidecar, "cannot tell", ""), timeout=60)
 
 
 async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(
@@ -66,6 +71,11 @@ async def test_an_alarm_is_told_while_it_lasts(alarmed: PrivateRabbitMQ) -> None
     await eventually(told, timeout=30)
     await alarmed.set_memory_alarm(True)
     await eventually(lambda: told("memory alarm"), timeout=30)
+
+
+async def says_of_alarm(sidecar: SidecarProcess, health: str, beginning: str) -> bool:
+    found = {one["kind"]: one for one in await sidecar.diagnoses()}["broker alarm"]
+    return bool(found["health"] == health and found["sentence"].startswith(beginning))
 
 
 async def has_pending(sidecar: SidecarProcess, count: int) -> bool:

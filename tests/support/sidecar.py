@@ -120,6 +120,13 @@ class SidecarProcess:
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in samples}
 
+    async def diagnoses(self) -> list[dict[str, Any]]:
+        """What its API says is wrong, and what is not."""
+        async with httpx.AsyncClient(verify=False, trust_env=False) as client:
+            answer = (await client.get(f"{self.ui_url}/api/v1/diagnosis")).json()
+        found: list[dict[str, Any]] = answer["diagnoses"]
+        return found
+
     async def begin(self, *arguments: str) -> asyncio.subprocess.Process:
         """Begin another command with the same settings; its end is the caller's."""
         return await asyncio.create_subprocess_exec(
