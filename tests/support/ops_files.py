@@ -28,6 +28,7 @@ class Alert:
     expr: str
     severity: str
     annotations: dict[str, str]
+    for_seconds: int
 
 
 def read(path: Path) -> Any:
@@ -42,9 +43,15 @@ def alerts() -> list[Alert]:
             expr=rule["expr"],
             severity=rule["labels"]["severity"],
             annotations=rule["annotations"],
+            for_seconds=seconds_of(rule.get("for", "0s")),
         )
         for rule in rules
     ]
+
+
+def seconds_of(duration: str) -> int:
+    """Of a duration with one unit, as all of ours."""
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
 
 
 def alerts_in_tests(*, firing: bool) -> set[str]:
@@ -53,7 +60,7 @@ def alerts_in_tests(*, firing: bool) -> set[str]:
         case["alertname"]
         for path in TEST_FILES
         for test in read(path)["tests"]
-        for case in test["alert_rule_test"]
+        for case in test.get("alert_rule_test", ())
         if bool(case["exp_alerts"]) is firing
     }
 

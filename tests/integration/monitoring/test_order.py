@@ -1,0 +1,61 @@
+"""A cause fires before what follows from it can, for each inhibition of the example: only what fires holds something back."""
+
+import re
+from collections.abc import Iterable
+from itertools import product
+
+import pytest
+
+from dlq_handler.sandbox.times import STOCK
+from tests.support.ops_files import ALERTMANAGER, Alert, alerts, read
+
+ALERTS = {alert.name: alert for alert in alerts()}
+
+# Between two series of one fact lie a look of ours, a scrape and an evaluation: 5, 15 and 15 seconds.
+MARGIN_SECONDS = 60
+
+# What a cause may take, beyond its `for`, until its expression holds.
+CAUSE_SEEN_AFTER_SECONDS = {"DlqHandlerNoActiveWorkers": STOCK.unavailable_after_seconds}
+# An age or a range in an expression is such a time.
+TAKES_TIME = re.compile(r"_age_seconds|\[\d+\w")
+
+
+def named_by(matchers: Iterable[str]) -> list[str]:
+    """The alerts that all of these matchers of the file select."""
+    patterns = [re.fullmatch(r"alertname =~? (\S+)", matcher) for matcher in matchers]
+    assert all(patterns), f"{matchers}: only of names can be told when they fire"
+    return [name for name in ALERTS if all(one and re.fullmatch(one[1], name) for one in patterns)]
+
+
+# Of `info` nobody is told, so it need not wait.
+PAIRS = [
+    (ALERTS[cause], ALERTS[consequence])
+    for rule in read(ALERTMANAGER)["inhibit_rules"]
+    for cause, consequence in product(named_by(rule["source_matchers"]), named_by(rule["target_matchers"]))
+    if ALERTS[consequence].severity != "info"
+]
+each_pair = pytest.mark.parametrize(
+    ("cause", "consequence"), PAIRS, ids=[f"{cause.name}-{consequence.name}" for cause, consequence in PAIRS]
+)
+
+
+@each_pair
+def test_a_cause_fires_before_what_follows_from_it(cause: Alert, consequence: Alert) -> None:
+    assert cause.name in CAUSE_SEEN_AFTER_SECONDS or not TAKES_TIME.search(cause.expr), (
+        f"say in CAUSE_SEEN_AFTER_SECONDS how long {cause.name} takes until its expression holds"
+    )
+    at_the_latest = CAUSE_SEEN_AFTER_SECONDS.get(cause.name, 0) + cause.for_seconds
+    # Not the age in its expression: what waits may have been nearly that old already.
+    at_the_earliest = consequence.for_seconds
+    assert at_the_latest + MARGIN_SECONDS <= at_the_earliest
+
+
+@each_pair
+def test_no_alert_is_its_own_cause_or_holds_back_its_cause(cause: Alert, consequence: Alert) -> None:
+    assert cause != consequence
+    assert (consequence, cause) not in PAIRS, "each would silence the other, and nobody be told"
+
+
+def test_every_inhibition_is_looked_at() -> None:
+    assert len(PAIRS) >= len(read(ALERTMANAGER)["inhibit_rules"])
+    assert {"DlqHandlerNoneReady", "DlqHandlerNoActiveWorkers"} <= {cause.name for cause, _ in PAIRS}
