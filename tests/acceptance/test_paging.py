@@ -17,9 +17,13 @@ ALIVE = 'max(dlq_handler_workers{availability="available"})'
 
 
 def test_only_durations_are_shortened() -> None:
-    text = 'expr: rate(a_total[5m]) > 300\nfor: 2m\ngroup_wait: 15s\nsummary: "for 5 minutes: 5m"'
+    text = (
+        "expr: rate(a_total[5m]) > 300 and max_over_time(max(a)[10m:]) > 2\n"
+        'for: 2m\nkeep_firing_for: 4m\ngroup_wait: 15s\nsummary: "for 5 minutes: 5m"'
+    )
     assert shortened(text) == (
-        'expr: rate(a_total[15000ms]) > 300\nfor: 6000ms\ngroup_wait: 750ms\nsummary: "for 5 minutes: 5m"'
+        "expr: rate(a_total[15000ms]) > 300 and max_over_time(max(a)[30000ms:]) > 2\n"
+        'for: 6000ms\nkeep_firing_for: 12000ms\ngroup_wait: 750ms\nsummary: "for 5 minutes: 5m"'
     )
 
 

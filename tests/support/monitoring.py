@@ -28,7 +28,7 @@ MILLISECONDS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 
 def shortened(text: str) -> str:
     """Every duration of a rule or a configuration file, and nothing else."""
-    pattern = r"(?P<before>\bfor: |_(?:wait|interval): |\[)(?P<number>\d+)(?P<unit>[smh])\b"
+    pattern = r"(?P<before>\b(?:keep_firing_)?for: |_(?:wait|interval): |\[)(?P<number>\d+)(?P<unit>[smh])\b"
 
     def shorter(found: re.Match[str]) -> str:
         return f"{found['before']}{int(found['number']) * MILLISECONDS[found['unit']] // SHORTER}ms"

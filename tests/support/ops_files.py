@@ -29,6 +29,7 @@ class Alert:
     severity: str
     annotations: dict[str, str]
     for_seconds: int
+    keep_firing_seconds: int
 
 
 def read(path: Path) -> Any:
@@ -44,6 +45,7 @@ def alerts() -> list[Alert]:
             severity=rule["labels"]["severity"],
             annotations=rule["annotations"],
             for_seconds=seconds_of(rule.get("for", "0s")),
+            keep_firing_seconds=seconds_of(rule.get("keep_firing_for", "0s")),
         )
         for rule in rules
     ]

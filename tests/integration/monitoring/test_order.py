@@ -1,4 +1,7 @@
-"""A cause fires before what follows from it can, for each inhibition of the example: only what fires holds something back."""
+"""For each inhibition of the example: a cause fires before what follows from it can, and lasts longer.
+
+Only what fires holds something back.
+"""
 
 import re
 from collections.abc import Iterable
@@ -13,6 +16,9 @@ ALERTS = {alert.name: alert for alert in alerts()}
 
 # Between two series of one fact lie a look of ours, a scrape and an evaluation: 5, 15 and 15 seconds.
 MARGIN_SECONDS = 60
+
+# Our series are away for some scrapes, then NaN until the first look.
+RESTART_SECONDS = 120
 
 # What a cause may take, beyond its `for`, until its expression holds.
 CAUSE_SEEN_AFTER_SECONDS = {"DlqHandlerNoActiveWorkers": STOCK.unavailable_after_seconds}
@@ -51,6 +57,11 @@ def test_a_cause_fires_before_what_follows_from_it(cause: Alert, consequence: Al
 
 
 @each_pair
+def test_a_cause_lasts_longer_than_what_follows_from_it(cause: Alert, consequence: Alert) -> None:
+    assert cause.keep_firing_seconds >= consequence.keep_firing_seconds + MARGIN_SECONDS
+
+
+@each_pair
 def test_no_alert_is_its_own_cause_or_holds_back_its_cause(cause: Alert, consequence: Alert) -> None:
     assert cause != consequence
     assert (consequence, cause) not in PAIRS, "each would silence the other, and nobody be told"
@@ -59,3 +70,9 @@ def test_no_alert_is_its_own_cause_or_holds_back_its_cause(cause: Alert, consequ
 def test_every_inhibition_is_looked_at() -> None:
     assert len(PAIRS) >= len(read(ALERTMANAGER)["inhibit_rules"])
     assert {"DlqHandlerNoneReady", "DlqHandlerNoActiveWorkers"} <= {cause.name for cause, _ in PAIRS}
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
+def test_a_page_of_ours_lasts_through_a_restart_of_ours(alert: Alert) -> None:
+    if alert.severity == "page" and "dlq_handler_" in alert.expr:
+        assert alert.keep_firing_seconds >= RESTART_SECONDS
