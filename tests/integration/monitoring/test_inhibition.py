@@ -17,6 +17,8 @@ SEVERITY = {alert.name: alert.severity for alert in alerts()}
     ("cause", "consequences"),
     [
         ("DlqHandlerAbsent", ["DlqHandlerDown", "RabbitmqDeadLettersUnconsumed", "RabbitmqDeadLettersLost"]),
+        # Apart from the broker's, which it would silence elsewhere too.
+        ("DlqHandlerAbsent", ["DlqHandlerNoneReady"]),
         ("DlqHandlerBrakeTripped", ["DlqHandlerQueueDeep", "DlqHandlerOldestLetter"]),
         ("DlqHandlerGateClosed", ["DlqHandlerNoneReady"]),
         ("DlqHandlerNoneReady", ["DlqHandlerNotReady", "DlqHandlerOutboxStuck", "DlqHandlerCanaryLost"]),
