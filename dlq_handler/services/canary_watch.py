@@ -88,12 +88,13 @@ class CanaryWatch:
             bound = self._bound_workers()
             workers = [one.id for one in fleet if one.id in bound and not is_history(one)]
             probes = await store.read_probes(self._database, self._policy.queue)
-            self._tell(self._judge(probes, workers))
-            await self._send(choose_due(workers, probes, self._policy.judge), len(workers))
         except (Unavailable, Contended) as error:
             self._observer.canaries_seen(None)
             self._readiness.note(NOTE, f"cannot tell: {error}")
             raise
+        self._tell(self._judge(probes, workers))
+        # Should that fail, what was judged stands: a canary that is lost stays so, and all grow old if none goes out.
+        await self._send(choose_due(workers, probes, self._policy.judge), len(workers))
 
     def _judge(self, probes: Sequence[Probe], workers: Collection[int]) -> list[WorkerCanary]:
         return judge_canaries(probes, workers, self._view(), self._policy.judge, queue=self._policy.queue)

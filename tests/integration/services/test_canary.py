@@ -345,6 +345,7 @@ async def test_where_no_probe_can_ever_be_sent_they_do_not_pile_up(
         await replica.watch.tick()
     async with store.transaction() as tx:
         assert [row.sent_by for row in await tx.rows("SELECT sent_by FROM own.canary")] == ["one", "one"]
+    assert replica.hearer.canaries == dict.fromkeys(replica.workers, "cannot_tell"), "what was judged stands"
 
 
 async def test_while_the_database_is_away_nothing_is_said(replica: Replica, host: Host) -> None:
