@@ -11,6 +11,8 @@ from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
 
 MOST_BACKLOG = 200
+# So long after the last question what is remembered is older than what anybody who still follows has seen.
+FORGET_AFTER_INTERVALS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +38,8 @@ class Follower:
         self.interval_seconds = interval_seconds
         self._turn = asyncio.Lock()
         self._recent: deque[Happening] = deque(maxlen=MOST_BACKLOG)
-        # Everything after this id is in `_recent`; None: nobody has followed yet.
-        self._floor: int | None = None
+        # Everything after this id is in `_recent`, once somebody has asked.
+        self._floor = 0
         self._asked_at = float("-inf")
 
     async def catch_up(self, last_id: int | None) -> Caught:
@@ -58,15 +60,18 @@ class Follower:
         async with self._turn:
             if self._now() - self._asked_at >= self.interval_seconds:
                 await self._read(last_id)
-        if self._floor is not None and self._floor <= last_id:
+        if self._floor <= last_id:
             news = [one for one in self._recent if one.id > last_id]
             return Caught(happenings=news, last_id=news[-1].id if news else last_id)
         return await self.catch_up(last_id)
 
     async def _read(self, last_id: int) -> None:
+        idle_seconds = self._now() - self._asked_at
         # Also when it fails: while the database is away it is not asked by all who wait in turn.
         self._asked_at = self._now()
-        if self._floor is None:
+        if idle_seconds > FORGET_AFTER_INTERVALS * self.interval_seconds:
+            # Whoever comes after an hour would else wait until that hour is read, a backlog in each interval.
+            self._recent.clear()
             self._floor = last_id
         newest = self._recent[-1].id if self._recent else self._floor
         news = await happenings.after(self._database, newest, limit=MOST_BACKLOG)

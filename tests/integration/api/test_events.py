@@ -27,6 +27,15 @@ async def tell(store: Database, *subjects: str) -> None:
             )
 
 
+async def judge(store: Database, count: int) -> None:
+    async with store.transaction() as tx:
+        await tx.run(
+            "INSERT INTO own.happening (at, part, kind, instance)"
+            " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, :count)",
+            count=count,
+        )
+
+
 async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store: Database) -> None:
     await tell(ui_store, "before")
     async with listening(await a_ui_world(ui_store)) as url:
@@ -60,12 +69,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
 
 
 async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) -> None:
-    async with ui_store.transaction() as tx:
-        await tx.run(
-            "INSERT INTO own.happening (at, part, kind, instance)"
-            " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, :count)",
-            count=MOST_BACKLOG + 10,
-        )
+    await judge(ui_store, MOST_BACKLOG + 10)
     latest = await happenings.latest_id(ui_store)
     async with listening(await a_ui_world(ui_store)) as url:
         for last in (1, latest + 5, "nonsense", 2**80):
@@ -124,15 +128,24 @@ async def test_what_is_remembered_is_bounded_and_has_no_hole(ui_store: Database)
     start = caught.last_id
     for _ in range(3):
         clock[0] += 1
-        async with ui_store.transaction() as tx:
-            await tx.run(
-                "INSERT INTO own.happening (at, part, kind, instance)"
-                " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, 150)"
-            )
+        await judge(ui_store, 150)
         caught = await follower.after(start)
         if not caught.is_reset:
             assert [one.id for one in caught.happenings] == list(range(start + 1, caught.last_id + 1))
     assert caught.is_reset, "450 are more than anybody is told of one by one"
+
+
+async def test_who_comes_after_a_quiet_hour_hears_the_first_news_at_once(ui_store: Database) -> None:
+    """Nobody followed meanwhile, and much happened: none of it is for who begins now."""
+    clock = [0.0]
+    follower = Follower(ui_store, now=lambda: clock[0])
+    await tell(ui_store, "an hour ago")
+    assert [one.subject for one in (await follower.after(0)).happenings] == ["an hour ago"]
+    await judge(ui_store, 3 * MOST_BACKLOG)
+    clock[0] += 3600
+    start = (await follower.catch_up(None)).last_id
+    await tell(ui_store, "news")
+    assert [one.subject for one in (await follower.after(start)).happenings] == ["news"]
 
 
 async def test_there_are_only_so_many_streams(ui_store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
