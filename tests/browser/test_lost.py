@@ -15,6 +15,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 # Chromium itself notes every request that fails.
 LOST = ("net::ERR_", "the server responded with a status of 503")
 
+AGED = re.compile(r"Database unreachable since \d\d:\d\d; figures are from \d\d:\d\d:\d\d")
+
 
 async def test_a_lost_stream_is_said_and_mended_by_itself(browser: Browser, the_night: NightWorld) -> None:
     async with (
@@ -81,6 +83,36 @@ async def test_without_its_database_the_pages_show_what_they_last_knew(
         await expect(tab.page.locator("h1")).to_contain_text(night.WORKERS[night.PYTHON], timeout=30_000)
         await is_live(tab.page)
         assert tab.trouble() == []
+
+
+async def test_an_open_page_says_that_its_database_is_gone_and_that_it_is_back(
+    browser: Browser, the_night: NightWorld
+) -> None:
+    """Nobody reloads it: what it waits for comes from that same database."""
+    async with (
+        a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as now,
+        a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as workers,
+    ):
+        await workers.open("/workers")
+        tabs = (now, workers)
+        for tab in tabs:
+            await is_live(tab.page)
+        await the_night.database_link.refuse()
+        try:
+            for tab in tabs:
+                await expect(tab.page.get_by_text(AGED)).to_be_visible(timeout=20_000)
+            await expect(now.page.locator("#groups.old")).to_contain_text("worker.7.executions")
+            # Not by the first look after it went: it is told again while it lasts.
+            part = now.page.locator("#strip a", has_text="Database")
+            await expect(part).to_contain_text("✕", timeout=20_000)
+        finally:
+            await the_night.database_link.heal()
+        for tab in tabs:
+            await expect(tab.page.get_by_text(AGED)).to_have_count(0, timeout=20_000)
+            await is_live(tab.page)
+            assert tab.trouble() == []
+        await expect(now.page.locator("h1")).to_contain_text(night.WORKERS[night.PYTHON], timeout=20_000)
+        await expect(now.page.locator("#groups.old")).to_have_count(0)
 
 
 async def is_live(page: Page) -> None:

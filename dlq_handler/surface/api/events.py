@@ -1,13 +1,14 @@
 """The stream of what happens, as server-sent events: "this part changed", for whoever then asks for that part.
 
-Promises: whoever comes back with Last-Event-ID misses nothing, or is told to look at everything anew (`reset`); an
-open stream ends at once when the sidecar does; there are never more streams than a bound. Never carries a letter's
-content: what is shown is asked for, and masked, where everything else is.
+Promises: whoever comes back with Last-Event-ID misses nothing, or is told to look at everything anew (`reset`); that
+the database is away, where all else comes from, is told too; an open stream ends at once when the sidecar does; there
+are never more streams than a bound. Never carries a letter's content: what is shown is asked for, and masked, where
+everything else is.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -16,16 +17,18 @@ from starlette.types import Receive, Scope, Send
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.happening import Happening
-from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.surface.api.shapes import EVERYWHERE, LARGEST_ID
 from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.surface.web.follower import Caught, Follower
 from dlq_handler.surface.web.world import UiWorld
 
+KINDS = ("ready", "changed", "reset", "away", "back")
 MOST_STREAMS = 64
 # Below what proxies and load balancers allow a silent connection.
 HEARTBEAT_SECONDS = 15.0
 RECONNECT_MS = 3000
+# While the database is away: what is known without it changes too.
+AWAY_AGAIN_SECONDS = 10.0
 
 
 class _Stream(StreamingResponse):
@@ -45,6 +48,33 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._closed()
+
+
+class Teller:
+    """What one stream says, and whether it is time to say it again. Pure."""
+
+    def __init__(self, *, now: float) -> None:
+        self._spoke_at = now
+        self._away_told_at: float | None = None
+        """None: for all that was told, the database is there."""
+
+    def events(self, news: Caught, *, now: float) -> list[str]:
+        told = [*self._of_database(news, now), *_of_happenings(news)]
+        if not told and now - self._spoke_at >= HEARTBEAT_SECONDS:
+            told = [": still here\n\n"]
+        if told:
+            self._spoke_at = now
+        return told
+
+    def _of_database(self, news: Caught, now: float) -> Iterator[str]:
+        """Without ids: whoever is cut off now goes on from the last happening that it was told of."""
+        if news.is_away:
+            if self._away_told_at is None or now - self._away_told_at >= AWAY_AGAIN_SECONDS:
+                self._away_told_at = now
+                yield _event("away", None, {"part": "database"})
+        elif self._away_told_at is not None:
+            self._away_told_at = None
+            yield _event("back", None, {"part": "database"})
 
 
 class Streams:
@@ -75,20 +105,12 @@ class Streams:
         is_behind = caught.is_reset or bool(caught.happenings)
         here = None if is_behind else caught.last_id
         yield _event("ready", here, {"instance": self._world.instance}, retry=RECONNECT_MS)
-        last_id, spoke_at = caught.last_id, monotonic_seconds()
+        teller = Teller(now=monotonic_seconds())
         news: Caught | None = caught
         while news is not None:
-            last_id = news.last_id
-            if news.is_reset:
-                yield _event("reset", last_id, {})
-            for one in news.happenings:
-                yield _changed(one)
-            if news.is_reset or news.happenings:
-                spoke_at = monotonic_seconds()
-            elif monotonic_seconds() - spoke_at >= HEARTBEAT_SECONDS:
-                spoke_at = monotonic_seconds()
-                yield ": still here\n\n"
-            news = await self._next(last_id)
+            for event in teller.events(news, now=monotonic_seconds()):
+                yield event
+            news = await self._next(news.last_id)
 
     async def _next(self, last_id: int) -> Caught | None:
         """None: the sidecar ends. At once, whatever is waited for: a database that is away takes seconds to say so."""
@@ -103,11 +125,7 @@ class Streams:
 
     async def _ask(self, last_id: int) -> Caught:
         await asyncio.sleep(self._follower.interval_seconds)
-        try:
-            return await self._follower.after(last_id)
-        except (Unavailable, Contended):
-            # The page says so by itself; the stream goes on when the database does.
-            return Caught(last_id=last_id)
+        return await self._follower.after(last_id)
 
 
 def event_routes(world: UiWorld) -> APIRouter:
@@ -117,7 +135,7 @@ def event_routes(world: UiWorld) -> APIRouter:
     @router.get(
         "/events",
         response_class=Response,
-        responses={200: {"content": {"text/event-stream": {}}, "description": "ready, changed, reset"}},
+        responses={200: {"content": {"text/event-stream": {}}, "description": ", ".join(KINDS)}},
     )
     async def events(
         # 0: nothing had happened yet when the page was made.
@@ -133,6 +151,13 @@ def event_routes(world: UiWorld) -> APIRouter:
 def _number(text: str) -> int:
     # Whatever it is, it is none of ours: then everything is to be looked at anew.
     return int(text) if text.isascii() and text.isdigit() and int(text) <= LARGEST_ID else LARGEST_ID
+
+
+def _of_happenings(news: Caught) -> Iterator[str]:
+    if news.is_reset:
+        yield _event("reset", news.last_id, {})
+    for one in news.happenings:
+        yield _changed(one)
 
 
 def _changed(happening: Happening) -> str:

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.happening import Happening
+from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
 
 MOST_BACKLOG = 200
 # So long after the last question what is remembered is older than what anybody who still follows has seen.
 FORGET_AFTER_INTERVALS = 5
+# As long as the pages wait for it: what is away for them is away for the streams.
+ANSWER_SECONDS = 5.0
+_AWAY = (TimeoutError, Unavailable, Contended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,8 @@ class Caught:
     """From here on there is nothing to tell yet."""
     is_reset: bool = False
     """Too much happened, or it is swept: whoever asks should look at everything anew."""
+    is_away: bool = False
+    """The database does not answer: nobody knows what there is to tell."""
 
 
 class Follower:
@@ -32,15 +38,17 @@ class Follower:
         database: Database,
         *,
         interval_seconds: float = 1.0,
+        answer_seconds: float = ANSWER_SECONDS,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._database, self._now = database, now
-        self.interval_seconds = interval_seconds
+        self.interval_seconds, self._answer_seconds = interval_seconds, answer_seconds
         self._turn = asyncio.Lock()
         self._recent: deque[Happening] = deque(maxlen=MOST_BACKLOG)
         # Everything after this id is in `_recent`, once somebody has asked.
         self._floor = 0
         self._asked_at = float("-inf")
+        self._is_away = False
 
     async def catch_up(self, last_id: int | None) -> Caught:
         """`last_id`: the last one that the asker has seen; None: it begins now. Raises `Unavailable`."""
@@ -56,25 +64,38 @@ class Follower:
         return Caught(last_id=latest, is_reset=True)
 
     async def after(self, last_id: int) -> Caught:
-        """For one who has caught up. Raises `Unavailable`."""
+        """For one who has caught up."""
         async with self._turn:
             if self._now() - self._asked_at >= self.interval_seconds:
                 await self._read(last_id)
+        # To all alike, whoever it was that asked: or one page would say so, and the one beside it not.
+        if self._is_away:
+            return Caught(last_id=last_id, is_away=True)
         if self._floor <= last_id:
             news = [one for one in self._recent if one.id > last_id]
             return Caught(happenings=news, last_id=news[-1].id if news else last_id)
-        return await self.catch_up(last_id)
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await self.catch_up(last_id)
+        except _AWAY:
+            return Caught(last_id=last_id, is_away=True)
 
     async def _read(self, last_id: int) -> None:
-        idle_seconds = self._now() - self._asked_at
-        # Also when it fails: while the database is away it is not asked by all who wait in turn.
-        self._asked_at = self._now()
-        if idle_seconds > FORGET_AFTER_INTERVALS * self.interval_seconds:
+        if self._now() - self._asked_at > FORGET_AFTER_INTERVALS * self.interval_seconds:
             # Whoever comes after an hour would else wait until that hour is read, a backlog in each interval.
             self._recent.clear()
             self._floor = last_id
         newest = self._recent[-1].id if self._recent else self._floor
-        news = await happenings.after(self._database, newest, limit=MOST_BACKLOG)
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                news = await happenings.after(self._database, newest, limit=MOST_BACKLOG)
+        except _AWAY:
+            self._is_away = True
+            return
+        finally:
+            # At its end, and also when it fails: a database that hangs is not waited for by all in turn.
+            self._asked_at = self._now()
+        self._is_away = False
         dropped = len(self._recent) + len(news) - MOST_BACKLOG
         if dropped > 0:
             self._floor = [*self._recent, *news][dropped - 1].id

@@ -12,7 +12,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.api import events
-from dlq_handler.surface.web.follower import MOST_BACKLOG, Follower
+from dlq_handler.surface.web.follower import MOST_BACKLOG, Caught, Follower
 from tests.support.events import listening_to
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -34,6 +34,11 @@ async def judge(store: Database, count: int) -> None:
             " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, :count)",
             count=count,
         )
+
+
+def _kinds(teller: events.Teller, news: Caught, *, now: float) -> list[str]:
+    lines = "".join(teller.events(news, now=now)).splitlines()
+    return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
 async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store: Database) -> None:
@@ -167,27 +172,72 @@ async def test_there_are_only_so_many_streams(ui_store: Database, monkeypatch: p
         await eventually(is_taken)
 
 
-async def test_a_stream_outlives_its_database_and_ends_with_the_sidecar(
+async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
     ui_store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await a_ui_world(ui_store)
     ask = happenings.after
-    is_away = asyncio.Event()
+    is_away = True
 
     async def away(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
-        if not is_away.is_set():
-            is_away.set()
+        if is_away:
             raise Unavailable("database", "gone")
         return await ask(database, last_id, limit=limit)
 
     monkeypatch.setattr(happenings, "after", away)
-    async with listening(world) as url, listening_to(f"{url}/api/v1/events") as stream:
-        await stream.next()
-        await is_away.wait()
+    async with (
+        listening(world) as url,
+        listening_to(f"{url}/api/v1/events") as one,
+        listening_to(f"{url}/api/v1/events") as other,
+    ):
+        for stream in (one, other):
+            assert (await stream.next()).kind == "ready"
+            told = await stream.next()
+            assert (told.kind, told.id, told.content) == ("away", 0, {"part": "database"})
         await tell(ui_store, "afterwards")
-        assert (await stream.next()).content["subject"] == "afterwards"
+        is_away = False
+        for stream in (one, other):
+            told = await stream.next()
+            assert (told.kind, told.id, told.content) == ("back", 0, {"part": "database"})
+            assert (await stream.next()).content["subject"] == "afterwards"
         world.stop.set()
-        assert await stream.is_over()
+        assert [await one.is_over(), await other.is_over()] == [True, True]
+
+
+def test_that_the_database_is_away_is_told_again_while_it_lasts() -> None:
+    """What is known without it, such as the diagnosis, comes after it."""
+    teller = events.Teller(now=0)
+    told = [
+        _kinds(teller, Caught(last_id=7, is_away=is_away), now=now)
+        for now, is_away in (
+            (1, True),
+            (2, True),
+            (10.9, True),
+            (11, True),
+            (12, False),
+            (13, False),
+            (14, True),
+        )
+    ]
+    assert told == [["away"], [], [], ["away"], ["back"], [], ["away"]]
+
+
+async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    async def hang(_database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+        asked.append(last_id)
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(happenings, "after", hang)
+    clock = [0.0]
+    follower = Follower(ui_store, answer_seconds=0.01, now=lambda: clock[0])
+    caught = await asyncio.gather(*(follower.after(3) for _ in range(20)))
+    assert caught == [Caught(last_id=3, is_away=True)] * 20
+    assert asked == [3]
 
 
 async def test_a_stream_ends_at_once_while_its_database_does_not_answer(

@@ -100,6 +100,9 @@
       lastId = event.lastEventId || lastId;
       changed(null);
     });
+    // The database, which all else comes from: the parts say so themselves, from memory.
+    stream.addEventListener("away", () => changed(null));
+    stream.addEventListener("back", () => changed(null));
     stream.addEventListener("error", () => {
       stale();
       // Refused, not lost: the browser would never try again by itself.
