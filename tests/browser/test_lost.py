@@ -7,8 +7,10 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.support import night
 from tests.support.browser import PHONE, a_tab
+from tests.support.eventually import eventually
 from tests.support.night_world import TOKENS, NightWorld
 from tests.support.tcp_proxy import TcpProxy
+from tests.support.ui import a_ui_world, listening
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -27,6 +29,27 @@ async def test_a_lost_stream_is_said_and_mended_by_itself(browser: Browser, the_
         figures = await tab.page.inner_text("#groups")
         await wire.refuse()
         await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"))
+        assert await tab.page.inner_text("#groups") == figures
+        await wire.heal()
+        await is_live(tab.page)
+        assert tab.trouble() == []
+
+
+async def test_a_frozen_stream_is_said_and_asked_for_anew(browser: Browser, the_night: NightWorld) -> None:
+    """Nothing is closed and nothing fails: only that nothing comes says that it is frozen."""
+    world = await a_ui_world(the_night.store, alive_every_seconds=2.0)
+    async with (
+        listening(world) as url,
+        TcpProxy.to(url) as wire,
+        a_tab(browser, wire.url, expected=LOST) as tab,
+    ):
+        await tab.open("/")
+        await is_live(tab.page)
+        figures = await tab.page.inner_text("#groups")
+        wire.freeze()
+        links = wire.accepted
+        await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"), timeout=20_000)
+        await eventually(lambda: wire.accepted > links)
         assert await tab.page.inner_text("#groups") == figures
         await wire.heal()
         await is_live(tab.page)

@@ -1,9 +1,9 @@
 """The stream of what happens, as server-sent events: "this part changed", for whoever then asks for that part.
 
 Promises: whoever comes back with Last-Event-ID misses nothing, or is told to look at everything anew (`reset`); that
-the database is away, where all else comes from, is told too; an open stream ends at once when the sidecar does; there
-are never more streams than a bound. Never carries a letter's content: what is shown is asked for, and masked, where
-everything else is.
+the database is away, where all else comes from, is told too; a stream is never silent for long, so that who hears
+nothing knows that it is cut off; an open stream ends at once when the sidecar does; there are never more streams than a
+bound. Never carries a letter's content: what is shown is asked for, and masked, where everything else is.
 """
 
 import asyncio
@@ -22,10 +22,8 @@ from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.surface.web.follower import Caught, Follower
 from dlq_handler.surface.web.world import UiWorld
 
-KINDS = ("ready", "changed", "reset", "away", "back")
+KINDS = ("ready", "changed", "reset", "away", "back", "alive")
 MOST_STREAMS = 64
-# Below what proxies and load balancers allow a silent connection.
-HEARTBEAT_SECONDS = 15.0
 RECONNECT_MS = 3000
 # While the database is away: what is known without it changes too.
 AWAY_AGAIN_SECONDS = 10.0
@@ -53,15 +51,17 @@ class _Stream(StreamingResponse):
 class Teller:
     """What one stream says, and whether it is time to say it again. Pure."""
 
-    def __init__(self, *, now: float) -> None:
+    def __init__(self, *, alive_every_seconds: float, now: float) -> None:
+        self._alive_every_seconds = alive_every_seconds
         self._spoke_at = now
         self._away_told_at: float | None = None
         """None: for all that was told, the database is there."""
 
     def events(self, news: Caught, *, now: float) -> list[str]:
         told = [*self._of_database(news, now), *_of_happenings(news)]
-        if not told and now - self._spoke_at >= HEARTBEAT_SECONDS:
-            told = [": still here\n\n"]
+        if not told and now - self._spoke_at >= self._alive_every_seconds:
+            # An event, not a comment: no script of a page is told of those.
+            told = [_event("alive", None, {})]
         if told:
             self._spoke_at = now
         return told
@@ -104,8 +104,10 @@ class Streams:
         # tell, without one: a browser that is cut off before it was told must ask from where it asked before.
         is_behind = caught.is_reset or bool(caught.happenings)
         here = None if is_behind else caught.last_id
-        yield _event("ready", here, {"instance": self._world.instance}, retry=RECONNECT_MS)
-        teller = Teller(now=monotonic_seconds())
+        every_seconds = self._world.alive_every_seconds
+        content = {"instance": self._world.instance, "alive_every_seconds": every_seconds}
+        yield _event("ready", here, content, retry=RECONNECT_MS)
+        teller = Teller(alive_every_seconds=every_seconds, now=monotonic_seconds())
         news: Caught | None = caught
         while news is not None:
             for event in teller.events(news, now=monotonic_seconds()):

@@ -42,6 +42,9 @@ class UiWorld:
     """How many letters wait right now, by the broker; None, or of None: there is no such queue to ask."""
     completed_key: str = "execution.completed"
     """Routing key of our notices: the outbox holds requests too."""
+    # Below what proxies and load balancers allow a silent connection.
+    alive_every_seconds: float = 15.0
+    """After so long without news an open stream says that it is still there."""
     external_url: str | None = None
     host: str = "127.0.0.1"
     """The address listened on."""

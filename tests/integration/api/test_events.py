@@ -46,7 +46,10 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
     async with listening(await a_ui_world(ui_store)) as url:
         async with listening_to(f"{url}/api/v1/events") as stream:
             ready = await stream.next()
-            assert (ready.kind, ready.content) == ("ready", {"instance": "test"})
+            assert (ready.kind, ready.content) == (
+                "ready",
+                {"instance": "test", "alive_every_seconds": 15.0},
+            )
             assert ready.id == await happenings.latest_id(ui_store), "from here on nothing is missed"
             assert stream.answer.headers["content-type"].startswith("text/event-stream")
             await tell(ui_store, "seen\nid: 99\n\nevent: forged")
@@ -206,7 +209,7 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
 
 def test_that_the_database_is_away_is_told_again_while_it_lasts() -> None:
     """What is known without it, such as the diagnosis, comes after it."""
-    teller = events.Teller(now=0)
+    teller = events.Teller(alive_every_seconds=15, now=0)
     told = [
         _kinds(teller, Caught(last_id=7, is_away=is_away), now=now)
         for now, is_away in (
@@ -220,6 +223,23 @@ def test_that_the_database_is_away_is_told_again_while_it_lasts() -> None:
         )
     ]
     assert told == [["away"], [], [], ["away"], ["back"], [], ["away"]]
+
+
+def test_a_stream_without_news_says_that_it_is_there() -> None:
+    teller = events.Teller(alive_every_seconds=15, now=0)
+    nothing, everything = Caught(last_id=7), Caught(last_id=9, is_reset=True)
+    told = [
+        _kinds(teller, news, now=now)
+        for now, news in (
+            (14, nothing),
+            (15, nothing),
+            (16, nothing),
+            (20, everything),
+            (34, nothing),
+            (35, nothing),
+        )
+    ]
+    assert told == [[], ["alive"], [], ["reset"], [], ["alive"]]
 
 
 async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(

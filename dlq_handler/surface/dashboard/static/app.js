@@ -8,6 +8,7 @@
   const isPaused = live.dataset.paused === "yes";
   const LEAST_PAUSE_MS = 2000;
   const RETRY_MS = 5000;
+  const ANSWER_MS = 15_000;
 
   // ---- the clock, and whether what is shown is true now
   const startedAt = Date.parse(clock.dateTime);
@@ -23,7 +24,7 @@
     live.className = staleSince === null ? "ok" : "warn";
   }
   function fresh() { staleSince = null; tick(); }
-  function stale() { if (staleSince === null) staleSince = performance.now(); tick(); }
+  function stale(at = performance.now()) { staleSince ??= at; tick(); }
 
   // ---- parts of the page
   const due = new Map(); // the name of a part → when it was last fetched, or is to be
@@ -38,7 +39,8 @@
   async function refresh(name) {
     const part = document.querySelector(`[data-fragment="${name}"]`);
     if (!part) return;
-    const answer = await fetch(address(part), { credentials: "same-origin", redirect: "error" });
+    const signal = AbortSignal.timeout(ANSWER_MS); // one that hangs would never say so
+    const answer = await fetch(address(part), { credentials: "same-origin", redirect: "error", signal });
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const next = page.querySelector(`[data-fragment="${name}"]`);
@@ -70,7 +72,9 @@
     if (last > now) return; // it is to be fetched anyway
     const at = Math.max(now + wait, last + LEAST_PAUSE_MS);
     due.set(name, at);
-    setTimeout(() => refresh(name).then(() => { if (isConnected()) fresh(); }, stale), at - now);
+    // One that was asked for before and hung until now says nothing of the one that was asked for since.
+    const lost = () => { if (due.get(name) === at) stale(); };
+    setTimeout(() => refresh(name).then(() => { if (isConnected()) fresh(); }, lost), at - now);
   }
 
   function changed(part) {
@@ -81,37 +85,57 @@
 
   // ---- what happens, as it happens
   let stream = null;
+  let retrying = null;
   let lastId = body.dataset.after;
+  let heardAt = null;
+  let silenceMs = 37_500; // until the server has said how often it speaks
   const isConnected = () => stream !== null && stream.readyState === EventSource.OPEN;
 
   function follow() {
+    clearTimeout(retrying);
+    stream?.close();
     stream = new EventSource(`/api/v1/events?after=${encodeURIComponent(lastId)}`);
+    heardAt = performance.now();
+    const on = (kind, act) => stream.addEventListener(kind, (event) => { heardAt = performance.now(); act(event); });
     let wasOpen = false;
-    stream.addEventListener("open", () => {
+    on("open", () => {
       if (staleSince !== null || wasOpen) changed(null); // what was missed meanwhile
       wasOpen = true;
       fresh();
     });
-    stream.addEventListener("changed", (event) => {
+    on("ready", (event) => {
+      const seconds = JSON.parse(event.data).alive_every_seconds;
+      if (seconds) silenceMs = 2500 * seconds; // a replica of an earlier version does not say
+    });
+    on("alive", () => {});
+    on("changed", (event) => {
       lastId = event.lastEventId || lastId;
       changed(JSON.parse(event.data).part);
     });
-    stream.addEventListener("reset", (event) => {
+    on("reset", (event) => {
       lastId = event.lastEventId || lastId;
       changed(null);
     });
     // The database, which all else comes from: the parts say so themselves, from memory.
-    stream.addEventListener("away", () => changed(null));
-    stream.addEventListener("back", () => changed(null));
+    on("away", () => changed(null));
+    on("back", () => changed(null));
     stream.addEventListener("error", () => {
       stale();
       // Refused, not lost: the browser would never try again by itself.
-      if (stream.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
+      if (stream.readyState === EventSource.CLOSED) retrying = setTimeout(follow, RETRY_MS);
     });
+  }
+
+  // A connection that froze is no error to the browser, and stays open for ever.
+  function listen() {
+    if (performance.now() - heardAt < silenceMs) return;
+    stale(heardAt);
+    follow();
   }
 
   if (!isPaused && "after" in body.dataset) {
     follow();
+    setInterval(listen, 1000);
     // Ages and the chart move on also when nothing happens.
     setInterval(() => { if (!document.hidden) changed(null); }, 60_000);
     document.addEventListener("visibilitychange", () => { if (!document.hidden) changed(null); });
