@@ -26,8 +26,11 @@ class Observer:
     def letter_repeated(self, count: int) -> None:
         """Letters came that were on record already."""
 
-    def notices_settled(self, outcome: str, announce_seconds: Sequence[float]) -> None:
-        """The broker answered for that many notices; each value is from commit to answer."""
+    def notices_settled(self, outcome: str, count: int) -> None:
+        """The broker answered for that many notices, or we withheld them."""
+
+    def notices_announced(self, took_seconds: Sequence[float]) -> None:
+        """Confirmed notices are marked as such; each value is from the transaction that wrote it to its mark."""
 
     def canaries_arrived(self, count: int) -> None:
         """Canaries were taken from the intake queue and settled."""

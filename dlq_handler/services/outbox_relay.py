@@ -6,7 +6,7 @@ the broker or the database, between its confirm and its mark, and then with the 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +46,6 @@ class _Held:
 
     entry: OutboxEntry
     good_until: float
-    since: float
 
 
 class OutboxRelay:
@@ -128,10 +127,9 @@ class OutboxRelay:
         return len(self._held) >= self._policy.batch_size
 
     def _hold(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
-        now = monotonic_seconds()
         # Counted from before the lease was written: a slow commit must not make ours outlive the table's.
         good_until = leased_at + self._policy.lease_seconds
-        self._held.extend(_Held(entry, good_until, now) for entry in entries)
+        self._held.extend(_Held(entry, good_until) for entry in entries)
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
@@ -142,7 +140,7 @@ class OutboxRelay:
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
             log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
-            self._observer.notices_settled("withheld", [0.0] * len(seen))
+            self._observer.notices_settled("withheld", len(seen))
             await outbox.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
 
@@ -157,7 +155,8 @@ class OutboxRelay:
             for item, outcome in zip(held, outcomes, strict=True)
             if isinstance(outcome, Confirmed)
         )
-        self._observe(held, outcomes)
+        for outcome, count in Counter(type(one).__name__.lower() for one in outcomes).items():
+            self._observer.notices_settled(outcome, count)
         await self._mark()
         failed = [
             (item.entry, outcome)
@@ -170,8 +169,10 @@ class OutboxRelay:
     async def _mark(self) -> None:
         if self._unmarked:
             # Kept until the mark is through: forgetting them here would publish them again when the lease ends.
-            await outbox.mark_confirmed(self._database, self._unmarked)
+            took_seconds = await outbox.mark_confirmed(self._database, self._unmarked)
             self._unmarked = []
+            # By the table, not by our memory: what was put back, or left by a crash, has waited before we held it.
+            self._observer.notices_announced(took_seconds)
 
     async def _put_back(self, failed: Sequence[tuple[OutboxEntry, PublishOutcome]]) -> None:
         first, outcome = failed[0]
@@ -190,14 +191,6 @@ class OutboxRelay:
             maybe_sent=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
             max_backoff_seconds=self._policy.max_backoff_seconds,
         )
-
-    def _observe(self, held: Sequence[_Held], outcomes: Sequence[PublishOutcome]) -> None:
-        now = monotonic_seconds()
-        by_name: dict[str, list[float]] = {}
-        for item, outcome in zip(held, outcomes, strict=True):
-            by_name.setdefault(type(outcome).__name__.lower(), []).append(now - item.since)
-        for name, seconds in by_name.items():
-            self._observer.notices_settled(name, seconds)
 
     async def _flush(self) -> None:
         """Before the end: publish what is ours, then let go of every lease, so that nobody has to wait for it."""

@@ -51,11 +51,12 @@ class Metrics(Series, Observer):
     def letter_repeated(self, count: int) -> None:
         self._repeats.inc(count)
 
-    def notices_settled(self, outcome: str, announce_seconds: Sequence[float]) -> None:
-        self._notices.labels(outcome).inc(len(announce_seconds))
-        if outcome == "confirmed":
-            for seconds in announce_seconds:
-                self._announce_latency.observe(max(0.0, seconds))
+    def notices_settled(self, outcome: str, count: int) -> None:
+        self._notices.labels(outcome).inc(count)
+
+    def notices_announced(self, took_seconds: Sequence[float]) -> None:
+        for seconds in took_seconds:
+            self._announce_latency.observe(max(0.0, seconds))
 
     def canaries_arrived(self, count: int) -> None:
         self._canaries_arrived.inc(count)

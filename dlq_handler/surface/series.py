@@ -102,7 +102,8 @@ class Series:
         )
         self._announce_latency = self._histogram(
             "announce_latency_seconds",
-            "From the commit of a verdict to the broker's answer.",
+            "From the transaction of a verdict to the mark that the broker has its notice, by the database's clock: "
+            "whatever kept it waiting, and whoever held it.",
             _LATENCY_BUCKETS,
         )
         self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: cannot tell).")

@@ -93,8 +93,28 @@ class Fixture:
                 "UPDATE own.outbox SET next_try_at = now(), lease_until = now() - interval '1 second'"
             )
 
+    async def written_ago(self, seconds: float) -> None:
+        """As if every entry had been written so long ago."""
+        async with self.store.transaction() as tx:
+            await tx.run(
+                "UPDATE own.outbox SET created_at = created_at - make_interval(secs => :secs)", secs=seconds
+            )
+
     def counted(self, outcome: str) -> float | None:
         return self.metrics.registry.get_sample_value("dlq_handler_notices_total", {"outcome": outcome})
+
+    async def took(self) -> list[float]:
+        """By the table: from its transaction to its mark, of each confirmed entry."""
+        async with self.store.transaction() as tx:
+            rows = await tx.rows(
+                "SELECT extract(epoch FROM confirmed_at - created_at) AS took FROM own.outbox"
+            )
+        return [float(row.took) for row in rows]
+
+    def announced(self, part: str, **labels: str) -> float:
+        """A sample of the histogram of announce latencies: its sum, its count, a bucket."""
+        name = f"dlq_handler_announce_latency_seconds_{part}"
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 @pytest.fixture
@@ -148,6 +168,31 @@ async def test_unroutable_notice_stays_backs_off_and_is_counted(it: Fixture) -> 
     await it.write(2)
     waiting = await outbox.pending(it.store)
     assert (waiting.count, waiting.unroutable) == (2, 1), "the second was not tried yet"
+
+
+async def test_announce_latency_has_all_the_time_that_a_notice_waited_in_the_table(it: Fixture) -> None:
+    """Also the time in which nobody held it: a notice that was put back waits there, not in our memory."""
+    await it.write(1, routing_key="nobody.listens")
+    await it.relay.tick()
+    assert it.announced("count") == 0, "nobody has it yet"
+    await it.written_ago(4000)
+    await it.end_waits()
+    async with it.store.transaction() as tx:
+        await tx.run("UPDATE own.outbox SET routing_key = 'execution.completed', lease_until = NULL")
+    await it.relay.tick()
+    assert (it.announced("count"), it.announced("bucket", le="1800.0")) == (1, 0)
+    assert it.announced("bucket", le="7200.0") == 1
+    [took] = await it.took()
+    assert it.announced("sum") == pytest.approx(took), "what the table says"
+
+
+async def test_announce_latency_of_offered_entries_counts_from_their_transaction(it: Fixture) -> None:
+    entries = await it.write(1, 2, holder=HOLDER)
+    await it.written_ago(4000)
+    it.relay.offer(entries, leased_at=monotonic_seconds())
+    await it.relay.tick()
+    assert (it.announced("count"), it.announced("bucket", le="1800.0")) == (2, 0)
+    assert it.announced("sum") == pytest.approx(sum(await it.took()))
 
 
 async def test_notices_of_one_execution_go_out_in_order(it: Fixture) -> None:
@@ -229,9 +274,11 @@ async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published
     with pytest.raises(OSError, match="away"):
         await it.relay.tick()
     monkeypatch.setattr(outbox, "mark_confirmed", real)
+    assert (it.counted("confirmed"), it.announced("count")) == (2, 0), "what is not marked has no end yet"
     await it.relay.tick()
     assert await it.pending() == 0
     assert await it.auditor.notice_counts() == {1: 1, 2: 1}
+    assert (it.counted("confirmed"), it.announced("count")) == (2, 2)
 
 
 async def test_memory_is_bounded_when_the_broker_does_not_take_anything(it: Fixture) -> None:

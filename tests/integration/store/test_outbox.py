@@ -127,6 +127,17 @@ async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Hos
     assert await outbox.pending(store) == outbox.Pending(count=0, oldest_age_seconds=0.0, unroutable=0)
 
 
+async def test_mark_tells_how_long_each_took_and_keeps_the_first_moment(store: Database, host: Host) -> None:
+    first, second = await add(store, a_notice(1), a_notice(2), holder="me")
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '48 s', confirmed_at = now() WHERE id = $1",
+        first.id,
+    )
+    [long, short] = sorted(await outbox.mark_confirmed(store, [first.id, second.id]), reverse=True)
+    assert (long, short < long) == (48.0, True)
+    assert await outbox.mark_confirmed(store, []) == []
+
+
 async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: Database, host: Host) -> None:
     await add(store, a_notice(1))
     waits = []
