@@ -62,7 +62,7 @@ class BrakeView:
 
     state: BrakeState
     ended_last_minute: int
-    """Executions that all replicas together ended in the last 60 seconds."""
+    """Executions that all replicas together ended in the last 60 seconds; a game day's is not among them."""
     now: datetime
 
 
@@ -147,7 +147,8 @@ def way_out(view: BrakeView, policy: BrakePolicy) -> str:
 def split_by_room(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Ruling], list[Ruling]]:
     """Those that fit, in order, and those left out.
 
-    With an ending that is left out go all later letters of its execution: they were judged as if it had been made.
+    With an ending that is left out go all later letters of its execution: they were judged as if it had been made. That
+    of a game day always fits: it is in no count, so it must not take the room of one that is.
     """
     if room is None:
         return list(rulings), []
@@ -156,12 +157,13 @@ def split_by_room(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Rul
     barred: set[int | None] = set()
     for ruling in rulings:
         number = ruling.letter.execution_id
-        if ruling.ending is not None and room <= 0:
+        takes_room = ruling.ending is not None and not ruling.ending.execution.is_game_day
+        if takes_room and room <= 0:
             barred.add(number)
         if number in barred:
             left_out.append(ruling)
             continue
-        room -= ruling.ending is not None
+        room -= takes_room
         fitting.append(ruling)
     return fitting, left_out
 

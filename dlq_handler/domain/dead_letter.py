@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
 # The broker's own reasons, and ours for a message that did not die but was taken out of the queue of a worker that is
@@ -12,8 +13,6 @@ DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
 
 DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
-
-GAME_DAY_ACTION_REF = "dlq_handler.game_day"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+GAME_DAY_ACTION_REF = "dlq_handler.game_day"
+
 
 class ExecutionStatus(StrEnum):
     REQUESTED = "requested"
@@ -64,6 +66,15 @@ class Execution:
     action_id: int | None
     action_ref: str
     is_workflow_task: bool = False
+
+    @property
+    def is_game_day(self) -> bool:
+        """Ended and announced as any other, but nobody's work: it counts in no metric, and takes no room of the brake.
+
+        By the row, which only a game day writes like this, and not by the letter, which any sender can forge: the end
+        of a real execution counts, whatever its letter says of itself.
+        """
+        return self.action_ref == GAME_DAY_ACTION_REF and self.action_id is None
 
     def ended(self, status: ExecutionStatus) -> "Execution":
         """The row as a later letter of the same batch must see it: judged again it is terminal."""

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from uuid import uuid5
 
 from dlq_handler.domain.broker_permissions import WITNESS_QUEUE
-from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, GAME_DAY_ACTION_REF
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.gate import ClockLook
 from dlq_handler.domain.outgoing import NOTICE_NAMESPACE, Notice, envelope, rfc3339
 from dlq_handler.domain.story_records import Records

@@ -26,6 +26,7 @@ class Notice:
     is_workflow_task: bool
     """Whether a repeat would do harm: a second `execution.completed` of a workflow task makes a second retry."""
     body: bytes
+    is_game_day: bool = False
 
 
 def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
@@ -66,6 +67,7 @@ def ended_notice(
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
         body=envelope("ExecutionCompleted", message_id, correlation, payload, moment),
+        is_game_day=execution.is_game_day,
     )
 
 

@@ -6,7 +6,7 @@ until it is due; it never takes others with it. A row that somebody has locked i
 records and looks are all that is written. Never: decides anything itself, or asks the broker inside a transaction.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -142,7 +142,7 @@ class StaleJudge:
             await self._leadership.fence(tx)
             await self._brake.note(tx, len(records), left_out)
         page.looks.update(gathered.new_looks)
-        self._tell(records)
+        self._tell(records, game_days={execution.id for execution, _ in fitting if execution.is_game_day})
         return PageDone(notices=tuple(notices), leased_at=started, ended=len(records), left_out=left_out)
 
     async def _look(self, tx: Transaction, ids: Iterable[int]) -> LockedView:
@@ -197,12 +197,15 @@ class StaleJudge:
                 execution, str(error), tries=tries, now=view.now, instance=self._policy.instance
             )
             await stale_verdicts.record(tx, [record])
-        self._observer.stale_found(record.original_status, record.outcome)
+        if not execution.is_game_day:
+            self._observer.stale_found(record.original_status, record.outcome)
 
-    def _tell(self, records: Sequence[StaleRecord]) -> None:
+    def _tell(self, records: Sequence[StaleRecord], *, game_days: Collection[int]) -> None:
+        """`game_days`: executions that one left behind when it was cut short. They count in no metric."""
         executions: dict[str, list[int]] = {}
         for record in records:
-            self._observer.stale_found(record.original_status, record.outcome)
+            if record.execution_id not in game_days:
+                self._observer.stale_found(record.original_status, record.outcome)
             executions.setdefault(record.outcome.value, []).append(record.execution_id)
         is_shadow = self._policy.is_shadow
         if len(records) > TOLD_ONE_BY_ONE:

@@ -27,7 +27,7 @@ class Observer:
         """Letters came that were on record already."""
 
     def notices_settled(self, outcome: str, count: int) -> None:
-        """The broker answered for that many notices, or we withheld them."""
+        """The broker answered for that many notices, or we withheld them. Game days are told of nowhere."""
 
     def notices_announced(self, took_seconds: Sequence[float]) -> None:
         """Confirmed notices are marked as such; each value is from the transaction that wrote it to its mark."""

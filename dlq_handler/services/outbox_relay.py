@@ -155,8 +155,7 @@ class OutboxRelay:
             for item, outcome in zip(held, outcomes, strict=True)
             if isinstance(outcome, Confirmed)
         )
-        for outcome, count in Counter(type(one).__name__.lower() for one in outcomes).items():
-            self._observer.notices_settled(outcome, count)
+        self._tell_of_answers(held, outcomes)
         await self._mark()
         failed = [
             (item.entry, outcome)
@@ -165,6 +164,16 @@ class OutboxRelay:
         ]
         if failed:
             await self._put_back(failed)
+
+    def _tell_of_answers(self, held: Sequence[_Held], outcomes: Sequence[PublishOutcome]) -> None:
+        """Without what a game day sent: it is nobody's work."""
+        counts = Counter(
+            type(outcome).__name__.lower()
+            for item, outcome in zip(held, outcomes, strict=True)
+            if not item.entry.is_game_day
+        )
+        for outcome, count in counts.items():
+            self._observer.notices_settled(outcome, count)
 
     async def _mark(self) -> None:
         if self._unmarked:

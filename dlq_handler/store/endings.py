@@ -26,19 +26,21 @@ async def _end_alike(tx: Transaction, becomes: ExecutionStatus, endings: Sequenc
         WITH ended AS (
             UPDATE execution e SET status = '{becomes.value}', result = CAST(wanted.result AS jsonb)
               FROM unnest(CAST(:ids AS bigint[]), CAST(:statuses AS text[]), CAST(:updated AS timestamptz[]),
-                          CAST(:results AS text[])) AS wanted(id, status, updated, result)
+                          CAST(:results AS text[]), CAST(:counts AS boolean[]))
+                   AS wanted(id, status, updated, result, counts)
              WHERE e.id = wanted.id AND CAST(e.status AS text) = wanted.status AND e.updated = wanted.updated
                AND CAST(e.status AS text) = ANY (CAST(:open AS text[]))
-            RETURNING e.id),
+            RETURNING e.id, wanted.counts),
         counted AS (
             INSERT INTO own.change_count (at, changed)
-            SELECT clock_timestamp(), count(*) FROM ended HAVING count(*) > 0)
+            SELECT clock_timestamp(), count(*) FROM ended WHERE counts HAVING count(*) > 0)
         SELECT id FROM ended
         """,  # noqa: S608  # a member of our own enum
         ids=[ending.execution.id for ending in endings],
         statuses=[ending.execution.status.value for ending in endings],
         updated=[ending.execution.updated for ending in endings],
         results=[as_jsonb(ending.result) for ending in endings],
+        counts=[not ending.execution.is_game_day for ending in endings],
         open=[status.value for status in may_become(becomes)],
     )
     return {row.id for row in rows}

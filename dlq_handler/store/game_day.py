@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.domain.dead_letter import GAME_DAY_ACTION_REF
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.game_day import Clock, CreatedExecution
 from dlq_handler.domain.gate import ClockLook
 from dlq_handler.store.engine import Database

@@ -41,6 +41,8 @@ class OutboxEntry:
     """How often it was taken up for publishing, this time included."""
     maybe_sent: bool = False
     """An earlier holder died with it, or got no answer: the broker may have it already."""
+    is_game_day: bool = False
+    """Published as any other, and counted in no metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +74,15 @@ async def add_to_outbox(
     rows = await tx.rows(
         """
         INSERT INTO own.outbox (
-            message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key,
+            message_id, correlation_id, execution_id, is_workflow_task, body, is_game_day, exchange, routing_key,
             created_at, next_try_at, attempts, lease_holder, lease_until)
         SELECT given.*, :exchange, :routing_key, now(), now(),
                CASE WHEN may_go THEN 1 ELSE 0 END, CASE WHEN may_go THEN CAST(:holder AS text) END,
                CASE WHEN may_go THEN clock_timestamp() + make_interval(secs => :lease_seconds) END
           FROM unnest(CAST(:message_id AS uuid[]), CAST(:correlation_id AS uuid[]),
                       CAST(:execution_id AS bigint[]), CAST(:is_workflow_task AS boolean[]),
-                      CAST(:body AS bytea[]))
-               AS given(message_id, correlation_id, execution_id, is_workflow_task, body)
+                      CAST(:body AS bytea[]), CAST(:is_game_day AS boolean[]))
+               AS given(message_id, correlation_id, execution_id, is_workflow_task, body, is_game_day)
          CROSS JOIN LATERAL (SELECT coalesce(
                    (SELECT false FROM own.outbox older
                      WHERE older.execution_id = given.execution_id AND older.confirmed_at IS NULL LIMIT 1),
@@ -97,6 +99,7 @@ async def add_to_outbox(
         execution_id=[notice.execution_id for notice in ordered],
         is_workflow_task=[notice.is_workflow_task for notice in ordered],
         body=[notice.body for notice in ordered],
+        is_game_day=[notice.is_game_day for notice in ordered],
     )
     # The bodies need not come back over the wire: they are here.
     by_id = {notice.message_id: notice for notice in ordered}
@@ -112,6 +115,7 @@ async def add_to_outbox(
             body=notice.body,
             created_at=row.created_at,
             attempts=row.attempts,
+            is_game_day=notice.is_game_day,
         )
         for row, notice in ((row, by_id[row.message_id]) for row in rows if row.attempts > 0)
     ]
@@ -139,7 +143,7 @@ async def claim_due(
                    lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
               FROM due WHERE o.id = due.id
             RETURNING o.id, o.message_id, o.correlation_id, o.execution_id, o.is_workflow_task, o.exchange,
-                      o.routing_key, o.body, o.created_at, o.attempts, o.maybe_sent
+                      o.routing_key, o.body, o.created_at, o.attempts, o.maybe_sent, o.is_game_day
             """,
             holder=holder,
             limit=limit,
@@ -151,8 +155,8 @@ async def claim_due(
 async def mark_confirmed(database: Database, ids: Sequence[int]) -> list[float]:
     """Whoever holds the lease by now: the broker has the message, and that is what the mark says.
 
-    The answer is how many seconds each took from the transaction that wrote it to its mark. In one row, because this is
-    asked for every batch, and a row for each entry would cost more than the mark.
+    The answer is how many seconds each took from the transaction that wrote it to its mark, game days left out. In one
+    row, because this is asked for every batch, and a row for each entry would cost more than the mark.
     """
     async with database.transaction() as tx:
         [row] = await tx.rows(
@@ -162,8 +166,9 @@ async def mark_confirmed(database: Database, ids: Sequence[int]) -> list[float]:
                    SET confirmed_at = coalesce(confirmed_at, clock_timestamp()), lease_holder = NULL,
                        lease_until = NULL
                  WHERE id = ANY (CAST(:ids AS bigint[]))
-                RETURNING CAST(extract(epoch FROM confirmed_at - created_at) AS double precision) AS took)
-            SELECT coalesce(array_agg(took), '{}') AS took FROM marked
+                RETURNING is_game_day,
+                          CAST(extract(epoch FROM confirmed_at - created_at) AS double precision) AS took)
+            SELECT coalesce(array_agg(took), '{}') AS took FROM marked WHERE NOT is_game_day
             """,
             ids=sorted(ids),
         )

@@ -10,8 +10,9 @@ _HEAD = """# Metrics
 
 Served at `/metrics` on `dlq_handler.http` (port 9464). Every label combination exists at 0 from the first scrape.
 `NaN` means "cannot tell", never "nothing". Gauges of shared state (queue, outbox, workers, slots) are exported by every
-replica: aggregate with `max`, never with `sum`. Canaries and game days count in none but those named for them.
-Beside these there are the usual `process_*` and `python_info` series.
+replica: aggregate with `max`, never with `sum`. Canaries and game days count in no counter and no histogram but those
+named for them; the gauges of queue and outbox show whatever waits there. Beside these there are
+the usual `process_*` and `python_info` series.
 
 This page is written by `python -m dlq_handler.surface.metrics_reference`; a test compares it.
 

@@ -122,7 +122,7 @@ class Series:
         self._brake_trips = self._counter("brake_trips", "Times the brake tripped, seen by this replica.")
         self._verdicts_last_minute = self._gauge(
             "verdicts_last_minute",
-            "Executions ended in the last 60 seconds by all replicas together (NaN: cannot tell).",
+            "Executions ended in the last 60 seconds by all replicas together, game days left out (NaN: cannot tell).",
         )
         self._gate_closed = self._gauge(
             "gate_closed",

@@ -31,18 +31,20 @@ async def traces(world: World, rabbitmq: RabbitMQ) -> set[str]:
     }
 
 
-async def letters_counted(sidecar: SidecarProcess) -> dict[str, float]:
-    """Every metric about letters that is not at zero."""
+async def counted(sidecar: SidecarProcess) -> dict[str, float]:
+    """Every counter and every histogram of ours, but for those of the process itself."""
     return {
-        name: value
-        for name, value in (await sidecar.metrics()).items()
-        if "dead_letter" in name or "verdict_latency" in name or "batch_letters" in name
-        if value
+        sample: value
+        for sample, value in (await sidecar.metrics()).items()
+        if (name := sample.partition("{")[0]).startswith("dlq_handler_")
+        if name.endswith(("_total", "_bucket", "_count", "_sum"))
+        if not name.startswith(("dlq_handler_loop_lag", "dlq_handler_sweep", "dlq_handler_reconnects"))
     }
 
 
 async def test_a_lost_dispatch_is_rescued_and_only_evidence_stays(world: World, rabbitmq: RabbitMQ) -> None:
     async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
+        before = await counted(sidecar)
         told = await sidecar.cli_json(*HOLD, "--svg", "line.svg")
 
         assert told["conclusion"] == "rescued"
@@ -59,7 +61,11 @@ async def test_a_lost_dispatch_is_rescued_and_only_evidence_stays(world: World, 
         assert drawn.tag.endswith("svg")
 
         assert await traces(world, rabbitmq) == set()
-        assert await letters_counted(sidecar) == {}
+        # Marked, the notice has been through all that could have counted it.
+        await eventually(lambda: world.sql("SELECT 1 FROM dlq_handler.outbox WHERE confirmed_at IS NOT NULL"))
+        assert len(before) > 150
+        assert await counted(sidecar) == before
+        assert await world.sql("SELECT 1 FROM dlq_handler.change_count") == [], "the brake's count"
 
 
 async def test_without_yes_it_says_what_it_would_do_and_without_a_sidecar_why_it_is_in_vain(

@@ -68,7 +68,7 @@ def game_day(
     """Dispatch one execution to a worker that does not exist, and time how the running sidecar ends it.
 
     Exit 0: rescued. 1: not within the limit. 2: it cannot be told. 64: nothing was done for want of --yes. Real work is
-    not touched, and no metric counts it. Needs rights of its own: `dlq-handler grants --game-day`.
+    not touched, and neither a metric nor the brake counts it. Needs rights of its own: `dlq-handler grants --game-day`.
     """
     settings = load_or_exit(config).settings
     plan = _plan(settings, ttl, limit)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from dlq_handler.domain.brake import BrakeMode
 from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.errors import Braked, Unavailable
@@ -170,6 +171,28 @@ async def test_letters_that_end_nothing_need_no_room(store: Database, host: Host
     committed = await judge.commit([await host.letter_for(done), a_dead_letter(key="?", flaw="unreadable")])
     assert not committed.held_over
     assert (await the_row(host))["tripped_at"] is None
+
+
+async def test_game_day_is_in_no_count_and_takes_the_room_of_nobody(store: Database, host: Host) -> None:
+    brake = a_brake(store, limit=2)
+    game_day = await host.letter_for(await host.add_game_day())
+    committed = await a_judge(store, brake=brake).commit([game_day, *await letters_of(host, 2)])
+    assert (committed.held_over, await failed(host)) == (frozenset(), 3)
+    assert await host.session.fetchval("SELECT sum(changed) FROM dlq_handler.change_count") == 2
+    again = await host.letter_for(await host.add_game_day())
+    assert not (await a_judge(store, brake=brake).commit([again])).held_over, "no room is none that it needs"
+    assert (await the_row(host))["tripped_at"] is None
+
+
+async def test_letter_that_says_to_be_of_a_game_day_is_counted_by_the_execution_that_it_ends(
+    store: Database, host: Host
+) -> None:
+    forged = await host.letter_for(await host.add_execution(), action_ref=GAME_DAY_ACTION_REF)
+    await a_judge(store, brake=a_brake(store, limit=2)).commit([forged])
+    assert await failed(host) == 1
+    assert await host.session.fetchval("SELECT sum(changed) FROM dlq_handler.change_count") == 1
+    [notice] = await host.outbox()
+    assert not notice["is_game_day"]
 
 
 async def test_guard_that_misses_is_not_counted(store: Database, host: Host) -> None:

@@ -24,7 +24,7 @@ from dlq_handler.surface.metrics import Metrics
 HOLDER = "this relay"
 
 
-def a_notice(execution_id: int, *, is_workflow_task: bool) -> Notice:
+def a_notice(execution_id: int, *, is_workflow_task: bool, is_game_day: bool) -> Notice:
     message_id = uuid4()
     envelope = {
         "message_id": str(message_id),
@@ -38,6 +38,7 @@ def a_notice(execution_id: int, *, is_workflow_task: bool) -> Notice:
         execution_id=execution_id,
         is_workflow_task=is_workflow_task,
         body=json.dumps(envelope).encode(),
+        is_game_day=is_game_day,
     )
 
 
@@ -72,8 +73,12 @@ class Fixture:
         routing_key: str = "execution.completed",
         holder: str | None = None,
         is_workflow_task: bool = False,
+        is_game_day: bool = False,
     ) -> list[OutboxEntry]:
-        notices = [a_notice(number, is_workflow_task=is_workflow_task) for number in execution_ids]
+        notices = [
+            a_notice(number, is_workflow_task=is_workflow_task, is_game_day=is_game_day)
+            for number in execution_ids
+        ]
         async with self.store.transaction() as tx:
             return await outbox.add_to_outbox(
                 tx,
@@ -193,6 +198,23 @@ async def test_announce_latency_of_offered_entries_counts_from_their_transaction
     await it.relay.tick()
     assert (it.announced("count"), it.announced("bucket", le="1800.0")) == (2, 0)
     assert it.announced("sum") == pytest.approx(sum(await it.took()))
+
+
+@pytest.mark.parametrize("is_offered", [True, False], ids=["from memory", "from the table"])
+async def test_notices_of_game_days_are_published_and_counted_nowhere(it: Fixture, is_offered: bool) -> None:
+    before = it.metrics.exposition()
+    entries = await it.write(1, holder=HOLDER if is_offered else None, is_game_day=True)
+    entries += await it.write(
+        2, routing_key="nobody.listens", holder=HOLDER if is_offered else None, is_game_day=True
+    )
+    it.relay.offer(entries, leased_at=monotonic_seconds())
+    await it.relay.tick()
+    assert (await it.auditor.notice_counts(), await it.pending()) == ({1: 1}, 1)
+    assert ours(it.metrics.exposition()) == ours(before)
+
+
+def ours(exposition: bytes) -> list[bytes]:
+    return [line for line in exposition.splitlines() if line.startswith(b"dlq_handler_")]
 
 
 async def test_notices_of_one_execution_go_out_in_order(it: Fixture) -> None:

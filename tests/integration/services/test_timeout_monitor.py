@@ -46,6 +46,20 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     assert replica.observer.sweeps == 1
 
 
+async def test_what_a_game_day_left_is_ended_and_counted_by_nobody(it: StaleWorld) -> None:
+    left = await it.host.add_game_day()
+    await it.make_old([left])
+    replica = it.a_replica(limit=1)
+
+    await replica.sweep()
+
+    assert await it.status(left) == "failed"
+    assert replica.observer.found == []
+    [notice] = await it.host.outbox()
+    assert notice["is_game_day"]
+    assert await it.host.session.fetch("SELECT * FROM dlq_handler.change_count") == []
+
+
 async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWorld) -> None:
     dead, deleted = await it.a_dead_worker(), await it.a_worker()
     it.sight.queues[dead] = None

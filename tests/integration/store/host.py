@@ -7,6 +7,7 @@ from typing import Any
 
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.ending import Ending
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.judge_batch import Ruling, judge_batch
 from dlq_handler.domain.letter_record import entries_of
 from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
@@ -59,6 +60,14 @@ class Host:
 
     async def add_execution(self, *, status: str = "scheduled", **columns: Any) -> int:
         return (await self.add_executions(1, status=status, **columns))[0]
+
+    async def add_game_day(self) -> int:
+        """The execution that a game day makes: without a worker, and without an action."""
+        execution_id = await self.add_execution()
+        await self.session.execute(
+            "UPDATE execution SET action_ref = $2 WHERE id = $1", execution_id, GAME_DAY_ACTION_REF
+        )
+        return execution_id
 
     async def execution(self, execution_id: int) -> Row:
         row = await self.session.fetchrow(

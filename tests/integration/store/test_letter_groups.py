@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dlq_handler.domain.dead_letter import GAME_DAY_ACTION_REF, DeadLetter
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.letter_group import Cause, group_id_of
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome

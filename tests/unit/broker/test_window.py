@@ -8,7 +8,7 @@ from hypothesis.strategies import DataObject, data, floats, integers, sets
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.window import LETTER_OVERHEAD_BYTES, Window
 from dlq_handler.domain.canary import CANARY_QUEUE
-from dlq_handler.domain.dead_letter import GAME_DAY_ACTION_REF
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 from tests.support.builders import NOON, a_canary, a_dead_letter, a_death
 

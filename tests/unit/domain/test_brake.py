@@ -21,6 +21,7 @@ from dlq_handler.domain.brake import (
     split_by_room,
     why_tripped,
 )
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.judge_batch import Ruling, judge_batch
 from tests.support.builders import NOON, a_dead_letter, an_execution, circumstances
 
@@ -158,6 +159,22 @@ def test_what_fits_is_kept_in_order_and_letters_that_end_nothing_always_fit(
     kept, left_out = split_by_room(rulings, room)
     assert keys(kept) == fitting
     assert sorted(keys(kept) + keys(left_out)) == keys(rulings)
+
+
+@pytest.mark.parametrize(("room", "fitting"), [(1, ["k0", "k1"]), (0, ["k0"])])
+def test_game_day_fits_always_and_takes_no_room(room: int, fitting: list[str]) -> None:
+    rulings = judge_batch(
+        [a_dead_letter(key=f"k{place}", execution_id=place) for place in range(2)],
+        executions={
+            0: an_execution(id=0, action_ref=GAME_DAY_ACTION_REF, action_id=None),
+            1: an_execution(id=1),
+        },
+        workers={},
+        circumstances=circumstances(),
+        now=NOON,
+    )
+    kept, _ = split_by_room(rulings, room)
+    assert keys(kept) == fitting
 
 
 @given(ids=st.lists(st.integers(1, 6) | st.none(), max_size=20), room=st.integers(0, 8))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.domain.dead_letter import GAME_DAY_ACTION_REF
+from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.letter_group import Cause, Group, GroupKey, group_id_of, group_key_of, title_of
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome

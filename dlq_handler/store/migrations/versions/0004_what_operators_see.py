@@ -13,6 +13,8 @@ _STATEMENTS = (
     # NULL: not counted, which is so for letters of a shadow, of a game day, and of before this table was.
     "ALTER TABLE letter ADD COLUMN group_id text",
     "ALTER TABLE letter ADD COLUMN headers jsonb NOT NULL DEFAULT '{}'",
+    # A notice of a game day is published as any other, and counted by nobody.
+    "ALTER TABLE outbox ADD COLUMN is_game_day boolean NOT NULL DEFAULT false",
     # For pages of what people ask for, newest first. In a flood the rare ones would else be looked for through all of
     # it, which takes minutes when minutes count. Ids rise, so that all but two of these are written at their ends.
     "CREATE INDEX letter_group_idx ON letter (group_id, id)",
