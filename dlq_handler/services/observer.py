@@ -68,7 +68,7 @@ class Observer:
         """What keeps the gate closed; empty when it is open. Not known: of all other causes nobody can tell."""
 
     def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
-        """How many workers there are of each kind; None when the database cannot be asked."""
+        """How many workers there are of each kind, history left out; None when the database cannot be asked."""
 
     def unattended_queues_seen(self, count: int | None) -> None:
         """Worker queues with messages and without a consumer; None when that cannot be told."""

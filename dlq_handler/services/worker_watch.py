@@ -84,7 +84,7 @@ class WorkerWatch:
             raise
         seen = self._availabilities(fleet)
         self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
-        self._observer.workers_seen(Counter(seen.values()))
+        self._observer.workers_seen(Counter(self.availabilities.values()))
         self._tell_of_changes(seen)
         unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())

@@ -136,7 +136,8 @@ class Series:
         )
         self._workers = self._gauge(
             "workers",
-            "Registered workers, by the age of their heartbeat (NaN: cannot tell).",
+            "Registered workers that sent a heartbeat within a day, by its age (NaN: cannot tell). Who is silent for "
+            "longer is history: hosts never delete the rows.",
             availability=Availability,
         )
         self._unattended_queues = self._gauge(

@@ -37,6 +37,17 @@ async def test_workers_are_counted_by_availability(post: Watchpost, fleet: Fleet
     assert workers(post) == {"available": 2, "late": 1, "unavailable": 0, "cannot_tell": 1}
 
 
+async def test_rows_of_workers_that_are_history_are_in_no_count(post: Watchpost, fleet: Fleet) -> None:
+    await fleet.worker("alive")
+    for name in ("replaced", "replaced-too"):
+        await fleet.worker(name, heartbeat_age_seconds=DAYS)
+    await post.sql("UPDATE worker SET last_heartbeat = NULL WHERE name = 'replaced-too'")
+
+    await post.watch.tick()
+
+    assert workers(post) == {"available": 1, "late": 0, "unavailable": 0, "cannot_tell": 0}
+
+
 async def test_database_that_is_away_makes_every_number_unknown(
     post: Watchpost, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
