@@ -25,6 +25,7 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
         raise Unavailable("sidecar", f"what answers at {base_url} is none")
     causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
     if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
-        why = notes.get("gate", "it has not looked at the database yet")
+        # The note is as old as the last look: of one that hangs it says nothing yet.
+        why = notes.get("gate", "it has not looked at the database yet, or not lately")
         return Unsure(f"the sidecar at {base_url} answers: {why}")
     return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 import structlog
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.brake import (
     BrakePolicy,
     BrakeView,
@@ -23,8 +24,8 @@ from dlq_handler.domain.brake import (
     why_tripped,
 )
 from dlq_handler.errors import Braked, Contended, Unavailable
-from dlq_handler.services.every import every
-from dlq_handler.services.observer import Observer
+from dlq_handler.services.every import MISSED_LOOKS, every
+from dlq_handler.services.observer import BrakeSeen, Observer
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.store import brake as store
 from dlq_handler.store.engine import Database
@@ -53,6 +54,19 @@ class Brake:
         self._has_looked = False
         self._holding: str | None = None
         self._told: set[datetime | None] = {None}
+        self._view: BrakeView | None = None
+        self._looked_at = float("-inf")
+        """The process clock after the look that gave us the view."""
+        observer.brake_built(self.seen)
+
+    def seen(self) -> BrakeSeen | None:
+        """By the last look; None: it is too old to tell anything, also while the next one hangs, or there is none."""
+        is_old = monotonic_seconds() - self._looked_at > MISSED_LOOKS * self._interval_seconds
+        if self._view is None or is_old:
+            return None
+        return BrakeSeen(
+            mode=mode_of(self._view, self._policy), ended_last_minute=self._view.ended_last_minute
+        )
 
     async def room(self, tx: Transaction) -> int | None:
         """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds."""
@@ -99,13 +113,13 @@ class Brake:
                 view = await store.look(tx)
                 await store.sweep_count(tx)
         except (Unavailable, Contended):
-            self._observer.brake_seen(None, None)
+            self._view = None
             raise
         self._tell(view)
 
     def _tell(self, view: BrakeView) -> None:
         mode, state = mode_of(view, self._policy), view.state
-        self._observer.brake_seen(mode, view.ended_last_minute)
+        self._view, self._looked_at = view, monotonic_seconds()
         is_holding = isinstance(room_for(view, self._policy), Hold)
         words = in_words(view, self._policy)
         self._holding = (words or "tripped") if is_holding else None

@@ -17,6 +17,9 @@ from dlq_handler.waiting import first_of
 
 log = structlog.get_logger()
 
+# Of one who looks again and again: so many looks may fail, or come late, before the last one tells nothing any more.
+MISSED_LOOKS = 5
+
 
 @dataclass(slots=True)
 class Backoff:

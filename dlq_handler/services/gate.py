@@ -29,7 +29,7 @@ from dlq_handler.domain.gate import (
 from dlq_handler.domain.judge_batch import Ruling
 from dlq_handler.domain.view import GateSeen, Unsure
 from dlq_handler.errors import Contended, GateClosed, Unavailable
-from dlq_handler.services.every import every
+from dlq_handler.services.every import MISSED_LOOKS, every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.store import gate as store
@@ -38,9 +38,6 @@ from dlq_handler.store.engine import Database
 log = structlog.get_logger()
 
 NOTE = "gate"
-
-# So many looks may fail, or come late, before the last one tells nothing any more.
-MISSED_LOOKS = 5
 
 
 class Gate:
@@ -54,7 +51,7 @@ class Gate:
         interval_seconds: float = 2.0,
     ) -> None:
         self._database, self._policy = database, policy
-        self._readiness, self._observer = readiness, observer
+        self._readiness = readiness
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
         # The process clock after the last look that the database answered.
@@ -65,6 +62,7 @@ class Gate:
         self._blurred_at = float("-inf")
         self._witnesses: dict[int, bool] = {}
         self._missing: list[int] = []
+        observer.gate_built(self.is_closed)
 
     @property
     def watched_seconds(self) -> float:
@@ -82,6 +80,13 @@ class Gate:
     def knows_workers(self) -> bool:
         """Have we watched for long enough to say that a worker is unavailable?"""
         return self.watched_seconds >= self._policy.unavailable_after_seconds
+
+    def is_closed(self, cause: GateCause) -> bool | None:
+        """At this moment, by the age of the last look, also while a look hangs; None: nobody can tell."""
+        if self._why_unsure() is None:
+            return cause in self._causes
+        # What stops everything does so until somebody looks: that much is known.
+        return True if cause in self._stopping() else None
 
     async def look(self) -> GateSeen | Unsure:
         """For a view of this process."""
@@ -182,9 +187,7 @@ class Gate:
 
     def _tell(self) -> None:
         why = self._why_unsure()
-        # What stops everything does so until somebody looks: that much is known.
         causes = self._causes if why is None else self._stopping()
-        self._observer.gate_seen(causes, is_known=why is None)
         self._readiness.note(NOTE, "; ".join([*causes.values(), *([why] if why else [])]) or None)
 
     def _stopping(self) -> dict[GateCause, str]:

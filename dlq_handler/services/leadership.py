@@ -44,10 +44,11 @@ class Leadership:
         self, database: Database, policy: LeadershipPolicy, *, holder: str, observer: Observer
     ) -> None:
         """`holder` is never the same for two processes."""
-        self._database, self._policy, self._holder, self._observer = database, policy, holder, observer
+        self._database, self._policy, self._holder = database, policy, holder
         self._good_until = 0.0
         self._was_leader = False
         self._wakes: list[asyncio.Event] = []
+        observer.leadership_built(lambda: self.is_leader)
 
     @property
     def is_leader(self) -> bool:
@@ -102,7 +103,6 @@ class Leadership:
         if is_leader == self._was_leader:
             return
         self._was_leader = is_leader
-        self._observer.leadership_changed(is_leader)
         if not is_leader:
             log.info("leadership.ended", lease=self._policy.name)
             return

@@ -1,6 +1,11 @@
-"""What the services tell about themselves. They know nothing of Prometheus; `surface/metrics.py` listens."""
+"""What the services tell about themselves. They know nothing of Prometheus; `surface/metrics.py` listens.
 
-from collections.abc import Collection, Mapping, Sequence
+Most of it is told when it happens. Leader, gate and brake are to be asked instead, whenever somebody wants to know:
+their answer changes by the mere passing of time, and one who hangs in a question to the database tells nobody.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.brake import BrakeMode
@@ -9,6 +14,13 @@ from dlq_handler.domain.judge_canary import WorkerCanary
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeSeen:
+    mode: BrakeMode
+    ended_last_minute: int
+    """By all replicas."""
 
 
 class Observer:
@@ -58,14 +70,14 @@ class Observer:
     ) -> None:
         """What waits in the outbox; None when the database cannot be asked."""
 
-    def brake_seen(self, mode: BrakeMode | None, ended_last_minute: int | None) -> None:
-        """The state of the brake, and what all replicas ended; None when the database cannot be asked."""
+    def brake_built(self, seen: Callable[[], BrakeSeen | None]) -> None:
+        """There is a brake, and this tells its state at any moment; None when nobody can."""
 
     def brake_tripped(self) -> None:
         """Some replica tripped the brake since we look at it."""
 
-    def gate_seen(self, causes: Collection[GateCause], *, is_known: bool = True) -> None:
-        """What keeps the gate closed; empty when it is open. Not known: of all other causes nobody can tell."""
+    def gate_built(self, is_closed: Callable[[GateCause], bool | None]) -> None:
+        """There is a gate, and this tells at any moment whether a cause keeps it closed; None when nobody can."""
 
     def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
         """How many workers there are of each kind, history left out; None when the database cannot be asked."""
@@ -73,8 +85,8 @@ class Observer:
     def unattended_queues_seen(self, count: int | None) -> None:
         """Worker queues with messages and without a consumer; None when that cannot be told."""
 
-    def leadership_changed(self, is_leader: bool) -> None:
-        """This replica is the one that sweeps, or no longer."""
+    def leadership_built(self, is_leader: Callable[[], bool]) -> None:
+        """This tells at any moment whether this replica is the one that sweeps."""
 
     def stale_found(self, original_status: str, outcome: StaleOutcome) -> None:
         """One decision of the monitor about one execution is on record."""

@@ -3,7 +3,7 @@
 Promises: what cannot be told is NaN from the first scrape on. Never: asks a server anything while it is being scraped.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import generate_latest
 
@@ -14,7 +14,7 @@ from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, counted
 from dlq_handler.domain.reconcile import Finding
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.services.observer import Observer
+from dlq_handler.services.observer import BrakeSeen, Observer
 from dlq_handler.surface.series import OTHER_REASON, REASONS, Series
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,8 +29,8 @@ class Metrics(Series, Observer):
         self.oldest_letter_seen(None)
         self.outbox_seen(None, None, None)
         self.leaked_slots_seen(None)
-        self.brake_seen(None, None)
-        self.gate_seen((), is_known=False)
+        self.brake_built(lambda: None)
+        self.gate_built(lambda _: None)
         self.workers_seen(None)
         self.unattended_queues_seen(None)
         self.canaries_seen(None)
@@ -87,17 +87,27 @@ class Metrics(Series, Observer):
         self._outbox_oldest.set(_or_nan(oldest_age_seconds))
         self._outbox_unroutable.set(_or_nan(unroutable))
 
-    def brake_seen(self, mode: BrakeMode | None, ended_last_minute: int | None) -> None:
-        self._brake_state.set(_or_nan(None if mode is None else _BRAKE_STATES.get(mode, 0)))
-        self._verdicts_last_minute.set(_or_nan(ended_last_minute))
+    def brake_built(self, seen: Callable[[], BrakeSeen | None]) -> None:
+        def state() -> float:
+            brake = seen()
+            return _or_nan(None if brake is None else _BRAKE_STATES.get(brake.mode, 0))
+
+        def ended() -> float:
+            brake = seen()
+            return _or_nan(None if brake is None else brake.ended_last_minute)
+
+        self._brake_state.set_function(state)
+        self._verdicts_last_minute.set_function(ended)
 
     def brake_tripped(self) -> None:
         self._brake_trips.inc()
 
-    def gate_seen(self, causes: Collection[GateCause], *, is_known: bool = True) -> None:
+    def gate_built(self, is_closed: Callable[[GateCause], bool | None]) -> None:
+        def closed_by(cause: GateCause) -> Callable[[], float]:
+            return lambda: _or_nan(is_closed(cause))
+
         for cause in GateCause:
-            is_closed = True if cause in causes else False if is_known else None
-            self._gate_closed.labels(cause.value).set(_or_nan(is_closed))
+            self._gate_closed.labels(cause.value).set_function(closed_by(cause))
 
     def workers_seen(self, counts: Mapping[Availability, int] | None) -> None:
         for availability in Availability:
@@ -107,8 +117,8 @@ class Metrics(Series, Observer):
     def unattended_queues_seen(self, count: int | None) -> None:
         self._unattended_queues.set(_or_nan(count))
 
-    def leadership_changed(self, is_leader: bool) -> None:
-        self._leader.set(is_leader)
+    def leadership_built(self, is_leader: Callable[[], bool]) -> None:
+        self._leader.set_function(is_leader)
 
     def stale_found(self, original_status: str, outcome: StaleOutcome) -> None:
         self._stale.labels(original_status, outcome.value).inc()

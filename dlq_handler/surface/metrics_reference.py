@@ -14,6 +14,10 @@ replica: aggregate with `max`, never with `sum`. Canaries and game days count in
 named for them; the gauges of queue and outbox show whatever waits there. Beside these there are
 the usual `process_*` and `python_info` series.
 
+`leader`, `gate_closed`, `brake_state` and `verdicts_last_minute` are worked out at the scrape, from the age of the last
+look. The other gauges are as their last look left them: when a server hangs, rather than being away, they become `NaN`
+once the question has timed out, for the database after up to 40 s by default (`dlq_handler.database`).
+
 This page is written by `python -m dlq_handler.surface.metrics_reference`; a test compares it.
 
 | metric | type | labels | meaning |

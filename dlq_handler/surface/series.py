@@ -117,7 +117,8 @@ class Series:
     def _list_backstop(self) -> None:
         self._brake_state = self._gauge(
             "brake_state",
-            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: cannot tell).",
+            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: cannot tell, nobody has looked "
+            "within ten seconds).",
         )
         self._brake_trips = self._counter("brake_trips", "Times the brake tripped, seen by this replica.")
         self._verdicts_last_minute = self._gauge(
@@ -127,7 +128,7 @@ class Series:
         self._gate_closed = self._gauge(
             "gate_closed",
             "1 while our own view is sick: recovery and unknown_executions stop all verdicts, the others those that "
-            "rest on heartbeats (NaN: cannot tell, nobody has looked lately).",
+            "rest on heartbeats (NaN: cannot tell, nobody has looked within ten seconds).",
             cause=GateCause,
         )
         self.shadow = self._gauge(
@@ -148,7 +149,9 @@ class Series:
             "slots_leaked",
             "Concurrency slots still held by executions that ended long ago (NaN: cannot tell).",
         )
-        self._leader = self._gauge("leader", "1 on the replica that sweeps for stale executions.")
+        self._leader = self._gauge(
+            "leader", "1 on the replica that sweeps for stale executions, until its lease ends."
+        )
         self._stale = Counter(
             "stale_executions",
             "Executions that the monitor ended, or would have ended in shadow mode; update_failed: refused by the "

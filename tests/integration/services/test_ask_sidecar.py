@@ -29,13 +29,14 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
         try:
             await eventually(is_serving)
             unlooked = await ask_for_gate(url)
-            metrics.gate_seen(())
+            metrics.gate_built(lambda _: False)
             open_gate = await ask_for_gate(url)
-            metrics.gate_seen([GateCause.RECOVERY], is_known=False)
+            metrics.gate_built(lambda cause: True if cause is GateCause.RECOVERY else None)
             closed = await ask_for_gate(url)
         finally:
             stop.set()
 
-    assert unlooked == Unsure(f"the sidecar at {url} answers: it has not looked at the database yet")
+    why = "it has not looked at the database yet, or not lately"
+    assert unlooked == Unsure(f"the sidecar at {url} answers: {why}")
     assert open_gate == GateSeen(causes=[], asked=url)
     assert closed == GateSeen(causes=[GateCause.RECOVERY], asked=url)

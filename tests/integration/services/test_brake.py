@@ -11,13 +11,14 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.domain.brake import BrakeMode
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.errors import Braked, Unavailable
+from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.services import brake as service
 from dlq_handler.services.brake import NOTE
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -276,11 +277,43 @@ async def test_replica_that_starts_beside_a_tripped_brake_says_so_and_counts_no_
 
 async def test_brake_that_cannot_be_asked_shows_no_number() -> None:
     away, metrics = Database(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"), Metrics()
-    metrics.brake_seen(BrakeMode.HOLDING, 7)
     with pytest.raises(Unavailable):
         await a_brake(away, limit=1, observer=metrics).tick()
-    for name in ("brake_state", "verdicts_last_minute"):
-        assert math.isnan(metrics.registry.get_sample_value(f"dlq_handler_{name}") or 0)
+    assert shows_no_number(metrics)
+
+
+async def test_brake_shows_no_number_once_its_look_is_old_or_the_next_one_fails(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, now = Metrics(), monotonic_seconds()
+    brake = a_brake(store, limit=1, observer=metrics)
+    assert shows_no_number(metrics), "nobody has looked"
+    monkeypatch.setattr(service, "monotonic_seconds", lambda: now)
+    await brake.tick()
+    # No tick comes, as none does while the database hangs: the scrape itself knows how old the look is.
+    monkeypatch.setattr(service, "monotonic_seconds", lambda: now + 10)
+    assert not shows_no_number(metrics)
+    monkeypatch.setattr(service, "monotonic_seconds", lambda: now + 10.1)
+    assert shows_no_number(metrics)
+
+    await brake.tick()
+    assert not shows_no_number(metrics)
+    monkeypatch.setattr(store_brake, "look", contended)
+    with pytest.raises(Contended):
+        await brake.tick()
+    assert shows_no_number(metrics)
+
+
+async def contended(_: object) -> None:
+    raise Contended("locked, on purpose")
+
+
+def shows_no_number(metrics: Metrics) -> bool:
+    values = [
+        metrics.registry.get_sample_value(f"dlq_handler_{name}")
+        for name in ("brake_state", "verdicts_last_minute")
+    ]
+    return all(value is not None and math.isnan(value) for value in values)
 
 
 async def test_without_a_limit_the_database_is_not_asked(store: Database) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Contended, Unavailable
@@ -13,17 +14,10 @@ from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseL
 from dlq_handler.services.observer import Observer
 from dlq_handler.store import leases, migrate
 from dlq_handler.store.engine import Database
+from dlq_handler.surface.metrics import Metrics
 from tests.support.eventually import eventually
 
 POLICY = LeadershipPolicy.within(60, name="leader")
-
-
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.changes: list[bool] = []
-
-    def leadership_changed(self, is_leader: bool) -> None:
-        self.changes.append(is_leader)
 
 
 @pytest.fixture
@@ -37,6 +31,10 @@ async def store(database: str) -> AsyncIterator[Database]:
 def a_replica(store: Database, name: str, observer: Observer | None = None, **policy: Any) -> Leadership:
     chosen = LeadershipPolicy(name="leader", **policy) if policy else POLICY
     return Leadership(store, chosen, holder=name, observer=observer or Observer())
+
+
+def shown(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("dlq_handler_leader")
 
 
 def leads(replica: Leadership) -> bool:
@@ -66,24 +64,26 @@ async def test_of_two_replicas_one_leads(store: Database) -> None:
 
 
 async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(store: Database) -> None:
-    heard, woken = Heard(), asyncio.Event()
-    one, two = a_replica(store, "one"), a_replica(store, "two", heard)
+    metrics, woken = Metrics(), asyncio.Event()
+    one, two = a_replica(store, "one"), a_replica(store, "two", metrics)
     two.wake_when_taken(woken)
     await one.tick()
     await two.tick()
-    assert not woken.is_set()
+    assert (woken.is_set(), shown(metrics)) == (False, 0)
     await end_lease(store)
-    await two.tick()
+    with capture_logs() as told:
+        await two.tick()
+        await two.tick()
     assert leads(two)
-    assert woken.is_set()
-    assert heard.changes == [True]
+    assert (woken.is_set(), shown(metrics)) == (True, 1)
+    assert [line["event"] for line in told] == ["leadership.taken"]
     await one.tick()
     assert not leads(one)
 
 
 async def test_fence_of_a_leader_that_was_replaced_lets_nothing_through(store: Database) -> None:
-    heard = Heard()
-    one, two = a_replica(store, "one", heard), a_replica(store, "two")
+    metrics = Metrics()
+    one, two = a_replica(store, "one", metrics), a_replica(store, "two")
     await one.tick()
     await end_lease(store)
     await two.tick()
@@ -94,10 +94,11 @@ async def test_fence_of_a_leader_that_was_replaced_lets_nothing_through(store: D
             await tx.run("INSERT INTO own.change_count VALUES (now(), 1)")
             await one.fence(tx)
 
-    with pytest.raises(LeaseLost):
+    with capture_logs() as told, pytest.raises(LeaseLost):
         await write()
     assert not leads(one)
-    assert heard.changes == [True, False]
+    assert shown(metrics) == 0
+    assert [line["event"] for line in told] == ["leadership.ended"]
     async with store.transaction() as tx:
         assert await tx.rows("SELECT * FROM own.change_count") == []
 
@@ -128,8 +129,8 @@ async def test_fence_renews_what_ended_and_nobody_took(store: Database) -> None:
 async def test_leader_that_cannot_renew_stops_believing_in_it(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Heard()
-    one = a_replica(store, "one", heard)
+    metrics = Metrics()
+    one = a_replica(store, "one", metrics)
     await one.tick()
 
     async def away(*_: object, **__: object) -> bool:
@@ -140,12 +141,14 @@ async def test_leader_that_cannot_renew_stops_believing_in_it(
     monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds - 1)
     with pytest.raises(Unavailable):
         await one.tick()
-    assert leads(one)
+    assert (leads(one), shown(metrics)) == (True, 1)
     monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds)
-    with pytest.raises(Unavailable):
+    # Also without a tick, as none comes to its end while the database hangs.
+    assert shown(metrics) == 0
+    with capture_logs() as told, pytest.raises(Unavailable):
         await one.tick()
     assert not leads(one)
-    assert heard.changes == [True, False]
+    assert [line["event"] for line in told] == ["leadership.ended"]
 
 
 async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Database) -> None:

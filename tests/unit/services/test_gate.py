@@ -260,6 +260,14 @@ async def test_a_look_that_is_long_ago_tells_nothing_of_now(world: World) -> Non
     assert world.readiness.notes == {}
 
 
+async def test_a_scrape_knows_how_old_the_look_is_while_the_next_one_hangs(world: World) -> None:
+    """No tick comes to its end then, so nobody tells."""
+    world.seconds += 10
+    assert world.told() == dict.fromkeys(GateCause, "0.0")
+    world.seconds += 0.1
+    assert world.told() == dict.fromkeys(GateCause, "nan")
+
+
 async def test_what_stops_everything_is_known_to_do_so_until_somebody_looks(world: World) -> None:
     world.is_in_recovery = True
     await world.pass_seconds(2)
