@@ -1,5 +1,7 @@
 """Every metric that an alert or a panel names is in a scrape of the real process: ours, or the broker's."""
 
+from functools import partial
+
 import aio_pika
 import httpx
 
@@ -7,7 +9,7 @@ from dlq_handler.sandbox.servers import PrivateRabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.ops_files import alerts, metrics_in, panel_queries
-from tests.support.sidecar import sidecar_process
+from tests.support.sidecar import SidecarProcess, sidecar_process
 
 USED = metrics_in(*(alert.expr for alert in alerts()), *panel_queries())
 
@@ -25,6 +27,26 @@ async def test_every_metric_of_ours_that_rules_and_dashboard_name_is_in_the_firs
     wanted = {name for name in USED if not of_broker(name)} - {"up"}
     assert len(wanted) > 25
     assert wanted <= scraped
+
+
+async def test_no_series_is_born_between_the_first_scrape_and_the_end_of_a_rescue(world: World) -> None:
+    """One that is born at 7 is invisible to `increase()`: the alert that it is for does not fire."""
+    worker = await world.vanished_worker()
+    async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
+        first = await sidecar.metrics()
+        await world.all_ended(await world.executor.schedule_many(3, worker.id))
+        for fact, counted in (
+            ('dead_letters_total{outcome="failed",reason="expired"}', 3),
+            ("verdict_latency_seconds_count", 3),
+            ('notices_total{outcome="confirmed"}', 3),
+            ("announce_latency_seconds_count", 3),
+        ):
+            await eventually(partial(shows, sidecar, f"dlq_handler_{fact}", counted))
+        assert (await sidecar.metrics()).keys() == first.keys()
+
+
+async def shows(sidecar: SidecarProcess, sample: str, value: float) -> bool:
+    return (await sidecar.metrics())[sample] == value
 
 
 async def test_every_metric_of_the_broker_that_rules_name_is_in_its_scrape() -> None:
