@@ -206,9 +206,7 @@ class Sidecar:
 
     def _rejudgers(self) -> Sequence[Service]:
         """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
-        if self._is_shadow:
-            return []
-        return [self._rejudger]
+        return [] if self._is_shadow else [self._rejudger]
 
     def _ui_world(self, stop: asyncio.Event) -> UiWorld:
         return ui_world(
