@@ -84,7 +84,8 @@ class WorkerWatch:
             raise
         seen = self._availabilities(fleet)
         self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
-        self._observer.workers_seen(Counter(self.availabilities.values()))
+        # Where all are history nobody is left: to count none would end the alert that tells of it, after a day.
+        self._observer.workers_seen(Counter((self.availabilities or seen).values()))
         self._tell_of_changes(seen)
         unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())

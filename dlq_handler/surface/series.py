@@ -138,7 +138,7 @@ class Series:
         self._workers = self._gauge(
             "workers",
             "Registered workers that sent a heartbeat within a day, by its age (NaN: cannot tell). Who is silent for "
-            "longer is history: hosts never delete the rows.",
+            "longer is history, as hosts never delete the rows, and counts only where nobody else is left.",
             availability=Availability,
         )
         self._unattended_queues = self._gauge(

@@ -46,6 +46,13 @@ async def test_rows_of_workers_that_are_history_are_in_no_count(post: Watchpost,
     await post.watch.tick()
 
     assert workers(post) == {"available": 1, "late": 0, "unavailable": 0, "cannot_tell": 0}
+    assert post.watch.availabilities is not None
+    assert len(post.watch.availabilities) == 1
+
+    await post.sql("UPDATE worker SET last_heartbeat = now() - interval '2 days' WHERE name = 'alive'")
+    await post.watch.tick()
+
+    assert workers(post)["unavailable"] == 2, "nobody is left, and that goes on"
 
 
 async def test_database_that_is_away_makes_every_number_unknown(
