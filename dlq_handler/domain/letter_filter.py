@@ -40,3 +40,6 @@ class CappedCount:
     count: int
     is_capped: bool
     """True: at least so many. Nobody counted further."""
+
+    def __str__(self) -> str:
+        return f"{self.count:,}+" if self.is_capped else f"{self.count:,}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain.brake import BrakeState
+from dlq_handler.domain.letter_filter import CappedCount
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.operation import Mute
 from dlq_handler.domain.verdict import Outcome
@@ -24,6 +25,17 @@ class LetterState:
     tries: int
     judged_at: datetime
     next_try_at: datetime | None
+    is_shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """The kept letters of a group that one act puts up, which are all of them unless there are very many."""
+
+    letters: CappedCount
+    """Capped: there are more, which this act does not reach."""
+    digest: str
+    """Another one when one of these letters is put up or judged, or when there is another among them."""
 
 
 def brake_version(state: BrakeState) -> str:
@@ -39,9 +51,9 @@ def letters_version(letters: Iterable[LetterRecord | LetterState]) -> str:
     return _version("letters", *_parts(letters))
 
 
-def group_version(letters: Iterable[LetterState]) -> str:
-    """Of the letters of a group that can be judged again."""
-    return _version("group", *_parts(letters))
+def group_version(digest: str) -> str:
+    """Of the letters of a group that one act puts up: what it does not reach, it does not depend on."""
+    return _version("group", digest)
 
 
 def mute_version(mute: Mute | None) -> str:

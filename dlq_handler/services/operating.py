@@ -11,10 +11,16 @@ import structlog
 
 from dlq_handler.domain import operation
 from dlq_handler.domain.brake import BrakeView
-from dlq_handler.domain.letter_record import LetterRecord
+from dlq_handler.domain.letter_filter import CappedCount
 from dlq_handler.domain.operation import Mute, Via
 from dlq_handler.domain.seconds import in_units
-from dlq_handler.domain.state_version import brake_version, group_version, letters_version, mute_version
+from dlq_handler.domain.state_version import (
+    LetterState,
+    brake_version,
+    group_version,
+    letters_version,
+    mute_version,
+)
 from dlq_handler.domain.verdict import REJUDGEABLE
 from dlq_handler.errors import Unavailable
 from dlq_handler.services.rejudge import Rejudged, Rejudger
@@ -24,6 +30,7 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.transaction import Transaction
 
 LONGEST_REASON = 500
+_NONE = CappedCount(count=0, is_capped=False)
 
 log = structlog.get_logger()
 
@@ -66,6 +73,8 @@ class PutUp:
     """Letters that were not judged at once, and why; a sidecar takes them up when it can."""
     passed_over: Mapping[int, str] = field(default_factory=dict)
     """Letters that were asked for and cannot be judged again, and why."""
+    left: CappedCount = _NONE
+    """Letters of the group that this act did not reach: there were more than it puts up."""
 
 
 class Operating:
@@ -100,17 +109,18 @@ class Operating:
         at_once: int | None = None,
     ) -> PutUp:
         """Put the named letters, or those of a group, up to be judged again, and judge the first `at_once` of them here
-        (None: all).
+        (None: all). Of a very large group this is a part; the same act again comes to the next.
         """
         if self._rejudger is None:
             raise Impossible("in shadow mode nothing is ended, so nothing is judged again")
         passed_over: dict[int, str] = {}
+        left = _NONE
         async with self._database.transaction() as tx:
             if group is not None:
-                members = await put_up.can_be_put_up(tx, group, is_to_be=True)
-                _expect(version, group_version(members), "the group")
-                due = await put_up.put_up(tx, [one.id for one in members])
-                target = f"group {group}"
+                reached = await put_up.lock_group(tx, group)
+                _expect(version, group_version(await put_up.digest_of(tx, reached)), "the group")
+                due, target = await put_up.put_up(tx, reached), f"group {group}"
+                left = await put_up.left_in_group(tx, group)
             else:
                 found = await put_up.lock_letters(tx, letter_ids or ())
                 if found:
@@ -120,13 +130,23 @@ class Operating:
             if not due:
                 return PutUp(operation_id=None, letter_ids=(), passed_over=passed_over)
             noted = await _record(
-                tx, actor, operation.LETTERS_REJUDGE, target=target, reason=reason, result=_put_up(len(due))
+                tx,
+                actor,
+                operation.LETTERS_REJUDGE,
+                target=target,
+                reason=reason,
+                result=_put_up(len(due), left),
             )
         number = noted.told()
         judged, waiting = await self._judge(self._rejudger, due if at_once is None else due[:at_once])
         waiting |= {} if at_once is None else dict.fromkeys(due[at_once:], "it is in line")
         return PutUp(
-            operation_id=number, letter_ids=due, judged=judged, waiting=waiting, passed_over=passed_over
+            operation_id=number,
+            letter_ids=due,
+            judged=judged,
+            waiting=waiting,
+            passed_over=passed_over,
+            left=left,
         )
 
     async def mute(
@@ -229,12 +249,12 @@ def _expect(version: str | None, found: str, what: str) -> None:
         raise Changed(what, version=found)
 
 
-def _passed_over(asked: Sequence[int], found: Sequence[LetterRecord]) -> dict[int, str]:
+def _passed_over(asked: Sequence[int], found: Sequence[LetterState]) -> dict[int, str]:
     by_id = {record.id: record for record in found}
     return {one: why for one in asked if (why := _why_passed_over(by_id.get(one))) is not None}
 
 
-def _why_passed_over(record: LetterRecord | None) -> str | None:
+def _why_passed_over(record: LetterState | None) -> str | None:
     if record is None:
         return "there is no such letter on record"
     if record.is_shadow:
@@ -250,5 +270,6 @@ def _named(letter_ids: Sequence[int]) -> str:
     return f"letter {shown}" if len(letter_ids) == 1 else f"letters {shown}{more}"
 
 
-def _put_up(count: int) -> str:
-    return f"{count} {'letter' if count == 1 else 'letters'} put up to be judged again"
+def _put_up(count: int, left: CappedCount) -> str:
+    done = f"{count} {'letter' if count == 1 else 'letters'} put up to be judged again"
+    return f"{done}, {left} left" if left.count else done

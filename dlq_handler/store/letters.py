@@ -17,6 +17,13 @@ from dlq_handler.store.swept import note_swept
 from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
+# By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
+MOST_PUT_UP = 10_000
+
+# The words of the index `letter_kept_idx`: as a parameter the planner could not tell that it is about the same letters.
+CAN_BE_JUDGED_AGAIN = (
+    f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REJUDGEABLE))}) AND NOT is_shadow"
+)
 
 _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 
@@ -46,7 +53,7 @@ async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= clock_timestamp() AND NOT is_shadow
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= statement_timestamp() AND NOT is_shadow
              ORDER BY next_try_at, id LIMIT :limit
             """,
             outcomes=[outcome.value for outcome in REJUDGEABLE],
@@ -55,15 +62,21 @@ async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
     return [row.id for row in rows]
 
 
-async def rejudgeable(database: Database, outcomes: Collection[Outcome] = REJUDGEABLE) -> list[int]:
-    """Every record with one of these outcomes that may be judged again, oldest first."""
+async def rejudgeable(
+    database: Database, outcomes: Collection[Outcome] = REJUDGEABLE, *, limit: int = MOST_PUT_UP
+) -> list[int]:
+    """Records with one of these outcomes that may be judged again: those that are not put up first, and of them the
+    ones judged longest ago, so that whoever asks again and again comes to all of them.
+    """
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow ORDER BY id
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
+             ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :limit
             """,
             outcomes=[outcome.value for outcome in outcomes if outcome in REJUDGEABLE],
+            limit=limit,
         )
     return [row.id for row in rows]
 

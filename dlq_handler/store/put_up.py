@@ -2,6 +2,9 @@
 
 Put up means due: whichever sidecar looks first takes it up, under its gate and brake. So the act is one statement, in
 the transaction of its line in the audit, and nothing is lost when whoever asked is gone a moment later.
+
+Promises: what an act and the look before it cost does not grow with a group. One act reaches `MOST_PUT_UP` letters of
+it: first those that are not put up, of them the ones judged longest ago, so that acts in a row come to all of them.
 """
 
 from collections.abc import Collection
@@ -9,30 +12,35 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.state_version import LetterState
-from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
-from dlq_handler.store.letters import record_of
+from dlq_handler.domain.letter_filter import CappedCount
+from dlq_handler.domain.state_version import GroupState, LetterState
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store.letters import CAN_BE_JUDGED_AGAIN, MOST_PUT_UP
 from dlq_handler.store.transaction import Transaction
 
-_CAN_BE_JUDGED_AGAIN = [outcome.value for outcome in REJUDGEABLE]
+_STATE = "id, outcome, tries, judged_at, next_try_at, is_shadow"
+_REACHED = f"""
+    SELECT {_STATE} FROM own.letter WHERE group_id = :group_id AND {CAN_BE_JUDGED_AGAIN}
+     ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :most"""  # noqa: S608  # our own words
+# A sum, so that their order does not matter. Times as numbers: as texts they would depend on the session's time zone.
+_DIGEST = """
+    count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, tries, extract(epoch FROM judged_at),
+                                                               extract(epoch FROM next_try_at)), 0)), 0)"""
 
 
-async def lock_letters(tx: Transaction, letter_ids: Collection[int]) -> list[LetterRecord]:
+async def lock_letters(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
     """Those that are on record, held until the transaction ends: what is decided of them stays true."""
     rows = await tx.rows(
-        "SELECT * FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[])) ORDER BY id FOR NO KEY UPDATE",
+        f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[])) ORDER BY id FOR NO KEY UPDATE",  # noqa: S608  # our own words
         ids=list(letter_ids),
     )
-    return [record_of(row) for row in rows]
+    return [_state(row) for row in rows]
 
 
 async def states_of(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
     """Of those that are on record, as they are now, for whoever decides later."""
     rows = await tx.rows(
-        """
-        SELECT id, outcome, tries, judged_at, next_try_at FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))
-        """,
+        f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # our own words
         ids=list(letter_ids),
     )
     return [_state(row) for row in rows]
@@ -41,29 +49,68 @@ async def states_of(tx: Transaction, letter_ids: Collection[int]) -> list[Letter
 async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
     """The ids of those that were; settled letters and shadow records are left alone."""
     rows = await tx.rows(
-        """
+        f"""
         UPDATE own.letter SET next_try_at = clock_timestamp()
-         WHERE id = ANY (CAST(:ids AS bigint[])) AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
+         WHERE id = ANY (CAST(:ids AS bigint[])) AND {CAN_BE_JUDGED_AGAIN}
         RETURNING id
-        """,
+        """,  # noqa: S608  # our own words
         ids=list(letter_ids),
-        outcomes=_CAN_BE_JUDGED_AGAIN,
     )
     return sorted(row.id for row in rows)
 
 
-async def can_be_put_up(tx: Transaction, group_id: str, *, is_to_be: bool = False) -> list[LetterState]:
-    """`is_to_be`: held until the transaction ends, as `lock_letters` does."""
-    rows = await tx.rows(
+async def can_be_put_up(tx: Transaction, group_id: str) -> GroupState:
+    """By one act; as it is now, for whoever decides later."""
+    [row] = await tx.rows(
         f"""
-        SELECT id, outcome, tries, judged_at, next_try_at FROM own.letter
-         WHERE group_id = :group_id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow ORDER BY id
-        {"FOR NO KEY UPDATE" if is_to_be else ""}
+        SELECT {_DIGEST} AS digest, count(*) AS letters,
+               EXISTS ({_REACHED.replace(":most", "1 OFFSET :most")}) AS is_capped
+          FROM ({_REACHED}) AS reached
         """,  # noqa: S608  # our own words
         group_id=group_id,
-        outcomes=_CAN_BE_JUDGED_AGAIN,
+        most=MOST_PUT_UP,
     )
-    return [_state(row) for row in rows]
+    return GroupState(letters=CappedCount(count=row.letters, is_capped=row.is_capped), digest=row.digest)
+
+
+async def lock_group(tx: Transaction, group_id: str) -> list[int]:
+    """The letters that one act puts up, held until the transaction ends, as `lock_letters` does."""
+    # What is looked for first is locked by its id: in the order of the look two acts could wait for each other. Said
+    # twice what can be judged again: whoever held the lock until now may have judged it.
+    rows = await tx.rows(
+        f"""
+        SELECT id FROM own.letter
+         WHERE id = ANY (ARRAY(SELECT id FROM ({_REACHED}) AS reached)) AND {CAN_BE_JUDGED_AGAIN}
+         ORDER BY id FOR NO KEY UPDATE
+        """,  # noqa: S608  # our own words
+        group_id=group_id,
+        most=MOST_PUT_UP,
+    )
+    return [row.id for row in rows]
+
+
+async def digest_of(tx: Transaction, letter_ids: Collection[int]) -> str:
+    """The one that `can_be_put_up` gave, if it saw these letters as they are now."""
+    [row] = await tx.rows(
+        f"SELECT {_DIGEST} AS digest FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # our own words
+        ids=list(letter_ids),
+    )
+    digest: str = row.digest
+    return digest
+
+
+async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
+    """Kept letters of it that are not put up, nor tried again by themselves."""
+    [row] = await tx.rows(
+        f"""
+        SELECT count(*) AS letters
+          FROM (SELECT id FROM own.letter WHERE group_id = :group_id AND next_try_at IS NULL AND {CAN_BE_JUDGED_AGAIN}
+                 LIMIT :most) AS some_of
+        """,  # noqa: S608  # our own words
+        group_id=group_id,
+        most=MOST_PUT_UP + 1,
+    )
+    return CappedCount(count=min(row.letters, MOST_PUT_UP), is_capped=row.letters > MOST_PUT_UP)
 
 
 async def raw_body(tx: Transaction, letter_id: int) -> bytes | None:

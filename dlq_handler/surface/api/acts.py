@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.services.operating import LONGEST_REASON
 from dlq_handler.store import letters
-from dlq_handler.surface.api.letters import no_letter
+from dlq_handler.surface.api.letters import Count, no_letter
 from dlq_handler.surface.api.shapes import EVERYWHERE, GROUP_PATTERN, LARGEST_ID, Shape, failures
 from dlq_handler.surface.api.state import BrakeNow, MuteNow, brake_now, mute_now
 from dlq_handler.surface.web.errors import Refused
@@ -75,6 +75,8 @@ class PutUp(Shape):
     """Those that were at once."""
     waiting: Mapping[int, str]
     """Some that were not yet, and why; a sidecar takes them up when it can."""
+    left: Count
+    """Of a very large group, those that were not put up: ask for it again."""
 
 
 class Muted(Shape):
@@ -100,7 +102,7 @@ def act_routes(world: UiWorld) -> APIRouter:
 
     @router.post("/letters/rejudge", responses=failures(404, 410))
     async def rejudge(request: Request, ask: RejudgeAsk) -> PutUp:
-        """Judge a kept letter again, or all of a group that can be."""
+        """Judge a kept letter again, or those of a group that can be: 10,000 at a time, judged longest ago first."""
         done = await operating.rejudge(
             visitor_of(request).actor,
             letter_ids=None if ask.letter_id is None else [ask.letter_id],
@@ -114,7 +116,11 @@ def act_routes(world: UiWorld) -> APIRouter:
         waiting = dict(list(done.waiting.items())[:JUDGED_AT_ONCE])
         judged = [Judged.model_validate(one) for one in done.judged]
         return PutUp(
-            operation_id=done.operation_id, letters=len(done.letter_ids), judged=judged, waiting=waiting
+            operation_id=done.operation_id,
+            letters=len(done.letter_ids),
+            judged=judged,
+            waiting=waiting,
+            left=Count.model_validate(done.left),
         )
 
     @router.post("/mute")

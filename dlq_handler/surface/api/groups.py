@@ -39,7 +39,9 @@ class GroupList(Shape):
 class WholeGroup(Shape):
     group: Group
     can_be_judged_again: int
-    """So many of its letters that are still on record."""
+    """So many of its letters that are still on record, as far as one act reaches."""
+    is_capped: bool
+    """There are more of them; the next act comes to those."""
     version: str
     """To be sent back with POST /letters/rejudge."""
 
@@ -72,8 +74,13 @@ def group_routes(world: UiWorld) -> APIRouter:
                 404, f"There is no group {group_id}. It may be mistyped, or of another installation."
             )
         async with world.database.transaction() as tx:
-            letters = await can_be_put_up(tx, group_id)
-        return WholeGroup(group=group, can_be_judged_again=len(letters), version=group_version(letters))
+            kept = await can_be_put_up(tx, group_id)
+        return WholeGroup(
+            group=group,
+            can_be_judged_again=kept.letters.count,
+            is_capped=kept.letters.is_capped,
+            version=group_version(kept.digest),
+        )
 
     return router
 

@@ -53,6 +53,8 @@ class _Judged:
 class _Done:
     judged: Sequence[_Judged]
     not_judged: Mapping[int, str]
+    left: str | None = None
+    """Letters that were asked for and are too many for one act, in words."""
 
 
 def rejudge(
@@ -69,7 +71,7 @@ def rejudge(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Judge kept letters again: the named ones, those of a group, or all that are unknown_execution, update_failed or
-    foreign. On record with who, when and why (`audit list`).
+    foreign. On record with who, when and why (`audit list`). At most 10,000 at a time, those judged longest ago first.
 
     Exit 1: something was not judged. What only has to wait, for the brake say, is taken up by a sidecar later.
     """
@@ -102,7 +104,9 @@ def rejudge(
             [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in done.judged],
             empty="no letter to judge again",
         )
-    if done.not_judged:
+    if done.left is not None:
+        print_warning(f"left: {done.left}, too many for one act; ask again for them")
+    if done.not_judged or done.left is not None:
         raise typer.Exit(1)
 
 
@@ -125,7 +129,7 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
         if group is not None:
             await expect_group(database, settings, group)
             async with database.transaction() as tx:
-                return group_version(await put_up.can_be_put_up(tx, group))
+                return group_version((await put_up.can_be_put_up(tx, group)).digest)
         if letter_ids:
             async with database.transaction() as tx:
                 return letters_version(await put_up.states_of(tx, letter_ids))
@@ -139,15 +143,19 @@ async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:
 
 
 async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> _Done:
-    named: Sequence[int] | None = None
-    if wanted.group is None:
-        named = wanted.letter_ids or await letters.rejudgeable(database, wanted.outcomes)
+    named, left = wanted.letter_ids, None
+    if wanted.group is None and not named:
+        # One more than is put up, to know whether there are more.
+        found = await letters.rejudgeable(database, wanted.outcomes, limit=letters.MOST_PUT_UP + 1)
+        named, left = found[: letters.MOST_PUT_UP], "some" if len(found) > letters.MOST_PUT_UP else None
         if not named:
             # Nothing was done, so nothing goes on record.
             return _Done(judged=(), not_judged={})
     result = await operating.rejudge(
         actor(), letter_ids=named, group=wanted.group, reason=wanted.reason, version=wanted.version
     )
+    if result.left.count:
+        left = str(result.left)
     judged = [
         _Judged(
             record_id=one.record_id,
@@ -174,4 +182,4 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
                 why=record.why,
             )
         )
-    return _Done(judged=judged, not_judged=not_judged)
+    return _Done(judged=judged, not_judged=not_judged, left=left)

@@ -103,10 +103,6 @@ def thousands(number: int | None) -> str:
     return UNKNOWN if number is None else f"{number:,}"
 
 
-def capped(number: int, *, is_capped: bool) -> str:
-    return f"{number:,}+" if is_capped else f"{number:,}"
-
-
 def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 

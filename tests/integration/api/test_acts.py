@@ -12,8 +12,10 @@ from dlq_handler.services.operating import Actor, Operating
 from dlq_handler.store import brake, letters, operations
 from dlq_handler.store import mute as store_mute
 from dlq_handler.store.engine import Database
+from dlq_handler.store.letters import MOST_PUT_UP
 from dlq_handler.store.operations import list_operations
 from tests.support.builders import a_dead_letter
+from tests.support.kept_group import KEPT_GROUP, a_kept_group
 from tests.support.ui import a_ui_world, asking, put_on_record
 
 ADA = Actor(who="ada", via=Via.API)
@@ -119,6 +121,35 @@ async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
     await put_on_record(ui_store, a_dead_letter(key="new"), outcome=Outcome.UNKNOWN_EXECUTION)
     more = await post(api, "letters/rejudge", group=group, version=seen)
     assert more.status_code == 409, "there is one more now than was seen"
+
+
+async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
+    await a_kept_group(ui_store, MOST_PUT_UP + 30)
+    shown = (await api.get(f"groups/{KEPT_GROUP}")).json()
+    assert (shown["can_be_judged_again"], shown["is_capped"]) == (MOST_PUT_UP, True)
+    async with ui_store.transaction() as tx:
+        await brake.trip(
+            tx, by="sidecar-1", why="nothing is judged, so that all stays put up", hold_seconds=0
+        )
+
+    first = (await post(api, "letters/rejudge", group=KEPT_GROUP, version=shown["version"])).json()
+    assert (first["letters"], first["left"]) == (MOST_PUT_UP, {"count": 30, "is_capped": False})
+    assert len(first["waiting"]) <= 20
+    again = await post(api, "letters/rejudge", group=KEPT_GROUP, version=shown["version"])
+    assert again.status_code == 409, "they were put up since"
+
+    seen = await version_of(api, f"groups/{KEPT_GROUP}")
+    rest = (await post(api, "letters/rejudge", group=KEPT_GROUP, version=seen)).json()
+    assert rest["left"] == {"count": 0, "is_capped": False}
+    async with ui_store.transaction() as tx:
+        [row] = await tx.rows("SELECT count(*) AS waiting FROM own.letter WHERE next_try_at IS NULL")
+    assert row.waiting == 0
+    assert [one.result for one in await list_operations(ui_store)] == [
+        "10000 letters put up to be judged again",
+        "10000 letters put up to be judged again, 30 left",
+    ]
 
 
 async def test_what_was_put_up_is_put_up_once_though_nobody_could_judge_it_yet(

@@ -229,7 +229,7 @@ async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_an
 
 
 def test_states_that_differ_have_different_versions() -> None:
-    from dlq_handler.domain.state_version import LetterState, brake_version, group_version, mute_version
+    from dlq_handler.domain.state_version import LetterState, brake_version, letters_version, mute_version
 
     at = datetime.now(UTC)
     assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))
@@ -239,6 +239,6 @@ def test_states_that_differ_have_different_versions() -> None:
         return LetterState(id=number, outcome=Outcome.FOREIGN, tries=0, judged_at=at, next_try_at=next_try_at)
 
     one, two = kept(1), kept(2)
-    assert group_version([one, two]) == group_version([two, one]) != group_version([kept(12)])
-    assert group_version([one]) != group_version([kept(1, at)]), "it was put up"
+    assert letters_version([one, two]) == letters_version([two, one]) != letters_version([kept(12)])
+    assert letters_version([one]) != letters_version([kept(1, at)]), "it was put up"
     assert mute_version(None) == mute_version(None)

@@ -170,6 +170,23 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_judged_ag
     assert "3 letters put up to be judged again" in answer.text
 
 
+async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlq_handler.store.put_up.MOST_PUT_UP", 2)
+    letters = [a_dead_letter(key=f"k{number}") for number in range(5)]
+    await put_on_record(store, *letters, outcome=Outcome.UNKNOWN_EXECUTION)
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id FROM own.letter_group")
+    async with asking(await a_ui_world(store)) as client:
+        assert "Judge 2+ kept letters again" in (await client.get(f"/groups/{row.id}")).text
+        page = (await client.get(f"/groups/{row.id}/rejudge")).text
+        assert "2+ letters of this group can be judged again: 2 at a time" in page
+        answer = await client.post(f"/groups/{row.id}/rejudge", data={**fields(page), "reason": "restored"})
+    assert "2 letters put up to be judged again" in answer.text
+    assert "Left in this group: 2+." in answer.text
+
+
 async def test_a_settled_group_only_says_so(store: Database) -> None:
     await put_on_record(store, a_dead_letter())
     async with store.transaction() as tx:

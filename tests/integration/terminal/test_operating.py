@@ -101,6 +101,26 @@ async def test_a_group_is_judged_again_by_its_name(
     assert "no such group: 0123456789" in mistyped.err
 
 
+async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
+    terminal: Terminal, letters: list[int], host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("put_up", "letters"):
+        monkeypatch.setattr(f"dlq_handler.store.{place}.MOST_PUT_UP", 2)
+    group = (await host.letters())[0]["group_id"]
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
+    )
+    for asked, left in ((("--group", group), "1"), ((), "some")):
+        first = await terminal.type("letters", "rejudge", *asked, "--reason", "they exist by now")
+        assert (first.code, len(first.rows)) == (1, 2)
+        assert f"left: {left}, too many for one act; ask again for them" in first.err
+        await host.session.execute(
+            "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', judged_at = received_at"
+            " WHERE group_id = $1",
+            group,
+        )
+
+
 async def test_a_mute_holds_is_shown_and_ends(terminal: Terminal, store: Database) -> None:
     muted = await terminal.type("notify", "mute", "--for", "2h", "--reason", "upgrade")
     assert muted.out.startswith("nobody is told until 2")

@@ -27,6 +27,13 @@ _STATEMENTS = (
     "DROP INDEX letter_unresolved_idx",
     "CREATE INDEX letter_outcome_idx ON letter (outcome, id) WHERE outcome <> 'failed'",
     "CREATE INDEX letter_reason_idx ON letter (reason, id) WHERE reason <> 'expired'",
+    # Kept letters of a group in the order in which they are put up, and all that are due: few, except when they are a
+    # million, and then nobody must read them all to find the first.
+    """
+    CREATE INDEX letter_kept_idx ON letter (group_id, next_try_at NULLS FIRST, judged_at, id)
+     WHERE outcome IN ('foreign', 'unknown_execution', 'update_failed') AND NOT is_shadow
+    """,
+    "CREATE INDEX letter_due_idx ON letter (next_try_at, id) WHERE next_try_at IS NOT NULL",
     # One row for each group that ever was; its counts are those of its whole life. Room on every page, because the
     # same few rows are updated with each batch.
     """

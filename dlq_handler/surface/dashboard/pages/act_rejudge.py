@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.domain.group_title import title_in
+from dlq_handler.domain.letter_filter import CappedCount
 from dlq_handler.domain.state_version import group_version, letter_version
 from dlq_handler.domain.verdict import REJUDGEABLE
 from dlq_handler.services.operating import Actor, PutUp
@@ -59,23 +60,18 @@ async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Res
     if group is None:
         raise group_not_on_record(site, group_id, await swept.group_swept_at(site.world.database, group_id))
     async with site.world.database.transaction() as tx:
-        due = await can_be_put_up(tx, group_id)
+        kept = await can_be_put_up(tx, group_id)
     ttl_seconds = site.world.ttl_seconds
     lanes = await lanes_of(site.world.database, group, ttl_seconds=ttl_seconds)
     title = title_in(group, lanes, site.worker_names, ttl_seconds=ttl_seconds)
     act = Act(
         title=f"Judge letters again: {title}",
-        happens=[
-            f"{counted(len(due), 'letter')} of this group can be judged again; all others are settled.",
-            _CONSEQUENCE,
-        ]
-        if due
-        else (),
-        button=f"Judge {counted(len(due), 'letter')} again",
-        version=group_version(due),
+        happens=[_reach(kept.letters), _CONSEQUENCE] if kept.letters.count else (),
+        button=f"Judge {counted(kept.letters.count, 'letter')} again",
+        version=group_version(kept.digest),
         back=(f"/groups/{group_id}", title),
         here="/letters",
-        impossible=None if due else "All letters of this group are settled for good.",
+        impossible=None if kept.letters.count else "All letters of this group are settled for good.",
     )
 
     async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
@@ -91,6 +87,15 @@ async def _answer(site: Site, request: Request, act: Act, judge: Doing) -> Respo
     if request.method == "POST":
         return await carry_out(site, request, act, judge)
     return await confirm(site, request, act)
+
+
+def _reach(letters: CappedCount) -> str:
+    if letters.is_capped:
+        return (
+            f"{letters} letters of this group can be judged again: {letters.count:,} at a time, those judged longest "
+            "ago first. Open this page again for the others."
+        )
+    return f"{counted(letters.count, 'letter')} of this group can be judged again; all others are settled."
 
 
 def _done(put_up: PutUp) -> Done:
@@ -110,7 +115,8 @@ def _done(put_up: PutUp) -> Done:
         if more > 0
         else []
     )
+    left = [f"Left in this group: {put_up.left}. Open this page again for them."] if put_up.left.count else []
     return Done(
         title=f"{counted(len(put_up.letter_ids), 'letter')} put up to be judged again",
-        lines=[*judged, *waiting, *passed, *rest],
+        lines=[*judged, *waiting, *passed, *rest, *left],
     )

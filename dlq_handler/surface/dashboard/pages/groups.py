@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.history import Lane
-from dlq_handler.domain.letter_filter import LetterFilter
+from dlq_handler.domain.letter_filter import CappedCount, LetterFilter
 from dlq_handler.domain.letter_group import Cause, Group, GroupCount
 from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.store import happenings, history, letter_groups, letter_search
 from dlq_handler.store.engine import Database
 from dlq_handler.store.put_up import can_be_put_up
 from dlq_handler.store.swept import group_swept_at
-from dlq_handler.surface.dashboard import filters, group_rows, words
+from dlq_handler.surface.dashboard import filters, group_rows
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
@@ -45,7 +45,7 @@ class GroupFacts:
     swept_at: datetime | None = None
     records: Sequence[LetterRecord] = ()
     lanes: Sequence[Lane] = ()
-    rejudgeable: int = 0
+    kept: CappedCount | None = None
 
 
 async def groups_page(site: Site, request: Request) -> Response:
@@ -94,12 +94,12 @@ async def gather_group(database: Database, group_id: str, *, ttl_seconds: float)
         return GroupFacts(group=None, swept_at=await group_swept_at(database, group_id))
     page = await letter_search.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
     async with database.transaction() as tx:
-        due = await can_be_put_up(tx, group_id)
+        kept = await can_be_put_up(tx, group_id)
     return GroupFacts(
         group=group,
         records=page.records,
         lanes=await lanes_of(database, group, ttl_seconds=ttl_seconds),
-        rejudgeable=len(due),
+        kept=kept.letters,
     )
 
 
@@ -112,7 +112,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
     facts = remembered.facts
     if facts is None:
         return away_page(site, request, remembered.away, back=("/groups", "All groups"))
-    group = facts.group
+    group, kept = facts.group, facts.kept
     if group is None:
         raise group_not_on_record(site, group_id, facts.swept_at)
     title = title_in(group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds)
@@ -123,7 +123,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
         "worker_name": site.worker_names.get(group.worker_id or 0),
         "rows": letter_rows(facts.records, site.worker_names),
-        "rejudgeable": words.thousands(facts.rejudgeable) if facts.rejudgeable else None,
+        "rejudgeable": str(kept) if kept and kept.count else None,
         "command": f"dlq-handler letters list --group {group.id}",
         "away": remembered.away,
     }

@@ -11,7 +11,7 @@ from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store import happenings, letter_search
 from dlq_handler.store.engine import Database
-from dlq_handler.surface.dashboard import filters, words
+from dlq_handler.surface.dashboard import filters
 from dlq_handler.surface.dashboard.filters import Asked
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.shell import render
@@ -64,7 +64,7 @@ async def letters_page(site: Site, request: Request) -> Response:
         "example": f"{site.now:%Y-%m-%d %H:%M}",
         "workers": sorted(site.worker_names.items()),
         "rows": letter_rows(records, site.worker_names),
-        "count": None if facts is None else words.capped(facts.count.count, is_capped=facts.count.is_capped),
+        "count": None if facts is None else str(facts.count),
         "older": None if facts is None or facts.page.older is None else asked.href(before=facts.page.older),
         "newer": None if facts is None or facts.page.newer is None else asked.href(after=facts.page.newer),
         # Where one looks at older ones, what is new is elsewhere.
@@ -83,7 +83,7 @@ async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Re
     context = {
         "seen": seen,
         "asked": asked,
-        "new": words.capped(newer.count, is_capped=newer.is_capped) if newer.count else None,
+        "new": str(newer) if newer.count else None,
     }
     return render("fragments/new.html", site.shell(request), context)
 
