@@ -144,7 +144,7 @@ class LettersSeen:
     declined: int = 0
     """In this span, and none of those: requests that the executor rejected, having no worker for them."""
     first_at: datetime | None = None
-    """Of those within a day."""
+    """Of those in both spans: the beginning of what goes on now, to the minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

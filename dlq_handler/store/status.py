@@ -1,12 +1,15 @@
 """What a status asks of the tables: whose executions we ended, what waits, which letters are of no use to anybody.
 
-Each question is one statement over one hour at most, found by index. Game days and shadows count in none.
+Asked every few seconds by every replica, so: each question is one statement, found by index. What came is read from the
+counts by minute, an hour of them at most, and never from the letters; what waits (requests, notices) from the rows that
+wait; what the monitor ended from its verdicts of an hour. Spans begin with a whole minute. Game days and shadows count
+in none.
 """
 
 from dataclasses import dataclass
 
 from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE
-from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.view import LettersSeen, OutboxSeen
 from dlq_handler.store.engine import Database
 from dlq_handler.store.for_people import for_people
@@ -26,17 +29,18 @@ class Harm:
 
 
 async def harm_by_worker(database: Database) -> dict[int, Harm]:
-    """A worker that is missing from the answer lost nothing."""
+    """A worker that is missing from the answer lost nothing. A letter is that worker's in whose queue it died."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
             SELECT worker_id, sum(ended) AS ended, sum(expired) AS expired
-              FROM (SELECT worker_id, count(*) FILTER (WHERE outcome = :failed) AS ended,
-                           count(*) FILTER (WHERE reason = 'expired' AND received_at
-                                            > statement_timestamp() - make_interval(secs => :lately)) AS expired
-                      FROM own.letter
-                     WHERE received_at > statement_timestamp() - make_interval(secs => :hour) AND NOT is_shadow
-                     GROUP BY worker_id
+              FROM (SELECT g.worker_id, sum(m.failed) AS ended,
+                           coalesce(sum(m.letters) FILTER (
+                               WHERE g.reason = 'expired' AND m.minute >= date_trunc(
+                                     'minute', statement_timestamp() - make_interval(secs => :lately))), 0) AS expired
+                      FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
+                     WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :hour))
+                     GROUP BY g.worker_id
                     UNION ALL
                     SELECT worker_id, count(*), 0 FROM own.stale_verdict
                      WHERE decided_at > statement_timestamp() - make_interval(secs => :hour) AND NOT is_shadow
@@ -44,7 +48,6 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
                      GROUP BY worker_id) AS counted
              WHERE worker_id > 0 GROUP BY worker_id
             """,
-            failed=Outcome.FAILED.value,
             lately=LATELY_SECONDS,
             hour=HOUR_SECONDS,
         )
@@ -61,35 +64,38 @@ async def requested_executions(database: Database) -> int:
 
 
 async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
-    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart."""
+    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart. A letter that was
+    judged again and failed its execution after all was of use.
+    """
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
-            SELECT count(*) FILTER (WHERE outcome = :unreadable AND age <= :span) AS unreadable,
-                   count(*) FILTER (WHERE outcome = :foreign AND age <= :span AND NOT is_declined) AS foreign,
-                   count(*) FILTER (WHERE age > :span AND age <= 2 * :span AND NOT is_declined) AS before,
-                   count(*) FILTER (WHERE age <= :span AND is_declined) AS declined,
-                   min(received_at) FILTER (WHERE NOT is_declined) AS first_at
-              FROM (SELECT outcome, received_at,
-                           coalesce(outcome = :foreign AND reason = 'rejected' AND message_type = :request
-                                    AND first_death_queue = :requests, false) AS is_declined,
-                           CAST(extract(epoch FROM statement_timestamp() - received_at) AS double precision) AS age
-                      FROM own.letter
-                     WHERE outcome IN (:unreadable, :foreign) AND NOT is_shadow
-                       AND received_at > statement_timestamp() - interval '1 day') AS unusable
+            SELECT coalesce(sum(letters) FILTER (WHERE cause = :unreadable AND is_late), 0) AS unreadable,
+                   coalesce(sum(letters) FILTER (WHERE cause = :foreign AND is_late AND NOT is_declined), 0) AS foreign,
+                   coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
+                   coalesce(sum(letters) FILTER (WHERE is_late AND is_declined), 0) AS declined,
+                   min(first_at) FILTER (WHERE NOT is_declined) AS first_at
+              FROM (SELECT g.cause, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
+                           coalesce(g.cause = :foreign AND g.reason = 'rejected' AND g.detail = :request
+                                    AND g.queue = :requests, false) AS is_declined,
+                           m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :span))
+                           AS is_late
+                      FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
+                     WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => 2 * :span))
+                       AND g.cause IN (:unreadable, :foreign) AND m.letters > m.failed) AS unusable
             """,
-            unreadable=Outcome.UNREADABLE.value,
-            foreign=Outcome.FOREIGN.value,
+            unreadable=Cause.UNREADABLE.value,
+            foreign=Cause.FOREIGN.value,
             span=SPAN_SECONDS,
             requests=requests_queue,
             request=DISPATCH_MESSAGE_TYPE,
         )
     return LettersSeen(
         span_seconds=SPAN_SECONDS,
-        unreadable=row.unreadable,
-        foreign=row.foreign,
-        before=row.before,
-        declined=row.declined,
+        unreadable=int(row.unreadable),
+        foreign=int(row.foreign),
+        before=int(row.before),
+        declined=int(row.declined),
         first_at=row.first_at,
     )
 

@@ -116,8 +116,13 @@ async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patie
         silent_at,
     )
     executions = await patient.host.add_executions(3, worker=1)
+    queue = "worker.1.executions"
     await commit_batch(
-        patient.store, [await patient.host.letter_for(number, worker_id=1) for number in executions[:2]]
+        patient.store,
+        [
+            await patient.host.letter_for(number, worker_id=1, first_death_queue=queue)
+            for number in executions[:2]
+        ],
     )
     async with workers_that_consume(patient, 2):
         found = await diagnoses(patient)

@@ -16,6 +16,7 @@ from dlq_handler.store import dead_letters, outbox
 from dlq_handler.store.dead_letters import LockedView
 from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
+from dlq_handler.store.letter_groups import count_letters
 from dlq_handler.store.outbox import OutboxEntry
 from tests.support.builders import a_dead_letter, circumstances
 
@@ -112,9 +113,10 @@ async def commit_batch(
             [letter for letter in letters if letter.execution_id not in view.locked_elsewhere], view
         )
         changed = await end_executions(tx, endings_of(rulings))
-        await dead_letters.record_letters(
+        recorded = await dead_letters.record_letters(
             tx, entries_of(rulings, changed=changed, now=view.now), instance="here"
         )
+        await count_letters(tx, recorded)
         return await outbox.add_to_outbox(
             tx,
             [ending.notice for ending in endings_of(rulings) if ending.execution.id in changed],

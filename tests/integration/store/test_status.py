@@ -1,0 +1,138 @@
+"""What a status asks of the tables: right to the minute, and read from counts however many letters there are."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.letter_record import Entry
+from dlq_handler.domain.verdict import Outcome
+from dlq_handler.store import dead_letters, letter_groups, status
+from dlq_handler.store.engine import Database
+from dlq_handler.store.status import Harm
+from tests.integration.store.host import Host
+from tests.support.builders import a_dead_letter, a_death
+from tests.support.plans import Plans
+
+REQUESTS = "attune.execution.requests.queue"
+
+
+async def record(store: Database, letter: DeadLetter, outcome: Outcome) -> None:
+    async with store.transaction() as tx:
+        entry = Entry(letter=letter, outcome=outcome, why="because")
+        await letter_groups.count_letters(tx, await dead_letters.record_letters(tx, [entry], instance="here"))
+
+
+async def move_back(host: Host, by: timedelta) -> None:
+    """All that came until now came so much earlier."""
+    await host.session.execute("UPDATE dlq_handler.letter_minute SET minute = minute - $1::interval", by)
+    await host.session.execute("UPDATE dlq_handler.letter_group SET first_at = first_at - $1::interval", by)
+
+
+def odd(key: str, **changes: object) -> DeadLetter:
+    return a_dead_letter(key=key, message_type="Odd", **changes)
+
+
+async def test_unusable_letters_are_those_of_two_spans_and_since_is_their_beginning(
+    store: Database, host: Host
+) -> None:
+    """One stray letter of yesterday is not when it began."""
+    await record(store, odd("stray"), Outcome.FOREIGN)
+    await move_back(host, timedelta(hours=20))
+    await record(store, odd("first"), Outcome.FOREIGN)
+    await move_back(host, timedelta(minutes=20))
+    await record(store, odd("now"), Outcome.FOREIGN)
+    await record(store, a_dead_letter(key="torn", flaw="no JSON"), Outcome.UNREADABLE)
+    now: datetime = await host.session.fetchval("SELECT now()")
+
+    seen = await status.unusable_letters(store, requests_queue=REQUESTS)
+
+    assert (seen.unreadable, seen.foreign, seen.before, seen.declined) == (1, 1, 1, 0)
+    assert seen.first_at is not None
+    assert timedelta(minutes=20) <= now - seen.first_at < timedelta(minutes=22)
+
+
+async def test_after_a_pause_it_began_with_the_first_letter_after_it(store: Database, host: Host) -> None:
+    await record(store, odd("stray"), Outcome.FOREIGN)
+    await move_back(host, timedelta(hours=20))
+    await record(store, odd("now"), Outcome.FOREIGN)
+    now: datetime = await host.session.fetchval("SELECT now()")
+
+    seen = await status.unusable_letters(store, requests_queue=REQUESTS)
+
+    assert (seen.foreign, seen.before) == (1, 0)
+    assert seen.first_at is not None
+    assert now - seen.first_at < timedelta(minutes=2)
+
+
+async def test_what_was_declined_or_failed_its_execution_after_all_is_not_unusable(
+    store: Database, host: Host
+) -> None:
+    declined = a_dead_letter(
+        key="declined", first_death_queue=REQUESTS, death=a_death(queue=REQUESTS, reason="rejected")
+    )
+    await record(store, declined, Outcome.FOREIGN)
+    await record(store, odd("late"), Outcome.FOREIGN)
+    [_, late] = await host.letters()
+    async with store.transaction() as tx:
+        ended = Entry(letter=odd("late"), outcome=Outcome.FAILED, why="it is known by now")
+        await letter_groups.count_rejudged(tx, late["id"], ended)
+
+    seen = await status.unusable_letters(store, requests_queue=REQUESTS)
+
+    assert (seen.unreadable, seen.foreign, seen.before, seen.declined) == (0, 0, 0, 1)
+    assert seen.first_at is None
+
+
+async def test_harm_is_told_of_the_worker_in_whose_queue_letters_died(store: Database, host: Host) -> None:
+    await record(store, a_dead_letter(key="earlier"), Outcome.FAILED)
+    await move_back(host, timedelta(hours=2))
+    await record(store, a_dead_letter(key="before"), Outcome.FAILED)
+    await move_back(host, timedelta(minutes=30))
+    await record(store, a_dead_letter(key="expired"), Outcome.ALREADY_TERMINAL)
+    await record(store, a_dead_letter(key="full", death=a_death(reason="maxlen")), Outcome.FAILED)
+    await record(store, a_dead_letter(key="nobodys", first_death_queue="q"), Outcome.FAILED)
+    await host.session.execute(
+        """
+        INSERT INTO dlq_handler.stale_verdict (
+            execution_id, attempt, original_status, outcome, worker_id, why, evidence, decided_at, instance)
+        SELECT n, now(), 'running', 'abandoned', 8, '', '{}', now() - make_interval(mins => n * 40), ''
+          FROM generate_series(1, 2) AS n
+        """
+    )
+
+    assert await status.harm_by_worker(store) == {
+        7: Harm(ended_last_hour=2, expired_lately=1),
+        8: Harm(ended_last_hour=1, expired_lately=0),
+    }
+
+
+async def test_no_letter_is_read_and_of_the_counts_no_more_than_an_hour(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes, groups = 2000, 20
+    await host.session.execute(
+        f"""
+        INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,
+                                        judged_at, instance, worker_id)
+        SELECT n, 'expired', '', '', '', 0, 'foreign', '', now(), now(), '', 7 FROM generate_series(1, 20000) AS n;
+        INSERT INTO dlq_handler.letter_group
+        SELECT 'group-' || g, 'foreign', 'expired', 'worker.7.executions', 'Odd', 7, now(), now(), 1, 0, '{{}}'
+          FROM generate_series(1, {groups}) AS g;
+        INSERT INTO dlq_handler.letter_minute
+        SELECT date_trunc('minute', now()) - make_interval(mins => m), 'group-' || g, 1, 0, now(), 1
+          FROM generate_series(0, {minutes - 1}) AS m, generate_series(1, {groups}) AS g;
+        ANALYZE dlq_handler.letter; ANALYZE dlq_handler.letter_group; ANALYZE dlq_handler.letter_minute
+        """
+    )
+    plans = Plans()
+    plans.note(monkeypatch)
+    harm = await status.harm_by_worker(store)
+    unusable = await status.unusable_letters(store, requests_queue=REQUESTS)
+
+    assert harm[7].expired_lately in (5 * groups, 6 * groups, 7 * groups)
+    assert unusable.foreign >= 15 * groups
+    assert plans.rows_read("letter") == [0, 0], plans
+    # A minute more at each end: a span begins with a whole one, and the next may have begun meanwhile.
+    for read, most in zip(plans.rows_read("letter_minute"), (62 * groups, 32 * groups), strict=True):
+        assert 0 < read <= most, plans
