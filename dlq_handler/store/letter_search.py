@@ -1,7 +1,13 @@
 """Find letters on record by what people know of them. Pages by id, newest first; counts stop at a cap.
 
-Each condition is in the statement only if it is asked for, and each has an index that leads to its letters in the order
-of their ids: what a page costs does not depend on how many letters there are, also of the rare ones in a flood.
+Each condition is in the statement only if it is asked for. A group, a cause, a worker, an action, an id, and every
+reason and outcome but two have an index that leads to their letters: what a page of the rare ones costs does not depend
+on how many others there are. The two are `expired` and `failed`. Nearly every letter is, so that an index would slow
+down every batch, and along the ids a page of them is soon full.
+
+Not promised: a quick page of what is common by itself and rare together, or of failed letters among a million that are
+kept. It is looked for among all letters of the rarest condition, the longer the more there are, at most until
+`database.statement_timeout_ms` is over; then the question is given up as `Unavailable`. Memory is a page always.
 """
 
 from datetime import datetime

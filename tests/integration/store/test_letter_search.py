@@ -4,6 +4,8 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from dlq_handler.domain.letter_filter import CappedCount, LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.letter_record import Entry
@@ -13,6 +15,7 @@ from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.integration.store.test_stale import Explaining, nodes
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.plans import Plans
 
 
 async def record(store: Database, *entries: Entry) -> None:
@@ -183,7 +186,10 @@ RARE = (
 )
 
 
-async def test_in_a_flood_the_rare_ones_are_found_by_their_index(store: Database, host: Host) -> None:
+RARE_IN_FLOOD = 4
+
+
+async def a_flood(host: Host) -> None:
     await host.session.execute(
         """
         INSERT INTO dlq_handler.letter (
@@ -200,6 +206,10 @@ async def test_in_a_flood_the_rare_ones_are_found_by_their_index(store: Database
         ANALYZE dlq_handler.letter; ANALYZE dlq_handler.letter_group
         """
     )
+
+
+async def test_in_a_flood_the_rare_ones_are_found_by_their_index(store: Database, host: Host) -> None:
+    await a_flood(host)
     async with store.transaction() as tx:
         explaining = Explaining(tx)
         for wanted in RARE:
@@ -216,3 +226,36 @@ async def test_in_a_flood_the_rare_ones_are_found_by_their_index(store: Database
         # Along the ids alone it would come past all the others.
         past_others = [node for node in read if node.get("Index Name") == "letter_pkey" and "Filter" in node]
         assert not past_others, f"{wanted}: {json.dumps(plan, indent=1)}"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        LetterFilter(outcome=Outcome.FAILED),
+        LetterFilter(reason="expired"),
+        LetterFilter(outcome=Outcome.FAILED, reason="expired", worker_id=1),
+    ],
+)
+async def test_in_a_flood_a_page_of_the_usual_ones_ends_when_it_is_full(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch, wanted: LetterFilter
+) -> None:
+    await a_flood(host)
+    plans = Plans()
+    plans.note(monkeypatch)
+    page = await letter_search.search(store, wanted, limit=50)
+
+    assert len(page.records) == 50
+    [read] = plans.rows_read("letter")
+    assert read <= 51 + RARE_IN_FLOOD, plans
+
+
+async def test_of_a_usual_and_a_rare_condition_the_rare_one_says_what_is_read(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_flood(host)
+    plans = Plans()
+    plans.note(monkeypatch)
+    page = await letter_search.search(store, LetterFilter(outcome=Outcome.FAILED, worker_id=99))
+
+    assert page.records == []
+    assert plans.rows_read("letter") == [RARE_IN_FLOOD], plans
