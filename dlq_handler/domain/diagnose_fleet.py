@@ -51,6 +51,8 @@ def _nobody_there(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis:
             f"{one.name}: last heartbeat {in_units(one.silent_seconds)} ago"
             for one in sorted(reporting, key=lambda one: one.silent_seconds)[:_SHOWN]
         ],
+        # All is all, however many: only who is named can be another one tomorrow.
+        about=_ids(reporting) if len(reporting) == 1 else (),
     )
 
 
@@ -104,7 +106,12 @@ def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
             f"{one.name}: inactive, last heartbeat {in_units(one.silent_seconds)} ago"
             for one in found[:_SHOWN]
         ],
+        about=_ids(found),
     )
+
+
+def _ids(workers: Sequence[WorkerSeen]) -> list[int]:
+    return [one.registered.worker.id for one in workers]
 
 
 def _by_state(reporting: Sequence[WorkerSeen]) -> list[str]:

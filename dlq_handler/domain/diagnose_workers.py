@@ -55,6 +55,7 @@ def gone(view: View) -> Diagnosis:
         ),
         since=oldest.standing.gone_since,
         evidence=_told(found, _about_absence),
+        about=_ids(found),
     )
 
 
@@ -78,6 +79,7 @@ def hung(view: View) -> Diagnosis:
             ),
             since=min(_hung_since(one, view) for one in found),
             evidence=_told(found, _about_hanging),
+            about=_ids(found),
         )
 
     fine = "none holds messages that it does not start"
@@ -118,6 +120,7 @@ def queue(view: View) -> Diagnosis:
         return diagnosed(
             WORKER_QUEUE.problem("; ".join(told), _way_back(len(found), is_lost=bool(lost))),
             evidence=_told(found, _about_queue),
+            about=_ids(found),
         )
 
     def is_unattended(one: WorkerSeen) -> bool:
@@ -165,6 +168,7 @@ def backlog(view: View) -> Diagnosis:
             ),
             since=view.at - timedelta(seconds=_waited_seconds(longest)) if _waited_seconds(longest) else None,
             evidence=_told(found, _about_queue),
+            about=_ids(found),
         )
 
     fine = "nothing waits for long where a worker is there"
@@ -267,6 +271,10 @@ def _who(found: Sequence[WorkerSeen], one_does: str, many_do: str) -> str:
     if len(found) == 1:
         return f"{found[0].name} {one_does}"
     return f"{len(found)} workers, {found[0].name} among them, {many_do}"
+
+
+def _ids(found: Sequence[WorkerSeen]) -> list[int]:
+    return [one.registered.worker.id for one in found]
 
 
 def _told(found: Sequence[WorkerSeen], about: Callable[[WorkerSeen], str]) -> list[str]:

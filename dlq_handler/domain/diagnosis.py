@@ -97,6 +97,10 @@ class Diagnosis:
     command: str
     """What to type to see more of it, or to mend it."""
     runbook: str
+    about: str = ""
+    """Whom, where the kind alone does not say it: ids of workers, "7 8". Its numbers change by themselves; this only
+    when it is another problem. One text, so that what is on record reads back as the same.
+    """
 
     @property
     def subject(self) -> str:
@@ -121,8 +125,11 @@ def diagnosed(
     since: datetime | None = None,
     evidence: Iterable[str] = (),
     command: str | None = None,
+    about: Iterable[int] = (),
 ) -> Diagnosis:
-    """The observation, with all that a person on call asks next. `command`: a better one than the kind's."""
+    """The observation, with all that a person on call asks next. `command`: a better one than the kind's. `about`: ids
+    of the workers that it is about.
+    """
     kind = KINDS[_PLACE[Looked(seen.part, seen.check)]]
     return Diagnosis(
         part=seen.part,
@@ -134,6 +141,7 @@ def diagnosed(
         next_step=seen.fix,
         command=command or kind.command,
         runbook=kind.page,
+        about=" ".join(map(str, sorted(about))),
     )
 
 

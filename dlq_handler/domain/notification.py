@@ -1,7 +1,8 @@
 """What to tell the webhook, and when. Pure: diagnoses and what was told already in, changes out; `now` is given.
 
 It compares what is with what was last told, so that nothing is told twice, by whichever replica, and the last word
-is always true. Promises: a problem is told at once, its end too, and neither again within the cooldown of its kind.
+is always true. Promises: a problem is told at once, its end too, and nothing more of its kind within the cooldown; then
+also that the same problem is about others by now.
 Never: takes what cannot be told for a recovery, or for news while a server that was told of is away.
 """
 
@@ -25,6 +26,8 @@ class Told:
     health: Health
     sentence: str
     at: datetime
+    about: str = ""
+    """As the diagnosis had it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,11 @@ class Change:
     @property
     def is_recovery(self) -> bool:
         return self.diagnosis.health is Health.OK
+
+    @property
+    def is_about_others(self) -> bool:
+        """The problem that was told, of other workers: no new one, and not over."""
+        return self.diagnosis.health is self.was
 
 
 def changes(
@@ -51,7 +59,9 @@ def changes(
     for one in diagnoses:
         before = told.get(one.kind)
         was = Health.OK if before is None else before.health
-        if one.health is was or (before is not None and _is_recent(before, now, cooldown_seconds)):
+        # Sentences are not compared: their numbers are other ones with every look.
+        is_told = one.health is was and (before is None or one.about == before.about)
+        if is_told or (before is not None and _is_recent(before, now, cooldown_seconds)):
             continue
         if one.health is Health.CANNOT_TELL:
             since = unclear_since.get(one.kind)
@@ -92,6 +102,12 @@ def unclear(
 
 def told_by(changed: Sequence[Change], *, at: datetime) -> tuple[Told, ...]:
     return tuple(
-        Told(kind=one.diagnosis.kind, health=one.diagnosis.health, sentence=one.diagnosis.sentence, at=at)
+        Told(
+            kind=one.diagnosis.kind,
+            health=one.diagnosis.health,
+            sentence=one.diagnosis.sentence,
+            at=at,
+            about=one.diagnosis.about,
+        )
         for one in changed
     )

@@ -81,9 +81,11 @@ def _message(
 
 def _headline(changed: Sequence[Change], diagnoses: Sequence[Diagnosis]) -> str:
     ill = sum(one.health is Health.PROBLEM for one in diagnoses)
-    news = sum(one.diagnosis.health is Health.PROBLEM for one in changed)
-    if news:
-        return f"{news} new problem(s), {ill} in all"
+    others = sum(one.is_about_others for one in changed)
+    news = sum(one.diagnosis.health is Health.PROBLEM for one in changed) - others
+    counts = ((news, f"{news} new problem(s)"), (others, f"{others} changed problem(s)"))
+    if told := [words for count, words in counts if count]:
+        return ", ".join((*told, f"{ill} in all"))
     if not all(one.is_recovery for one in changed):
         return f"something cannot be told; {ill} problem(s)"
     if ill:
@@ -96,7 +98,7 @@ def _headline(changed: Sequence[Change], diagnoses: Sequence[Diagnosis]) -> str:
 def _lines(changed: Sequence[Change], at: datetime) -> Iterator[str]:
     for one in changed:
         said = one.diagnosis
-        word = "recovered" if one.is_recovery else said.health.value
+        word = "changed" if one.is_about_others else "recovered" if one.is_recovery else said.health.value
         since = "" if said.since is None else f" (since {_moment(said.since, at)})"
         yield f"{SIGNS[said.health]} {word}: {said.subject}: {said.said}{since}"
         if said.next_step is not None:

@@ -25,7 +25,7 @@ async def look(tx: Transaction) -> NotifiedLook:
         """
     )
     told = [
-        Told(kind=row.kind, health=Health(row.health), sentence=row.sentence, at=row.at)
+        Told(kind=row.kind, health=Health(row.health), sentence=row.sentence, at=row.at, about=row.about)
         for row in rows
         if row.kind is not None
     ]
@@ -37,13 +37,14 @@ async def record(tx: Transaction, told: Iterable[Told]) -> None:
     for one in sorted(told, key=lambda one: one.kind):
         await tx.run(
             """
-            INSERT INTO own.notified (kind, health, sentence, at)
-            VALUES (:kind, :health, :sentence, :at)
+            INSERT INTO own.notified (kind, health, sentence, at, about)
+            VALUES (:kind, :health, :sentence, :at, :about)
             ON CONFLICT (kind) DO UPDATE
-               SET health = excluded.health, sentence = excluded.sentence, at = excluded.at
+               SET health = excluded.health, sentence = excluded.sentence, at = excluded.at, about = excluded.about
             """,
             kind=one.kind,
             health=one.health.value,
             sentence=storable(one.sentence),
             at=one.at,
+            about=one.about,
         )

@@ -27,6 +27,7 @@ from tests.support.views import a_brake, a_view, a_worker, ago
 WELL = diagnose(a_view())
 BRAKED = diagnose(a_view(brake=a_brake(tripped_at=ago(60))))
 DATABASE_AWAY = diagnose(a_view(database=DatabaseSeen(trouble="connection refused")))
+GONE: dict[str, Any] = {"silent_seconds": 1920, "queue": None}
 BRAKE_PROBLEM, BRAKE_OK = [("brake", "problem")], [("brake", "ok")]
 
 
@@ -149,6 +150,37 @@ async def test_what_comes_and_goes_is_told_once_and_the_last_word_is_true(
     await leader.sees(WELL)
 
     assert hook.kinds == [BRAKE_PROBLEM, BRAKE_OK]
+
+
+async def test_that_another_worker_is_gone_by_now_is_told_after_the_cooldown_also_by_the_next_leader(
+    store: Database, hook: Hook
+) -> None:
+    one, other = (Replica(store, hook, name, cooldown_seconds=300) for name in ("one", "two"))
+    await one.leadership.tick()
+    python_gone, shell_gone = (
+        diagnose(
+            a_view(
+                workers=(
+                    a_worker(number=7, **python, name="python"),
+                    a_worker(number=8, **shell, name="shell"),
+                )
+            )
+        )
+        for python, shell in ((GONE, {}), ({}, GONE))
+    )
+    await one.sees(python_gone)
+    await one.sees(shell_gone)
+    assert len(hook.heard) == 1, "not within the cooldown"
+
+    await one.leadership._give_up()  # as `run` does at its end
+    await other.leadership.tick()
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.notified SET at = at - interval '300 s'")
+    await other.sees(shell_gone)
+    await other.sees(shell_gone)
+
+    assert hook.kinds == [[("worker gone", "problem")]] * 2
+    assert "✕ changed: workers: worker gone: shell (8) has been gone" in hook.heard[-1]["text"]
 
 
 async def test_the_last_worker_to_go_is_told_of_while_the_first_one_is_in_its_cooldown(

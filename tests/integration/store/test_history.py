@@ -14,7 +14,7 @@ from dlq_handler.store import diagnoses, happenings, history, mute, operations
 from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.support.builders import NOON
-from tests.support.views import a_view
+from tests.support.views import a_view, a_worker
 
 AVAILABLE, GONE = Availability.AVAILABLE, Availability.UNAVAILABLE
 HOUR = timedelta(hours=1)
@@ -136,6 +136,25 @@ async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -
     await diagnoses.sweep(store, older_than_seconds=-10 * 365 * 86_400)
     assert await diagnoses.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill)), "the last one stays"
     assert await diagnoses.as_of(store, NOON) is None
+
+
+async def test_whom_a_diagnosis_is_about_is_kept_and_a_record_without_it_can_still_be_read(
+    store: Database, host: Host
+) -> None:
+    ill = diagnose(a_view(workers=(a_worker(silent_seconds=1920, queue=None),)))
+    async with store.transaction() as tx:
+        await diagnoses.record_change(tx, ill, at=NOON)
+    assert await diagnoses.as_of(store, NOON) == (NOON, list(ill))
+
+    await host.session.execute(
+        """
+        UPDATE dlq_handler.diagnosis_change SET diagnoses = jsonb_build_object('diagnoses',
+            (SELECT jsonb_agg(one - 'about') FROM jsonb_array_elements(diagnoses -> 'diagnoses') AS one))
+        """
+    )
+    found = await diagnoses.as_of(store, NOON)
+    assert found is not None
+    assert {one.about for one in found[1]} == {""}
 
 
 async def operate(store: Database, what: str, **changes: Any) -> int:

@@ -111,3 +111,37 @@ def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_a
     nobody_misses_them = by_kind(workers=marked)["workers"]
     others_are_missing = by_kind(workers=[a_worker()], letters=DECLINED)["workers"]
     assert (nobody_misses_them.health, others_are_missing.health) == (OK, OK)
+
+
+@pytest.mark.parametrize(
+    ("workers", "about"),
+    [
+        ((gone(1), gone(2), a_worker(number=3)), {"worker gone": "1 2", "workers": ""}),
+        # That all are gone is one and the same, however many they are.
+        ((gone(2), gone(1)), {"worker gone": "1 2", "workers": ""}),
+        ((gone(2),), {"worker gone": "2", "workers": "2"}),
+        (
+            (
+                a_worker(number=12, silent_seconds=1920),
+                a_worker(number=3, silent_seconds=1920),
+                a_worker(number=4),
+            ),
+            {"worker hung": "3 12"},
+        ),
+        (
+            (a_worker(number=5, queue=None), a_worker(number=6)),
+            {"worker queue": "5", "worker gone": "", "worker hung": ""},
+        ),
+        (
+            (
+                a_worker(number=5, queue=QueueSight(consumers=1, ready=9, unacked=0), expired_lately=3),
+                a_worker(number=6),
+            ),
+            {"worker backlog": "5"},
+        ),
+    ],
+)
+def test_a_diagnosis_says_which_workers_it_is_about(workers: Any, about: dict[str, str]) -> None:
+    found = by_kind(workers=workers)
+
+    assert {kind: found[kind].about for kind in about} == about

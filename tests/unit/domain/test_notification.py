@@ -169,6 +169,60 @@ def test_that_all_workers_are_gone_is_told_at_once_though_one_of_them_was_just_t
     assert "✕ problem: workers: all 2 have been gone for 27 min" in said
 
 
+def gone_of(*numbers: int, silent_seconds: float = 1920) -> tuple[Diagnosis, ...]:
+    """Three workers, of which these are gone."""
+    return diagnose(
+        a_view(
+            workers=tuple(
+                a_worker(number=number, silent_seconds=silent_seconds, queue=None)
+                if number in numbers
+                else a_worker(number=number)
+                for number in (7, 8, 9)
+            )
+        )
+    )
+
+
+def noted_of(diagnoses: tuple[Diagnosis, ...]) -> dict[str, Told]:
+    first = changes(diagnoses, {}, unclear_since={}, now=NOW, cooldown_seconds=COOLDOWN)
+    return {one.kind: one for one in told_by(first, at=NOW)}
+
+
+@pytest.mark.parametrize(
+    ("before", "now_is", "seconds_later", "is_told"),
+    [
+        (gone_of(7), gone_of(8), 301, True),
+        (gone_of(7), gone_of(7, 8), 301, True),
+        (gone_of(7, 8), gone_of(7), 301, True),
+        # However many go within one cooldown: one message.
+        (gone_of(7), gone_of(7, 8), 299, False),
+        # Its numbers are others with every look.
+        (gone_of(7), gone_of(7, silent_seconds=5000), 301, False),
+    ],
+)
+def test_that_others_are_gone_is_told_after_the_cooldown(
+    before: tuple[Diagnosis, ...], now_is: tuple[Diagnosis, ...], seconds_later: float, is_told: bool
+) -> None:
+    later = NOW + timedelta(seconds=seconds_later)
+    found = changes(now_is, noted_of(before), unclear_since={}, now=later, cooldown_seconds=COOLDOWN)
+
+    assert [(one.diagnosis.kind, one.was) for one in found] == ([("worker gone", PROBLEM)] if is_told else [])
+
+
+def test_a_problem_of_others_is_called_changed_and_not_new() -> None:
+    now_is = (*gone_of(8), brake(PROBLEM))
+    others = changes(gone_of(8), noted_of(gone_of(7)), unclear_since={}, now=NOW, cooldown_seconds=0)
+    both = changes(now_is, noted_of(gone_of(7)), unclear_since={}, now=NOW, cooldown_seconds=0)
+    said = message(others, gone_of(8), at=NOW, sender=Sender(instance="one"))
+
+    lines = str(said["text"]).splitlines()
+    assert lines[0] == "dlq-handler: 1 changed problem(s), 1 in all"
+    assert lines[1].startswith("✕ changed: workers: worker gone: worker-python (8) has been gone for 27 min")
+    assert (said["event"], said["conclusion"]) == ("changed", "problem")
+    headline = str(message(both, now_is, at=NOW, sender=Sender(instance="one"))["text"]).splitlines()[0]
+    assert headline == "dlq-handler: 1 new problem(s), 1 changed problem(s), 2 in all"
+
+
 def test_a_message_says_it_in_lines_for_people_and_in_fields_for_programs() -> None:
     changed = changes(GONE, {}, unclear_since={}, now=NOW, cooldown_seconds=COOLDOWN)
     said = message(changed, GONE, at=NOW, sender=SENDER)

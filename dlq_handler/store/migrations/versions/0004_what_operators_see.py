@@ -118,13 +118,14 @@ _STATEMENTS = (
         reason     text NOT NULL
     )
     """,
-    # What the webhook told last of each kind, for the next leader.
+    # What the webhook told last of each kind, for the next leader; `about` as a diagnosis has it.
     """
     CREATE TABLE notified (
         kind     text PRIMARY KEY,
         health   text NOT NULL,
         sentence text NOT NULL,
-        at       timestamptz NOT NULL
+        at       timestamptz NOT NULL,
+        about    text NOT NULL
     )
     """,
 )
