@@ -66,7 +66,7 @@ def screen(sight: Sight | None, *, environment: str | None, now: float, width: i
         head,
         *_diagnoses(sight.diagnoses, sight.view),
         Text(),
-        *_workers(sight.view.workers, width),
+        *_workers(sight.view.workers, sight.view.at, width),
         Text(),
         *_letters(sight, width),
     )
@@ -86,7 +86,7 @@ def worker_row(one: WorkerSeen) -> Sequence[object]:
         worker.id,
         one.registered.name,
         one.standing.availability,
-        worker.last_heartbeat,
+        worker.last_heartbeat or "never",
         *counts,
         one.registered.scheduled,
         one.registered.running,
@@ -114,18 +114,15 @@ def _diagnoses(diagnoses: Sequence[Diagnosis], view: View) -> Iterator[Renderabl
     yield Text(f"{SIGNS[Health.OK]} ok: {fine or 'nothing'}", style="dim")
 
 
-def _workers(workers: Sequence[WorkerSeen] | Unknown, width: int) -> Iterator[RenderableType]:
+def _workers(workers: Sequence[WorkerSeen] | Unknown, now: datetime, width: int) -> Iterator[RenderableType]:
     if isinstance(workers, Unknown):
         yield Text(f"? workers: {printable(workers.why)}", style="yellow")
         return
     ordered = not_ok_first(workers)
     rows: list[list[Text]] = []
     for one in ordered[:_MOST_WORKERS]:
-        age = one.registered.worker.heartbeat_age_seconds
-        heartbeat = "never" if age is None else f"{in_units(age)} ago"
         colour = _STATE_COLOURS.get(one.standing.availability, "")
-        cells = [shown(value) for value in worker_row(one)]
-        cells[3] = heartbeat
+        cells = [shown(value, now=now) for value in worker_row(one)]
         rows.append([Text(cell, style=colour if place == 2 else "") for place, cell in enumerate(cells)])
     yield from _table(WORKER_COLUMNS, rows, spare=_SPARE_OF_WORKERS, width=width)
     rest = ordered[_MOST_WORKERS:]

@@ -3,14 +3,15 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import typer
 
 from dlq_handler import compose
 from dlq_handler.domain.availability import standing_of
-from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, WorkerQueueNames
 from dlq_handler.settings import Settings
+from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
@@ -39,7 +40,9 @@ _COLUMNS = [
     "RUNNING",
     "RESURRECTED",
 ]
-_SPARE = ("RESURRECTED", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS")
+_SPARE = (
+    "RESURRECTED", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS", "UNACKED", "READY", "CONSUMERS",
+)  # fmt: skip
 
 
 @app.command("list")
@@ -51,18 +54,21 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
     asked for. Resurrected are executions that we had ended and the worker went on with.
     """
     settings = load_or_exit(config).settings
-    workers, sights, resurrected = asyncio.run(_look(settings))
+    workers, sights, resurrected, now = asyncio.run(_look(settings))
     told = _Told(sights, resurrected, compose.availability_policy(settings), compose.names(settings))
     if output is Output.JSON:
         print_json([told.in_full(worker) for worker in workers])
     else:
-        print_table(_COLUMNS, [told.row(worker) for worker in workers], empty="no workers", spare=_SPARE)
+        rows = [told.row(worker) for worker in workers]
+        print_table(_COLUMNS, rows, empty="no workers", now=now, spare=_SPARE)
 
 
-async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int]]:
+async def _look(
+    settings: Settings,
+) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int], datetime]:
     with patience("asking the database and the broker"):
         async with compose.open_database(settings) as database:
-            workers = await list_workers(database)
+            workers, now = await list_workers(database), (await look_at_server(database)).now
             resurrected = await resurrected_by_worker(database)
         sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
         try:
@@ -73,7 +79,7 @@ async def _look(settings: Settings) -> tuple[Sequence[RegisteredWorker], Sights,
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:
         print_warning(f"{sight.api_trouble}; what consumers hold (UNACKED) is not known")
-    return workers, sights, resurrected
+    return workers, sights, resurrected, now
 
 
 class _Told:
@@ -112,7 +118,7 @@ class _Told:
         }
 
     def row(self, one: RegisteredWorker) -> Sequence[object]:
-        full, age = self.in_full(one), one.worker.heartbeat_age_seconds
+        full = self.in_full(one)
         counts = [full["consumers"], full["ready"], full["unacked"]]
         if full["queue"] is not None and full["queue_exists"] is not False:
             counts = [_UNKNOWN if count is None else count for count in counts]
@@ -121,7 +127,7 @@ class _Told:
             one.worker.id,
             one.name,
             full["availability"],
-            "never" if age is None else in_units(age),
+            one.worker.last_heartbeat or "never",
             one.status,
             f"yes{reason}" if one.is_cordoned else "no",
             one.role,

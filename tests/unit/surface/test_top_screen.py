@@ -58,7 +58,7 @@ def test_who_is_missed_comes_first_and_of_many_that_are_fine_only_the_count_is_t
     )
     assert "+13 available" in told
     assert "+1 unavailable" in told
-    assert "2 h ago" in told
+    assert "2026-03-01T01:00:00Z (2 h ago)" in told
     assert told.index("✕ workers: worker gone") < told.index("✓ ok:")
 
 
@@ -70,8 +70,9 @@ def test_a_narrow_window_goes_without_columns_before_it_cuts_a_name() -> None:
 
     [row] = [line for line in narrow.splitlines() if line.startswith("7 ")]
     assert row.split()[:3] == ["7", name, "unavailable"]
-    assert "2 h ago" in row
-    assert "not shown for want of width: UNACKED, SCHEDULED, RUNNING" in narrow
+    assert "2026-03-01T01:00:00Z (2 h ago)" in row
+    assert "not shown for want of width: CONSUMERS, READY, UNACKED" in narrow
+    assert "not shown for want of width: SCHEDULED, RUNNING\n" in drawn(sight, width=120)
     assert "not shown" not in drawn(sight, width=160)
     folded = drawn(sight, width=40)
     assert "…" not in folded
