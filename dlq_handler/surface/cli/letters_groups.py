@@ -116,6 +116,7 @@ def print_groups(seen: GroupsSeen) -> None:
         ],
         empty="no letters in this time",
         now=seen.now,
+        spare=("QUEUE", "ACTIONS", "REASON", "FAILED"),
     )
 
 
