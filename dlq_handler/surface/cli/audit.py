@@ -1,6 +1,5 @@
 """`dlq-handler audit`: who did what, when and why. Reads only."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -16,7 +15,7 @@ from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.operations import list_operations
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
@@ -44,7 +43,7 @@ def list_all(
 ) -> None:
     """List what was done by command, API and dashboard, newest first."""
     asked = partial(list_operations, before_id=before, limit=limit, what=what, who=who, since=since)
-    operations, now = asyncio.run(_list(load_or_exit(config).settings, asked))
+    operations, now = wait_for("reading the audit", _list(load_or_exit(config).settings, asked))
     if output is Output.JSON:
         print_json(operations)
         return
@@ -63,5 +62,4 @@ async def _list(
     settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
 ) -> tuple[list[Operation], datetime]:
     async with compose.open_database(settings) as database:
-        with patience("reading the audit"):
-            return await asked(database), (await look_at_server(database)).now
+        return await asked(database), (await look_at_server(database)).now

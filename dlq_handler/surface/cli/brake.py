@@ -1,6 +1,5 @@
 """`dlq-handler brake`: is it tripped, and release it when the mass failure is real."""
 
-import asyncio
 from datetime import timedelta
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from dlq_handler.surface.cli.options import (
     VersionOption,
     read_duration,
 )
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
@@ -32,7 +32,7 @@ app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failur
 def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show the brake. Exit 1: it is tripped."""
     settings = load_or_exit(config).settings
-    view = asyncio.run(_look(settings))
+    view = wait_for("looking at the brake", _look(settings))
     _print(view, compose.brake_policy(settings), output)
     if mode_of(view, compose.brake_policy(settings)).is_tripped:
         raise typer.Exit(1)
@@ -62,10 +62,10 @@ def release(
     settings = load_or_exit(config).settings
     if version is None:
         # As it is now: whoever types the reason must not release what tripped meanwhile.
-        version = brake_version(asyncio.run(_look(settings)).state)
+        version = brake_version(wait_for("looking at the brake", _look(settings)).state)
     why = reason_or_ask(reason)
     with refused_in_words():
-        released = asyncio.run(_release(settings, for_.total_seconds(), why, version))
+        released = wait_for("releasing the brake", _release(settings, for_.total_seconds(), why, version))
     _print(released.view, compose.brake_policy(settings), output)
 
 

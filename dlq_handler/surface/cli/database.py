@@ -1,6 +1,5 @@
 """`dlq-handler migrate` and `dlq-handler grants`: our own tables, and the rights the sidecar needs on the host's."""
 
-import asyncio
 import shlex
 from typing import Annotated
 from urllib.parse import unquote
@@ -15,14 +14,14 @@ from dlq_handler.store import grants as store_grants
 from dlq_handler.store import migrate as store_migrate
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json
 
 
 def migrate(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Create or update our own tables. `run` does the same at its start; safe to repeat, and from many at once."""
     settings = load_or_exit(config).settings
-    asyncio.run(_migrate(settings))
+    wait_for("updating our own tables", _migrate(settings))
     done = {"schema": settings.dlq_handler.schema_name, "version": store_migrate.head()}
     if output is Output.JSON:
         print_json(done)
@@ -71,5 +70,4 @@ def grants(
 
 async def _migrate(settings: Settings) -> None:
     async with compose.open_database(settings) as database:
-        with patience("updating our own tables"):
-            await store_migrate.upgrade(database)
+        await store_migrate.upgrade(database)

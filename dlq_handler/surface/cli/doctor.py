@@ -16,6 +16,7 @@ from dlq_handler.domain.observation import SIGNS, Health, Observation, conclude,
 from dlq_handler.settings import Loaded
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import jsonable, print_json, print_table, printable
 from dlq_handler.surface.cli.status import EXIT_CODES, look
 
@@ -35,7 +36,7 @@ def doctor(
     Exit 0: all is there that a rescue needs. Exit 1: something of it is wrong. Exit 2: something cannot be told. Works
     with servers down. What else is wrong right now is told below it and changes no exit code: that is `status`.
     """
-    observations, diagnoses = asyncio.run(_examine(load_or_exit(config), canary))
+    observations, diagnoses = wait_for("examining", _examine(load_or_exit(config), canary))
     observations = worst_first(observations)
     conclusion = conclude(observations)
     besides = beyond(observations, diagnoses)

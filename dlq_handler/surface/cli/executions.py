@@ -1,6 +1,5 @@
 """`dlq-handler executions`: the story of one execution. Reads only."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +19,7 @@ from dlq_handler.services.explain import explain as explain_execution
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import (
     print_error,
     print_json,
@@ -54,7 +53,8 @@ def explain(
     What it waits for is judged as a sidecar would that has watched for long enough. Times are UTC, by the database's
     clock; a death is dated by the broker.
     """
-    explanation = asyncio.run(_explain(load_or_exit(config).settings, execution_id))
+    settings = load_or_exit(config).settings
+    explanation = wait_for("asking the database and the broker", _explain(settings, execution_id))
     if explanation is None:
         print_error(
             f"no execution {execution_id}, and nothing on record about it: mistyped, deleted long ago, of another "
@@ -74,14 +74,13 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     sight = compose.worker_sight(settings, address)
     try:
         async with compose.open_database(settings) as database, AdminLink(address) as link:
-            with patience("asking the database and the broker"):
-                explanation = await explain_execution(
-                    database,
-                    execution_id,
-                    backstop.explain_policy(settings),
-                    sight=sight,
-                    requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
-                )
+            explanation = await explain_execution(
+                database,
+                execution_id,
+                backstop.explain_policy(settings),
+                sight=sight,
+                requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
+            )
     finally:
         await sight.close()
     if sight.broker_trouble is not None:

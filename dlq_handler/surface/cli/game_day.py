@@ -26,6 +26,7 @@ from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.exits import EXIT_NOT_ASKED
 from dlq_handler.surface.cli.operator import operator
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, read_duration
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning, printable
 
 EXIT_CODES = {Conclusion.RESCUED: 0, Conclusion.NOT_RESCUED: 1, Conclusion.CANNOT_TELL: 2}
@@ -79,7 +80,7 @@ def game_day(
     if not yes:
         _ask(plan, output)
     try:
-        held = asyncio.run(_hold(settings, plan, output))
+        held = wait_for("holding the game day", _hold(settings, plan, output))
     except AnotherGameDay:
         _cannot_tell(
             f"another game day is being held: queue {WITNESS_QUEUE!r} is taken; wait until it is over"

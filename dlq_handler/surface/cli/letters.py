@@ -1,6 +1,5 @@
 """`dlq-handler letters`: what is on record, by letter and by group; one letter in full; exporting and judging again."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -28,7 +27,7 @@ from dlq_handler.surface.cli.options import (
     Output,
     OutputOption,
 )
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table
 from dlq_handler.surface.swept import swept_sentence
 
@@ -51,7 +50,8 @@ def list_letters(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List letters, newest first. What is asked for must hold together."""
-    page, now = asyncio.run(_list(load_or_exit(config).settings, wanted, before, limit))
+    settings = load_or_exit(config).settings
+    page, now = wait_for("looking for letters", _list(settings, wanted, before, limit))
     if output is Output.JSON:
         print_json([brief(record) for record in page.records])
         return
@@ -92,7 +92,7 @@ def show(
 ) -> None:
     """Show one letter in full. Its body is left out, as it may hold secrets; of its headers they are masked."""
     settings = load_or_exit(config).settings
-    record, swept_at, now = asyncio.run(_show(settings, letter_id))
+    record, swept_at, now = wait_for("looking for the letter", _show(settings, letter_id))
     if record is None:
         print_error(_why_missing(settings, letter_id, swept_at))
         raise typer.Exit(1)
@@ -106,10 +106,9 @@ async def _list(
     settings: Settings, wanted: Wanted, before_id: int | None, limit: int
 ) -> tuple[LetterPage, datetime]:
     async with compose.open_database(settings) as database:
-        with patience("looking for letters"):
-            chosen = await known(database, settings, wanted)
-            page = await letter_search.search(database, chosen, before_id=before_id, limit=limit)
-            return page, (await look_at_server(database)).now
+        chosen = await known(database, settings, wanted)
+        page = await letter_search.search(database, chosen, before_id=before_id, limit=limit)
+        return page, (await look_at_server(database)).now
 
 
 async def _show(settings: Settings, letter_id: int) -> tuple[LetterRecord | None, datetime | None, datetime]:

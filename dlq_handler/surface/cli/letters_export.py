@@ -3,7 +3,6 @@
 Promises: memory holds one page, however many letters there are; bodies only on request, and masked even then.
 """
 
-import asyncio
 import csv
 import json
 import sys
@@ -25,7 +24,7 @@ from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.known_letters import known
 from dlq_handler.surface.cli.letter_options import Wanted, choosing_letters
 from dlq_handler.surface.cli.options import ConfigOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import jsonable, shown
 
 PAGE = 500
@@ -59,20 +58,28 @@ def export(
 ) -> None:
     """Write all such letters to stdout, newest first, one a line."""
     columns = (*_WITHOUT_BODIES, *(("headers", "body", "is_body_cut") if bodies else ()))
-    asyncio.run(_export(load_or_exit(config).settings, wanted, _writer(format_, columns), with_bodies=bodies))
+    settings, write, written = load_or_exit(config).settings, _writer(format_, columns), 0
+
+    def count(line: Line) -> None:
+        nonlocal written
+        write(line)
+        written += 1
+
+    wait_for(
+        "exporting",
+        _export(settings, wanted, count, with_bodies=bodies),
+        how_far=lambda: f"{written} letters",
+    )
+    typer.echo(f"{written} letter(s)", err=True)
 
 
 async def _export(
     settings: Settings, wanted: Wanted, write: Callable[[Line], None], *, with_bodies: bool
 ) -> None:
-    written = 0
     async with compose.open_database(settings) as database:
         chosen = await known(database, settings, wanted)
-        with patience("exporting", how_far=lambda: f"{written} letters"):
-            async for line in _lines(database, chosen, with_bodies=with_bodies):
-                write(line)
-                written += 1
-    typer.echo(f"{written} letter(s)", err=True)
+        async for line in _lines(database, chosen, with_bodies=with_bodies):
+            write(line)
 
 
 async def _lines(database: Database, wanted: LetterFilter, *, with_bodies: bool) -> AsyncIterator[Line]:

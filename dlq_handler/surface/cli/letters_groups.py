@@ -1,6 +1,5 @@
 """`dlq-handler letters groups`: what came in a while, by cause: the same rows as on the first page of the dashboard."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, SinceOption, UntilOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table
 
 USUAL_SPAN = timedelta(hours=1)
@@ -52,7 +51,7 @@ def groups(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
-    seen = asyncio.run(_look(load_or_exit(config).settings, since, until, limit))
+    seen = wait_for("counting letters", _look(load_or_exit(config).settings, since, until, limit))
     if output is Output.JSON:
         print_json([_full(seen, one) for one in seen.counts])
         return
@@ -63,14 +62,13 @@ def groups(
 
 async def _look(settings: Settings, since: datetime | None, until: datetime | None, limit: int) -> GroupsSeen:
     async with compose.open_database(settings) as database:
-        with patience("counting letters"):
-            return await look_at_groups(
-                database,
-                ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
-                since=since,
-                until=until,
-                limit=limit,
-            )
+        return await look_at_groups(
+            database,
+            ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
+            since=since,
+            until=until,
+            limit=limit,
+        )
 
 
 async def look_at_groups(

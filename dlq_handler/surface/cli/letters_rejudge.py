@@ -1,6 +1,5 @@
 """`dlq-handler letters rejudge`: judge kept letters again, when the world has changed. On record, with a reason."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -26,7 +25,7 @@ from dlq_handler.surface.cli.options import (
     ReasonOption,
     VersionOption,
 )
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 
@@ -84,7 +83,7 @@ def rejudge(
         raise typer.Exit(1)
     if version is None:
         # As they are now: whoever types the reason must not act on what somebody else acted on meanwhile.
-        version = asyncio.run(_version(settings, letter_ids, group))
+        version = wait_for("looking at the letters", _version(settings, letter_ids, group))
     wanted = _Wanted(
         letter_ids=letter_ids,
         group=group,
@@ -93,7 +92,7 @@ def rejudge(
         version=version,
     )
     with refused_in_words():
-        done = asyncio.run(_rejudge(settings, wanted))
+        done = wait_for("judging letters", _rejudge(settings, wanted))
     for letter_id, why in done.not_judged.items():
         print_warning(f"letter {letter_id} was not judged: {why}")
     if output is Output.JSON:
@@ -138,8 +137,7 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
 
 async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:
     async with open_operating(settings) as (operating, database):
-        with patience("judging letters"):
-            return await _put_up(operating, database, wanted)
+        return await _put_up(operating, database, wanted)
 
 
 async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> _Done:

@@ -1,6 +1,5 @@
 """`dlq-handler notify`: who is told of changes, be quiet for a while, and see whether a message arrives."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -27,7 +26,7 @@ from dlq_handler.surface.cli.options import (
     VersionOption,
     read_duration,
 )
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 from dlq_handler.surface.cli.times import utc
 
@@ -40,7 +39,7 @@ _NOBODY = "nobody is told: set dlq_handler.notify.webhook_url"
 def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show who is told, whether it is muted, and what was last told of each kind of diagnosis."""
     settings = load_or_exit(config).settings
-    look, mute = asyncio.run(_look(settings))
+    look, mute = wait_for("reading what was told", _look(settings))
     url = settings.dlq_handler.notify.webhook_url
     shown: dict[str, object] = {
         "webhook": url,
@@ -78,13 +77,13 @@ def mute(
     if not for_:
         raise typer.BadParameter("0s is no time; `notify unmute` ends a mute", param_hint="--for")
     # As it is now: whoever types the reason must not undo what a colleague decides meanwhile.
-    seen = asyncio.run(_seen(settings))
+    seen = wait_for("looking at the mute", _seen(settings))
     if seen is not None:
         print_warning(f"muted until {utc(seen.until)} by {seen.by} ({seen.reason}): this takes its place")
     version = version or mute_version(seen)
     why = reason_or_ask(reason)
     with refused_in_words():
-        held = asyncio.run(_mute(settings, for_.total_seconds(), why, version))
+        held = wait_for("muting", _mute(settings, for_.total_seconds(), why, version))
     if output is Output.JSON:
         print_json(held)
     elif held is not None:
@@ -99,10 +98,10 @@ def unmute(
 ) -> None:
     """End a mute: what is wrong is told at once. On record (`audit list`)."""
     settings = load_or_exit(config).settings
-    version = version or mute_version(asyncio.run(_seen(settings)))
+    version = version or mute_version(wait_for("looking at the mute", _seen(settings)))
     why = reason_or_ask(reason)
     with refused_in_words():
-        asyncio.run(_unmute(settings, why, version))
+        wait_for("ending the mute", _unmute(settings, why, version))
     print("told again")
 
 
@@ -115,7 +114,7 @@ def send_test(config: ConfigOption = None) -> None:
         print_error(_NOBODY)
         raise typer.Exit(1)
     try:
-        asyncio.run(_test(settings))
+        wait_for("waiting for its answer", _test(settings))
     except WebhookFailed as error:
         print_error(f"{url.redacted()}: {error.what}")
         raise typer.Exit(1) from None
@@ -148,5 +147,4 @@ async def _unmute(settings: Settings, reason: str, version: str) -> None:
 async def _test(settings: Settings) -> None:
     hook = notify.webhook(settings)
     assert hook is not None  # noqa: S101  # looked at above
-    with patience("waiting for its answer"):
-        await hook.post(rehearsal(at=datetime.now(UTC), sender=notify.sender(settings), by=operator()))
+    await hook.post(rehearsal(at=datetime.now(UTC), sender=notify.sender(settings), by=operator()))

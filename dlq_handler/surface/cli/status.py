@@ -1,6 +1,5 @@
 """`dlq-handler status`: whose fault, since when, how much, what next. Reads only, and needs no running sidecar."""
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +16,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_FINE
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table, printable
 from dlq_handler.surface.cli.times import utc, with_age
 
@@ -34,7 +33,7 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
     """
     settings = load_or_exit(config).settings
-    view, diagnoses = asyncio.run(look(settings))
+    view, diagnoses = wait_for("asking the database and the broker", look(settings))
     conclusion = conclusion_of(diagnoses)
     if output is Output.JSON:
         print_json({"conclusion": conclusion, "at": view.at, "diagnoses": diagnoses})
@@ -47,9 +46,8 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
 
 async def look(settings: Settings) -> tuple[View, Sequence[Diagnosis]]:
     async with open_database(settings) as database, open_lookout(settings) as lookout:
-        with patience("asking the database and the broker"):
-            view = await lookout.look()
-            return view, await diagnose_once(view, database)
+        view = await lookout.look()
+        return view, await diagnose_once(view, database)
 
 
 def print_lines(diagnoses: Sequence[Diagnosis]) -> None:

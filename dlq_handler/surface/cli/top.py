@@ -29,7 +29,7 @@ from dlq_handler.store.engine import Database
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.letters_groups import look_at_groups, print_groups
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, read_duration
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
 from dlq_handler.surface.cli.status import print_lines
 from dlq_handler.surface.cli.top_screen import WORKER_COLUMNS, Sight, not_ok_first, screen, worker_row
@@ -50,9 +50,10 @@ def top(
     settings = load_or_exit(config).settings
     if output is Output.TEXT and sys.stdout.isatty():
         with suppress(KeyboardInterrupt):
+            # Without patience: its screen says that it asks, and how old what it shows is.
             asyncio.run(_watch(settings, every.total_seconds()))
         return
-    sight = asyncio.run(_look_once(settings))
+    sight = wait_for("asking the database and the broker", _look_once(settings))
     if output is Output.JSON:
         print_json(_in_full(sight))
     else:
@@ -82,8 +83,7 @@ async def _watch(settings: Settings, pause_seconds: float) -> None:
 
 async def _look_once(settings: Settings) -> Sight:
     async with compose.open_database(settings) as database, open_lookout(settings) as lookout:
-        with patience("asking the database and the broker"):
-            return await _look(lookout, database)
+        return await _look(lookout, database)
 
 
 async def _look(lookout: Lookout, database: Database) -> Sight:

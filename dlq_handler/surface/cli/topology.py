@@ -1,6 +1,5 @@
 """`dlq-handler topology`: make what must exist, and tell whether dead letters would arrive."""
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.store.workers import worker_ids
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_error, print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
@@ -29,7 +28,7 @@ _MOST_ROWS = 100
 @app.command("apply")
 def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Declare what is missing and bind every worker's key to the intake queue. What exists stays as it is."""
-    report = asyncio.run(_apply(load_or_exit(config).settings))
+    report = wait_for("asking the database and binding", _apply(load_or_exit(config).settings))
     keys = sorted(binding.routing_key for binding in report.bound)
     if output is Output.JSON:
         print_json(
@@ -51,9 +50,8 @@ def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.T
 async def _apply(settings: Settings) -> Applied:
     async with compose.open_database(settings) as database:
         workers = await worker_ids(database)
-    with patience("binding"):
-        async with AdminLink(compose.broker_address(settings)) as link:
-            return await apply(link, compose.blueprint(settings), workers)
+    async with AdminLink(compose.broker_address(settings)) as link:
+        return await apply(link, compose.blueprint(settings), workers)
 
 
 @app.command()
@@ -62,7 +60,7 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
 
     Exit 1: an execution can hang (a hole). Exit 2: it cannot be told. Changes nothing.
     """
-    report = asyncio.run(_check(load_or_exit(config).settings))
+    report = wait_for("asking the database and the broker", _check(load_or_exit(config).settings))
     if output is Output.JSON:
         print_json(report)
     else:
@@ -79,9 +77,8 @@ async def _check(settings: Settings) -> TopologyReport:
         # The broker can be judged without it, only less precisely; the report says so.
         print_warning(str(error))
     expected = compose.expectation(settings, workers)
-    with patience("asking the broker"):
-        async with AdminLink(compose.broker_address(settings)) as link:
-            return await check_topology(link, compose.management_api(settings), expected)
+    async with AdminLink(compose.broker_address(settings)) as link:
+        return await check_topology(link, compose.management_api(settings), expected)
 
 
 def _print_report(report: TopologyReport) -> None:
@@ -141,7 +138,7 @@ def declare(
         print_error(f"this would declare queue {queue!r} with x-message-ttl={ttl_ms}; add --yes to do it")
         raise typer.Exit(1)
     try:
-        made = asyncio.run(_declare(settings, worker_id, ttl_ms))
+        made = wait_for("declaring the queue", _declare(settings, worker_id, ttl_ms))
     except WorkerQueueRefused as refused:
         print_error(str(refused))
         raise typer.Exit(1) from refused

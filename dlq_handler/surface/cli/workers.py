@@ -1,6 +1,5 @@
 """`dlq-handler workers`: who is there, what waits for whom. Reads only."""
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,7 +15,7 @@ from dlq_handler.store.reconcile import resurrected_by_worker
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
-from dlq_handler.surface.cli.patience import patience
+from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
@@ -54,7 +53,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
     asked for. Resurrected are executions that we had ended and the worker went on with.
     """
     settings = load_or_exit(config).settings
-    workers, sights, resurrected, now = asyncio.run(_look(settings))
+    workers, sights, resurrected, now = wait_for("asking the database and the broker", _look(settings))
     told = _Told(sights, resurrected, compose.availability_policy(settings), compose.names(settings))
     if output is Output.JSON:
         print_json([told.in_full(worker) for worker in workers])
@@ -66,15 +65,14 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 async def _look(
     settings: Settings,
 ) -> tuple[Sequence[RegisteredWorker], Sights, Mapping[int, int], datetime]:
-    with patience("asking the database and the broker"):
-        async with compose.open_database(settings) as database:
-            workers, now = await list_workers(database), (await look_at_server(database)).now
-            resurrected = await resurrected_by_worker(database)
-        sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
-        try:
-            sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
-        finally:
-            await sight.close()
+    async with compose.open_database(settings) as database:
+        workers, now = await list_workers(database), (await look_at_server(database)).now
+        resurrected = await resurrected_by_worker(database)
+    sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
+    try:
+        sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
+    finally:
+        await sight.close()
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:

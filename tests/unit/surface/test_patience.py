@@ -1,9 +1,12 @@
 """Whoever waits at a terminal is told so after a while; nobody else is."""
 
+import ast
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from dlq_handler.surface import cli
 from dlq_handler.surface.cli.patience import patience
 from tests.support.eventually import eventually
 
@@ -43,3 +46,15 @@ async def test_what_is_quick_says_nothing(
     await due_timers()
 
     assert capsys.readouterr().err == ""
+
+
+def test_no_command_asks_a_server_but_with_patience() -> None:
+    """`top` alone: it has a screen that says so itself."""
+    run_by = {
+        path.name
+        for path in Path(cli.__path__[0]).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"asyncio.run", "asyncio.Runner"}
+    }
+
+    assert run_by == {"patience.py", "top.py"}

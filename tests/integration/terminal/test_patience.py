@@ -1,0 +1,108 @@
+"""Whoever types a command while the database is slow is told within two seconds that it goes on: every command."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+import typer
+
+from dlq_handler.errors import Unavailable
+from dlq_handler.main import app
+from dlq_handler.store.engine import Database
+from dlq_handler.surface.cli import patience
+from tests.integration.terminal.conftest import Terminal
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.terminal_window import in_a_terminal
+
+ASKING_THE_DATABASE = {
+    "audit list": "",
+    "brake release": "--reason why",
+    "brake status": "",
+    "doctor": "--no-canary",
+    "executions explain": "1",
+    "letters export": "--worker 7",
+    "letters groups": "",
+    "letters list": "",
+    "letters rejudge": "1 --reason why",
+    "letters show": "1",
+    "migrate": "",
+    "notify mute": "--for 1h --reason why",
+    "notify status": "",
+    "notify unmute": "--reason why",
+    "status": "",
+    "top": "",
+    "topology apply": "",
+    "topology check": "",
+    "topology declare-worker-queue": "7 --yes",
+    "workers list": "",
+}
+# `run` says in its log what it waits for.
+ASKING_NO_DATABASE = {"config check", "config show", "grants", "health", "notify test", "run"}
+IN_A_PROCESS_OF_ITS_OWN = {"game-day"}
+
+
+def commands(above: Any, *names: str) -> Iterator[str]:
+    below = getattr(above, "commands", None)
+    if below is None:
+        yield " ".join(names)
+        return
+    for name, command in below.items():
+        yield from commands(command, *names, name)
+
+
+def test_every_command_is_looked_at_here() -> None:
+    assert sorted(commands(typer.main.get_command(app))) == sorted(
+        ASKING_THE_DATABASE.keys() | ASKING_NO_DATABASE | IN_A_PROCESS_OF_ITS_OWN
+    )
+
+
+async def test_every_command_says_that_it_waits_before_the_database_has_answered(
+    terminal: Terminal, database: str, letters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "is_watched", lambda: True)
+    monkeypatch.setattr(patience, "print", lambda line, **_: told.append(line), raising=False)
+    async with TcpProxy.to(database) as slow:
+        for command, options in ASKING_THE_DATABASE.items():
+            told.clear()
+            slow.freeze()
+            async with asyncio.TaskGroup() as typing:
+                words = (*command.split(), *options.split())
+                typing.create_task(_type(terminal, *words, ATTUNE__DATABASE__URL=slow.url))
+                try:
+                    await eventually(lambda: told)
+                finally:
+                    await slow.heal()
+
+            assert told[0].startswith("still "), command
+
+
+async def _type(terminal: Terminal, *words: str, **environment: str) -> None:
+    with suppress(Unavailable):  # some need the broker afterwards, and none is there
+        await terminal.type(*words, **environment)
+
+
+async def test_a_game_day_says_that_it_waits_too(terminal: Terminal, database: str) -> None:
+    async with TcpProxy.to(database) as slow:
+        slow.freeze()
+        environment = terminal.environment | {"ATTUNE__DATABASE__URL": slow.url}
+        async with in_a_terminal("game-day", "--yes", environment=environment) as window:
+            await window.shows("still holding the game day (2 s) …")
+
+
+async def test_a_locked_table_is_waited_for_and_the_one_who_waits_is_told(
+    terminal: Terminal, letters: list[int], store: Database
+) -> None:
+    typed = ("letters", "show", str(letters[0]))
+    environment = terminal.environment | {"ATTUNE__DLQ_HANDLER__DATABASE__LOCK_TIMEOUT_MS": "20000"}
+    async with AsyncExitStack() as stack:
+        async with store.transaction() as tx:
+            await tx.run("LOCK TABLE own.letter IN ACCESS EXCLUSIVE MODE")
+            window = await stack.enter_async_context(in_a_terminal(*typed, environment=environment))
+            await window.shows("still looking for the letter (2 s) …")
+        assert await window.ended() == 0
+        await window.shows("worker.7.executions")
