@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
@@ -24,6 +25,11 @@ class Wanted:
     worker_name: str | None
 
 
+def _reasons_beginning_with(incomplete: str) -> list[str]:
+    """To complete by, not to refuse by: a broker may know more of them."""
+    return [reason for reason in (*DEATH_REASONS, UNKNOWN_REASON) if reason.startswith(incomplete)]
+
+
 def wanted_letters(
     *,
     group: Annotated[
@@ -33,7 +39,11 @@ def wanted_letters(
     cause: Annotated[Cause | None, typer.Option(help="Only letters that came for this cause.")] = None,
     outcome: Annotated[Outcome | None, typer.Option(help="Only letters with this outcome.")] = None,
     reason: Annotated[
-        str | None, typer.Option(help="Only letters that died of this: expired, rejected, maxlen, …")
+        str | None,
+        typer.Option(
+            autocompletion=_reasons_beginning_with,
+            help="Only letters that died of this: expired, rejected, maxlen, …",
+        ),
     ] = None,
     worker: Annotated[
         str | None,
