@@ -28,7 +28,7 @@ async def mute(tx: Transaction, *, for_seconds: float, reason: str, by: str) -> 
     await tx.run(
         """
         INSERT INTO own.mute (at, until, by, reason)
-        VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => :seconds), :by, :reason)
+        SELECT now, now + make_interval(secs => :seconds), :by, :reason FROM (SELECT clock_timestamp() AS now) AS clock
         ON CONFLICT (is_the_row) DO UPDATE
            SET at = excluded.at, until = excluded.until, by = excluded.by, reason = excluded.reason
         """,
