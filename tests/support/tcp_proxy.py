@@ -85,14 +85,16 @@ class TcpProxy:
             task.cancel()
         await asyncio.wait(self._tasks) if self._tasks else None
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        self.accepted += 1
-        self.links += 1
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: of one that it made itself, asyncio reports the cancellation as an error, with a traceback.
+        task = asyncio.create_task(self._link(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self._writers.add(writer)
+        self.accepted += 1
+
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.links += 1
         onward_writer: asyncio.StreamWriter | None = None
         try:
             await self._open.wait()
