@@ -11,13 +11,12 @@ from dlq_handler.domain.happening import Happening
 from dlq_handler.domain.history import Lane, Span
 from dlq_handler.domain.letter_group import MinuteCount
 from dlq_handler.surface.dashboard.chart_labels import Placed, Side, Wish, place
-from dlq_handler.surface.dashboard.chart_lanes import DrawnLane, draw_lanes
+from dlq_handler.surface.dashboard.chart_lanes import LANE_PX, LaneRow, draw_lanes, lane_row
 from dlq_handler.surface.dashboard.chart_marks import blind_wishes, first_letters, mark_wishes
 from dlq_handler.surface.dashboard.chart_scale import HUES, Window, gather, hue_of, round_top, time_ticks
 from dlq_handler.surface.dashboard.words import hm, thousands
 
 _ROW_PX = 17
-_LANE_PX = 26
 _AXIS_PX = 22
 
 
@@ -64,7 +63,7 @@ class Label:
     text_x: float
     text_y: float
     top: float
-    """Where the line or the band begins."""
+    """Where the line or the band begins. A line ends at the base and goes on over the lanes' bars, a band at the foot."""
     anchor: str
     kind: str
 
@@ -98,7 +97,7 @@ class Chart:
     warning_y: float
     labels: Sequence[Label]
     left_out: int
-    lanes: Sequence[tuple[int, DrawnLane]]
+    lanes: Sequence[LaneRow]
     more_lanes: str | None
     legend: Sequence[Legend]
     total: int
@@ -119,7 +118,7 @@ def draw(
     top = rows * _ROW_PX + 8
     base = top + frame.bars_px
     lanes, more_lanes = draw_lanes(facts.lanes, window)
-    foot = base + 12 + len(lanes) * _LANE_PX if lanes else base
+    foot = base + 12 + len(lanes) * LANE_PX if lanes else base
     warning = warning_per_minute * window.bar_seconds / 60
     highest = max((sum(reasons.values()) for reasons in letters.values()), default=0)
     # The warning rate is always in the picture: two letters a minute must not look like a flood.
@@ -141,7 +140,7 @@ def draw(
         warning_y=round(base - warning * px, 1),
         labels=[_label(one, rows) for one in placed],
         left_out=left_out,
-        lanes=[(base + 12 + place * _LANE_PX, lane) for place, lane in enumerate(lanes)],
+        lanes=[lane_row(lane, base + 12 + number * LANE_PX) for number, lane in enumerate(lanes)],
         more_lanes=more_lanes,
         legend=_legend(letters),
         total=sum(sum(reasons.values()) for reasons in letters.values()),

@@ -81,11 +81,12 @@ def _place_all(
 ) -> list[Placed] | None:
     """None: not all of them fit. Begun at the edge that texts go to, each can stand above those it would cross."""
     placed: list[Placed] = []
+    gap = _GAP_PX * 100 / width_px
     for wish in sorted(wishes, key=lambda wish: -wish.start if prefers_right else wish.end):
         ways = list(_ways(wish, width_px, most_rows, prefers_right))
         if is_low_first:
             ways.sort(key=lambda way: way.row)
-        free = (way for way in ways if not any(_collide(way, other) for other in placed))
+        free = (way for way in ways if not any(_collide(way, other, gap) for other in placed))
         found = next(free, None)
         if found is None:
             return None
@@ -110,18 +111,21 @@ def _ways(wish: Wish, width_px: float, most_rows: int, prefers_right: bool) -> I
                 yield Placed(wish=wish, row=row, text_start=start, text_end=start + length, side=side)
 
 
-def _collide(one: Placed, other: Placed) -> bool:
+def _collide(one: Placed, other: Placed, gap: float) -> bool:
     is_over = one.row == other.row and _overlap(
-        one.text_start, one.text_end, other.text_start, other.text_end
+        one.text_start - gap, one.text_end + gap, other.text_start, other.text_end
     )
-    return is_over or _is_crossed(one, other) or _is_crossed(other, one)
+    return is_over or _is_crossed(one, other, gap) or _is_crossed(other, one, gap)
 
 
-def _is_crossed(text: Placed, line: Placed) -> bool:
-    """A line goes from its label's row down through all rows below. A band does too, and text on it can be read."""
+def _is_crossed(text: Placed, line: Placed, gap: float) -> bool:
+    """A line goes from its label's row down through all rows below. A band does too, and text on it can be read.
+
+    One that only touches the text is taken for its own line: it must stand as far off as that one.
+    """
     is_line = line.wish.start == line.wish.end
     reaches = line.row > text.row if line.side is Side.ON_TOP else line.row >= text.row
-    return is_line and reaches and text.text_start <= line.wish.start <= text.text_end
+    return is_line and reaches and text.text_start - gap <= line.wish.start <= text.text_end + gap
 
 
 def _overlap(start: float, end: float, other_start: float, other_end: float) -> bool:

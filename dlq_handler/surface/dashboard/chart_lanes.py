@@ -10,6 +10,10 @@ from dlq_handler.surface.dashboard.words import AVAILABILITIES, State, hm
 
 MOST_LANES = 8
 
+# Downwards within a lane, in pixels: its label, then its bar.
+LANE_PX = 26
+_LABEL_BASELINE_PX, _BAR_TOP_PX, _BAR_PX = 11, 16, 6
+
 # How much a worker asks for a lane, by the worst it was.
 _WORST = (Availability.UNAVAILABLE, Availability.LATE, Availability.CANNOT_TELL, Availability.AVAILABLE)
 
@@ -29,6 +33,29 @@ class DrawnLane:
     state: State
     word: str
     segments: Sequence[DrawnSegment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRow:
+    """A lane in its place. All in pixels from the top of the chart."""
+
+    lane: DrawnLane
+    label_y: int
+    bar_y: int
+    bar_height: int
+    tick: tuple[int, int]
+    """From where to where a mark is drawn in it: over the bar, a little longer, and never through the label."""
+
+
+def lane_row(lane: DrawnLane, top: int) -> LaneRow:
+    bar_y = top + _BAR_TOP_PX
+    return LaneRow(
+        lane=lane,
+        label_y=top + _LABEL_BASELINE_PX,
+        bar_y=bar_y,
+        bar_height=_BAR_PX,
+        tick=(bar_y - 1, bar_y + _BAR_PX + 1),
+    )
 
 
 def draw_lanes(lanes: Sequence[Lane], window: Window) -> tuple[Sequence[DrawnLane], str | None]:

@@ -102,7 +102,7 @@ def test_what_lasts_until_the_edge_of_the_picture_ends_at_a_time_and_not_now() -
         lanes=[lane("worker-python", (at(2, 50), at(2, 59), Availability.UNAVAILABLE))],
     )
     assert texts(chart) == ["not connected 02:50–02:59"]
-    assert chart.lanes[0][1].segments[0].title == "worker-python: gone 02:50–02:59"
+    assert chart.lanes[0].lane.segments[0].title == "worker-python: gone 02:50–02:59"
 
 
 def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
@@ -152,7 +152,7 @@ def test_at_most_eight_lanes_are_drawn_the_ill_ones_first() -> None:
         lane("zz-late", (at(1, 59), NOW, Availability.LATE), number=901),
     ]
     chart = drawn(lanes=[*fleet, *ill])
-    assert [one.name for _, one in chart.lanes][:3] == ["zz-gone", "zz-late", "worker-000"]
+    assert [one.lane.name for one in chart.lanes][:3] == ["zz-gone", "zz-late", "worker-000"]
     assert len(chart.lanes) == 8
     assert chart.more_lanes == "+190 available"
 
@@ -162,12 +162,12 @@ def test_who_is_gone_now_comes_before_who_was() -> None:
         "a-was", (at(2, 0), at(2, 9), Availability.UNAVAILABLE), (at(2, 9), NOW, Availability.AVAILABLE)
     )
     chart = drawn(lanes=[was, lane("z-is", (at(2, 0), NOW, Availability.UNAVAILABLE), number=8)])
-    assert [one.name for _, one in chart.lanes] == ["z-is", "a-was"]
+    assert [one.lane.name for one in chart.lanes] == ["z-is", "a-was"]
 
 
 def test_a_worker_of_whom_nothing_is_known_is_never_called_available() -> None:
-    [(_, unknown)] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.CANNOT_TELL))]).lanes
-    assert (unknown.state.sign, unknown.word) == ("?", "cannot tell")
+    [unknown] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.CANNOT_TELL))]).lanes
+    assert (unknown.lane.state.sign, unknown.lane.word) == ("?", "cannot tell")
 
 
 def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:

@@ -1,17 +1,29 @@
-"""Labels are placed so that none can lie over another, nor be crossed by another's line."""
+"""Labels are placed so that none can lie over another, nor be crossed or touched by another's line."""
 
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.domain.availability import Availability
+from dlq_handler.domain.happening import WORKER_GONE, Happening
+from dlq_handler.domain.history import Lane, Segment
+from dlq_handler.surface.dashboard.chart import ChartFacts, Frame, draw
 from dlq_handler.surface.dashboard.chart_labels import Placed, Side, Wish, place
+from dlq_handler.surface.dashboard.chart_scale import window_until
 
 WIDTH_PX = 880.0
 # An average character of a wide font at 12 px; real ones are narrower.
 CHARACTER_PX = 7.0
+# Nearer than that, a line of another looks like a label's own.
+APART = 4.0 * 100 / WIDTH_PX
+# What letters of 12 px take below and above the line they stand on.
+DESCENT_PX, ASCENT_PX = 3, 10
+NOW = datetime(2026, 11, 16, 2, 58, 14, tzinfo=UTC)
 
-marks = st.floats(0, 100).map(lambda x: (x, x))
+# Some anywhere, some in the same few pixels, as marks of one minute are.
+marks = st.one_of(st.floats(0, 100), st.floats(40, 41)).map(lambda x: (x, x))
 bands = st.tuples(st.floats(0, 90), st.floats(0.5, 10)).map(lambda band: (band[0], sum(band)))
 wishes = st.lists(
     st.builds(
@@ -43,12 +55,45 @@ def test_no_label_lies_over_another_nor_is_crossed_by_a_line(wanted: list[Wish])
     placed, left_out = place(wanted, least_width_px=WIDTH_PX, most_rows=5)
     assert len(placed) + left_out == len(wanted)
     for one, other in combinations(placed, 2):
-        assert one.row != other.row or not overlap(extent(one), extent(other))
+        start, end = extent(one)
+        assert one.row != other.row or not overlap((start - APART, end + APART), extent(other))
         for text, line in ((one, other), (other, one)):
             is_line = line.wish.start == line.wish.end
             passes = line.row > text.row if line.side is Side.ON_TOP else line.row >= text.row
             start, end = extent(text)
-            assert not (is_line and passes and start < line.wish.start < end)
+            assert not (is_line and passes and start - APART < line.wish.start < end + APART)
+
+
+@given(minutes=st.lists(st.integers(0, 59), max_size=6), workers=st.integers(1, 10))
+def test_no_mark_goes_through_the_label_of_a_lane(minutes: list[int], workers: int) -> None:
+    """Wherever it stands: on a phone a label is half as long as the picture is wide."""
+    marks = [
+        Happening(
+            id=number,
+            at=NOW - timedelta(minutes=minute),
+            part="workers",
+            kind=WORKER_GONE,
+            subject=f"worker-{number}",
+            detail=None,
+            instance="sidecar-1",
+        )
+        for number, minute in enumerate(minutes)
+    ]
+    seen = Segment(since=NOW - timedelta(hours=1), until=NOW, availability=Availability.AVAILABLE)
+    lanes = [Lane(worker_id=number, name=f"worker-{number}", segments=(seen,)) for number in range(workers)]
+    chart = draw(
+        ChartFacts(minutes=(), blind=(), lanes=lanes, marks=marks),
+        window_until(NOW, bar_seconds=60, bars=60),
+        Frame(name="narrow", bars_px=120, least_width_px=270, most_rows=6, tick_seconds=600),
+        ttl_seconds=300,
+        warning_per_minute=10,
+    )
+    strokes = [(one.top, float(chart.base)) for one in chart.labels]
+    strokes += [(float(row.tick[0]), float(row.tick[1])) for row in chart.lanes]
+    for row in chart.lanes:
+        letters = (float(row.label_y - ASCENT_PX), float(row.label_y + DESCENT_PX))
+        assert not any(overlap(letters, stroke) for stroke in strokes)
+        assert row.tick[0] <= row.bar_y < row.bar_y + row.bar_height <= row.tick[1] <= chart.foot
 
 
 @given(wishes)
