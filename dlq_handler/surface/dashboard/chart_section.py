@@ -30,6 +30,12 @@ class SpanChoice:
     phone_bars: int
     phone_tick_seconds: int
 
+    @property
+    def phone_span(self) -> str | None:
+        """What a phone shows of it, in words; None: all of it."""
+        seconds = self.phone_bar_seconds * self.phone_bars
+        return None if seconds == self.bar_seconds * self.bars else in_units(seconds)
+
 
 HOUR = SpanChoice(
     name="1 h",
@@ -73,6 +79,8 @@ class Empty:
 class ChartSection:
     unit: str
     phone_unit: str
+    phone_span: str | None
+    """How far back the phone's own picture reaches; None: as far as the other, or there is no picture."""
     drawn: Sequence[tuple[Chart, str]]
     """Each with its warning rate in words."""
     table: ChartTable | None
@@ -114,6 +122,7 @@ def section(
     return ChartSection(
         unit=choice.unit,
         phone_unit=choice.unit if is_table else choice.phone_unit,
+        phone_span=None if is_table else choice.phone_span,
         drawn=() if is_table else drawn,
         table=table,
         table_href=href(span, at, is_table=not is_table),

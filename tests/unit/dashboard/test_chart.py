@@ -8,7 +8,7 @@ from dlq_handler.domain.history import Lane, Segment, Span
 from dlq_handler.domain.letter_group import MinuteCount
 from dlq_handler.surface.dashboard.chart import Chart, ChartFacts, Frame, draw
 from dlq_handler.surface.dashboard.chart_scale import Window, round_top, window_until
-from dlq_handler.surface.dashboard.chart_section import DAY, HOUR, Empty, nothing_came, section
+from dlq_handler.surface.dashboard.chart_section import DAY, HOUR, ChartSection, Empty, nothing_came, section
 from dlq_handler.surface.dashboard.chart_table import as_table
 from tests.support.views import a_canary, a_view
 
@@ -178,25 +178,33 @@ def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:
         assert 1 <= top / step <= 5
 
 
-def of_section(span: str, **some: object) -> list[Chart]:
-    empty = Empty(lines=("nothing",))
-    found = section(
-        facts(**some),
+def a_section(span: str, shown: ChartFacts, *, is_table: bool = False) -> ChartSection:
+    return section(
+        shown,
         span=span,
         until=NOW,
         at=None,
-        is_table=False,
+        is_table=is_table,
         ttl_seconds=TTL_SECONDS,
         warning_rate=10,
-        empty=empty,
+        empty=Empty(lines=("nothing",)),
     )
-    return [chart for chart, _ in found.drawn]
+
+
+def of_section(span: str, **some: object) -> list[Chart]:
+    return [chart for chart, _ in a_section(span, facts(**some)).drawn]
 
 
 def test_a_phone_gets_the_last_half_hour() -> None:
     wide, narrow = of_section("1h", minutes=[minute(at(2, 5), 3), minute(at(2, 50), 4)])
     assert (wide.total, narrow.total) == (7, 4)
     assert HOUR.phone_bars == 30
+
+
+def test_the_head_names_what_the_picture_of_a_phone_shows() -> None:
+    """Of the table all is shown on a phone too, and of a day."""
+    found = [a_section("1h", facts()), a_section("1h", facts(), is_table=True), a_section("24h", facts())]
+    assert [one.phone_span for one in found] == ["30 min", None, None]
 
 
 def test_a_day_is_96_bars_of_a_quarter_of_an_hour() -> None:
