@@ -19,7 +19,9 @@ LARGEST_FIRST_PAGE = 60 * 1024
 async def test_every_page_is_whole_in_both_widths_and_both_schemes(
     browser: Browser, the_night: NightWorld
 ) -> None:
-    """No barrier that axe knows, nothing to scroll sideways, no complaint in the console, nothing asked elsewhere."""
+    """No barrier that axe knows, nothing to scroll sideways, nothing that a finger misses on a phone, no complaint in
+    the console, nothing asked elsewhere.
+    """
     faults: list[str] = []
     pages = await night_pages(the_night.store, the_night.now)
     async with a_tab(browser, the_night.url, token=TOKENS["operate"]) as tab:
@@ -39,6 +41,8 @@ async def test_every_page_is_whole_in_both_widths_and_both_schemes(
 async def faults_of(tab: Tab, width: int, scheme: Scheme, *, only: tuple[str, ...] = ()) -> list[str]:
     await tab.show(width, scheme)
     found = [*await tab.barriers(only), *(f"sticks out: {one}" for one in await tab.overflow())]
+    if width == PHONE:
+        found += [f"missed by a finger: {one}" for one in await tab.small_targets()]
     return [f"{width} {scheme}: {one}" for one in found]
 
 
@@ -105,7 +109,8 @@ async def test_what_is_not_there_says_so_in_the_same_shell(browser: Browser, the
             assert await tab.open(path) == status, path
             assert words in (await tab.page.inner_text("main")).replace("\n", " "), path
             assert await tab.page.get_by_role("link", name="Letters").first.is_visible(), path
-            assert await tab.barriers() == [], path
+            for width in (WIDE, PHONE):
+                assert await faults_of(tab, width, "light") == [], path
             assert tab.trouble() == [], path
 
 

@@ -13,6 +13,7 @@ from dlq_handler.sandbox.server_programs.chromium import ARGUMENTS, ChromiumProg
 
 WIDE, PHONE = 1280, 390
 HEIGHTS = {WIDE: 900, PHONE: 844}
+LEAST_TARGET_PX = 44
 Scheme = Literal["light", "dark"]
 
 # All that depends on colours; whatever else axe looks at is the same in the other scheme.
@@ -82,6 +83,15 @@ class Tab:
         found: list[str] = await self.page.evaluate(_OVERFLOW)
         return found
 
+    async def small_targets(self) -> list[str]:
+        """What a finger would miss: all that can be tapped and is less than LEAST_TARGET_PX high.
+
+        A link in a sentence is as high as its line, as WCAG 2.5.8 allows: one in a paragraph or an item of a list that
+        says four words or more besides its links.
+        """
+        found: list[str] = await self.page.evaluate(_SMALL_TARGETS, LEAST_TARGET_PX)
+        return found
+
     async def barriers(self, only: Sequence[str] = ()) -> list[str]:
         """What axe finds, each with the first places; `only`: these rules."""
         if await self.page.evaluate("typeof axe === 'undefined'"):
@@ -102,6 +112,22 @@ _OVERFLOW = """() => {
     const right = one => one.getBoundingClientRect().right;
     return [...document.body.querySelectorAll('*')].filter(one => right(one) > wide + 0.5)
         .slice(0, 5).map(one => `${one.tagName}.${one.getAttribute('class') || ''} ${right(one)} > ${wide}`);
+}"""
+
+_SMALL_TARGETS = """least => {
+    const isInSentence = link => {
+        const around = link.closest('p, li');
+        if (!around || link.closest('.head, nav') || link.matches('.tap, .button')) return false;
+        const said = around.cloneNode(true);
+        said.querySelectorAll('a').forEach(one => one.remove());
+        return said.textContent.split(/\\s+/).filter(word => /\\w/.test(word)).length >= 4;
+    };
+    const isShown = one => one.checkVisibility({visibilityProperty: true}) && one.getBoundingClientRect().right > 0;
+    return [...document.body.querySelectorAll('a, button, summary, input, select, textarea')]
+        .filter(one => isShown(one) && one.getBoundingClientRect().height < least - 0.5)
+        .filter(one => !(one.matches('a') && isInSentence(one)))
+        .map(one => `${one.tagName} ${(one.textContent || one.name || '').trim().slice(0, 40)}: `
+            + `${one.getBoundingClientRect().height} px`);
 }"""
 
 
