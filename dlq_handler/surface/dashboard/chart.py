@@ -63,7 +63,7 @@ class Label:
     text_x: float
     text_y: float
     top: float
-    """Where the line or the band begins. A line ends at the base and goes on over the lanes' bars, a band at the foot."""
+    """Where the line or the band begins. Both end at the base; a line goes on over the lanes' bars."""
     anchor: str
     kind: str
 
