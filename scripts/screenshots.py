@@ -19,7 +19,7 @@ from dlq_handler.sandbox.attune import schema
 from dlq_handler.sandbox.servers import Servers
 from tests.support.browser import PHONE, WIDE, Scheme, Tab, a_tab, chromium
 from tests.support.eventually import eventually
-from tests.support.night_pages import night_pages
+from tests.support.night_pages import night_pages, trip_brake
 from tests.support.night_world import NightWorld, night_world
 
 # Letters that wait while the brake is tripped.
@@ -50,7 +50,8 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
             if not (is_all or name in SHOWN):
                 continue
             if name == "release-brake":
-                await _trip_brake(tab, world)
+                # Without it there is nothing to release. The last of the pages that show what is going on.
+                await trip_brake(tab, world, letters=WAITING)
             for width, scheme in ALL_LOOKS if is_all else LOOKS:
                 await tab.show(width, scheme)
                 if (status := await tab.open(path)) != 200:
@@ -58,24 +59,6 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
                 picture = folder / f"{name}-{width}-{scheme}.png"
                 await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
                 print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
-
-
-async def _trip_brake(tab: Tab, world: NightWorld) -> None:
-    """Without it there is nothing to release. The last of the pages that show what is going on."""
-    async with world.store.transaction() as tx:
-        await tx.run(
-            """
-            UPDATE own.brake SET tripped_at = now() - interval '40 seconds', hold_until = now() + interval '9 minutes',
-                   tripped_by = 'sidecar-1', why = '512 executions were ended within 60 s, 500 are allowed'
-            """
-        )
-    await world.let_die(WAITING)
-
-    async def is_told() -> bool:
-        await tab.open("/brake/release")
-        return f"judge {WAITING} letters" in await tab.page.inner_text("main")
-
-    await eventually(is_told, timeout=60, every=0.5)
 
 
 async def _settled(tab: Tab) -> None:

@@ -1,9 +1,13 @@
-"""The addresses of the night's pages, by what they show."""
+"""The addresses of the night's pages, by what they show, and what has to happen before one shows it."""
 
+import re
 from datetime import datetime, timedelta
 
 from dlq_handler.store.engine import Database
 from tests.support import night
+from tests.support.browser import Tab
+from tests.support.eventually import eventually
+from tests.support.night_world import NightWorld
 
 
 async def night_pages(store: Database, now: datetime) -> dict[str, str]:
@@ -42,3 +46,35 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
         "rejudge-group": f"/groups/{letter.group_id}/rejudge",
         "mute": "/notify/mute",
     }
+
+
+async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
+    """So many letters wait for it to be released, or some more; `tab` shows the page that releases it.
+
+    Some more: after one TTL what waited for the worker that is gone lies with them. And so would canaries that are on
+    their way when the intake closes: it is tripped right after a round of them has arrived.
+    """
+
+    async def is_tripped() -> bool:
+        async with world.store.transaction() as tx:
+            row = await tx.row(
+                """
+                UPDATE own.brake SET tripped_at = now() - interval '40 seconds', tripped_by = 'sidecar-1',
+                       hold_until = now() + interval '9 minutes',
+                       why = '512 executions were ended within 60 s, 500 are allowed'
+                 WHERE (SELECT bool_and(seen_at IS NOT NULL) FROM own.canary
+                         WHERE created_at > now() - interval '2 seconds')
+                RETURNING true AS is_tripped
+                """
+            )
+        return row is not None
+
+    await eventually(is_tripped)
+    await world.let_die(letters)
+
+    async def do_they_wait() -> bool:
+        await tab.open("/brake/release")
+        told = re.search(r"judge (\d+) letters", await tab.page.inner_text("main"))
+        return told is not None and int(told[1]) >= letters
+
+    await eventually(do_they_wait, timeout=60, every=0.5)
