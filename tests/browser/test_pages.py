@@ -2,18 +2,25 @@
 wrote into his messages.
 """
 
+import re
+from urllib.parse import urlsplit
+
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.support import night
 from tests.support.browser import OF_COLOUR, PHONE, WIDE, Scheme, Tab, a_tab
+from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
-from tests.support.night_pages import night_pages
+from tests.support.night_pages import night_pages, trip_brake
 from tests.support.night_world import TOKENS, NightWorld
+from tests.support.ui import put_on_record
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LARGEST_FIRST_PAGE = 60 * 1024
+# Of whom there is only a row.
+LOST_WORKER = 13
 
 
 async def test_every_page_is_whole_in_both_widths_and_both_schemes(
@@ -29,13 +36,150 @@ async def test_every_page_is_whole_in_both_widths_and_both_schemes(
         for name, path in pages.items():
             status = await tab.open(path)
             found = [f"answered {status}"] if status != 200 else []
-            for width in (WIDE, PHONE):
-                found += await faults_of(tab, width, "light")
-                found += await faults_of(tab, width, "dark", only=OF_COLOUR)
-            if not await tab.page.title() or await tab.page.locator("h1").count() != 1:
-                found.append("wants a title, and one heading above all others")
-            faults += [f"{name} {path}: {one}" for one in [*found, *tab.trouble()]]
+            faults += [f"{name} {path}: {one}" for one in [*found, *await all_faults_of(tab)]]
     assert not faults, "\n".join(faults)
+
+
+async def test_the_form_for_a_token_is_whole(browser: Browser, the_night: NightWorld) -> None:
+    refused = ("the server responded with a status of 401",)
+    async with a_tab(browser, the_night.url, expected=refused) as tab:
+        await tab.open("/login")
+        assert await all_faults_of(tab) == []
+        await tab.page.get_by_label("Token").fill("not-a-token-of-anybody")
+        await tab.page.get_by_role("button", name="Log in").click()
+        await expect(tab.page.get_by_role("alert")).to_contain_text("no token of ours")
+        assert await all_faults_of(tab) == []
+
+
+async def test_the_way_through_an_act_is_whole(browser: Browser, the_night: NightWorld) -> None:
+    """From the form, which is there only while the brake is tripped, to what was done."""
+    async with a_tab(browser, the_night.url, token=TOKENS["operate"]) as tab:
+        await trip_brake(tab, the_night, letters=3)
+        assert await all_faults_of(tab) == []
+        await tab.page.get_by_label("Reason").fill("the worker is really gone")
+        await tab.page.get_by_label("For how long").select_option("0")
+        await tab.page.get_by_role("button", name=re.compile(r"^Release brake, judge \d+ letters$")).click()
+        await expect(tab.page.locator("h1")).to_contain_text("The brake is released")
+        assert await all_faults_of(tab) == []
+
+
+async def test_a_raw_body_is_whole(browser: Browser, the_night: NightWorld) -> None:
+    """A hostile one: its lines have no place to break at."""
+    async with the_night.store.transaction() as tx:
+        letter = await tx.row(
+            "SELECT id FROM own.letter WHERE worker_id = :id LIMIT 1", id=night.HOSTILE_WORKER
+        )
+    assert letter is not None
+    async with a_tab(browser, the_night.url, token=TOKENS["operate"]) as tab:
+        await tab.open(f"/letters/{letter.id}")
+        await tab.page.get_by_role("button", name="Show it unmasked").click()
+        await expect(tab.page.get_by_label("Raw body")).to_contain_text("window.injected")
+        assert await all_faults_of(tab) == []
+
+
+async def test_a_topology_with_a_hole_is_whole(browser: Browser, the_night: NightWorld) -> None:
+    """The hole comes first, with the command that mends it."""
+    async with the_night.store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO worker (id, name, worker_type, worker_role, host, status, last_heartbeat, created)
+            VALUES (:id, 'worker-lost', 'local', 'action', 'py-4', 'active', now(), now())
+            """,
+            id=LOST_WORKER,
+        )
+    try:
+        async with a_tab(browser, the_night.url, token=TOKENS["read"]) as tab:
+
+            async def is_told() -> bool:
+                await tab.open("/topology")
+                first = await tab.page.locator("[data-row]").first.inner_text()
+                return f"worker.{LOST_WORKER}.executions" in first and "declare-worker-queue" in first
+
+            await eventually(is_told, timeout=60, every=0.5)
+            assert await all_faults_of(tab) == []
+    finally:
+        await forget_worker(the_night)
+
+
+async def test_of_many_groups_eight_are_shown_and_a_link_to_all(
+    browser: Browser, the_night: NightWorld
+) -> None:
+    queues = [f"other.{number}.queue" for number in range(8)]
+    await put_on_record(
+        the_night.store,
+        *(
+            a_dead_letter(
+                key=queue,
+                execution_id=None,
+                worker_id=None,
+                death=a_death(queue=queue, reason="rejected"),
+                first_death_queue=queue,
+            )
+            for queue in queues
+        ),
+    )
+    async with a_tab(browser, the_night.url, token=TOKENS["read"]) as tab:
+        await tab.open("/")
+        await expect(tab.page.locator("#groups [data-row]")).to_have_count(8)
+        assert await all_faults_of(tab) == []
+        await tab.page.locator("#groups").get_by_role("link", name=re.compile(r"^all \d+$")).click()
+        assert urlsplit(tab.page.url).path == "/groups"
+        for queue in queues:
+            await expect(tab.page.locator("[data-row]").filter(has_text=queue)).to_have_count(1)
+
+
+async def test_what_changes_leaves_focus_scroll_and_what_was_unfolded(
+    browser: Browser, the_night: NightWorld
+) -> None:
+    """On a page whose only part is exchanged: nothing but the script keeps them."""
+    async with the_night.store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO worker (id, name, worker_type, worker_role, host, status, last_heartbeat, created)
+            VALUES (:id, 'worker-lost', 'local', 'action', 'py-4', 'active', now() - interval '2 days', now())
+            """,
+            id=LOST_WORKER,
+        )
+    try:
+        async with a_tab(browser, the_night.url, token=TOKENS["read"], width=PHONE) as tab:
+            page = tab.page
+
+            async def is_listed() -> bool:
+                await tab.open("/workers")
+                return await page.locator("#history").count() == 1
+
+            await eventually(is_listed, timeout=60, every=0.5)
+            await expect(page.locator("#live")).to_have_text("live")
+            await page.locator("#history > summary").click()
+            link = page.locator(f"#worker-{LOST_WORKER}")
+            await link.focus()
+            scrolled = await page.evaluate("scrollY")
+            assert scrolled > 0
+            await page.locator("#workers").evaluate("one => one.classList.add('before')")
+            await the_night.let_die(1)
+            await expect(page.locator("#workers")).not_to_have_class(re.compile("before"), timeout=20_000)
+            await expect(page.locator("#history")).to_have_attribute("open", "")
+            await expect(link).to_be_focused()
+            assert await page.evaluate("scrollY") == scrolled
+            assert tab.trouble() == []
+    finally:
+        await forget_worker(the_night)
+
+
+async def forget_worker(the_night: NightWorld) -> None:
+    async with the_night.store.transaction() as tx:
+        await tx.run("DELETE FROM worker WHERE id = :id", id=LOST_WORKER)
+
+
+async def all_faults_of(tab: Tab) -> list[str]:
+    """Of the page that is open, in both widths and both schemes."""
+    found: list[str] = []
+    for width in (WIDE, PHONE):
+        found += await faults_of(tab, width, "light")
+        found += await faults_of(tab, width, "dark", only=OF_COLOUR)
+    if not await tab.page.title() or await tab.page.locator("h1").count() != 1:
+        found.append("wants a title, and one heading above all others")
+    return [*found, *tab.trouble()]
 
 
 async def faults_of(tab: Tab, width: int, scheme: Scheme, *, only: tuple[str, ...] = ()) -> list[str]:
