@@ -33,6 +33,8 @@ class Wish:
     kind: str
     short: str | None = None
     """The same in fewer words, where there is no room for more."""
+    terse: str | None = None
+    """The fewest words that still say it, rather than that one of them all is left out."""
     weight: int = 0
     """The least first: the more it matters, the better its place."""
 
@@ -63,9 +65,20 @@ def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> t
         if found:
             # There are several ways; the one with the fewest rows leaves most room to the bars.
             return min(found, key=lambda placed: max((one.row for one in placed), default=0)), left_out
-        # The one that matters least goes, for the others to be read.
-        wanted = wanted[:-1]
-        left_out += 1
+        if not _make_terser(wanted):
+            # The one that matters least goes, for the others to be read.
+            wanted = wanted[:-1]
+            left_out += 1
+
+
+def _make_terser(wanted: list[Wish]) -> bool:
+    """One of them, the one that matters least, in its fewest words; false: all are."""
+    for number in reversed(range(len(wanted))):
+        terse = wanted[number].terse
+        if terse is not None:
+            wanted[number] = replace(wanted[number], text=terse, terse=None)
+            return True
+    return False
 
 
 def _fitted(wish: Wish, width_px: float) -> Wish | None:

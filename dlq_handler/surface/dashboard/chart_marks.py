@@ -88,9 +88,10 @@ def first_letters(
             continue
         told.add(bar)
         x = window.percent(at)
-        text = f"first letter {hm(at)}, one TTL ({in_units(ttl_seconds)}) later"
-        short = f"first letter {hm(at)}, one TTL later"
-        yield Wish(start=x, end=x, text=text, short=short, kind="effect", weight=1)
+        terse = f"first letter {hm(at)}"
+        short = f"{terse}, one TTL later"
+        text = f"{terse}, one TTL ({in_units(ttl_seconds)}) later"
+        yield Wish(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
 
 
 def _went_at(gone: Happening, lanes: Sequence[Lane]) -> datetime:
