@@ -2,7 +2,7 @@
 seeds, wide and light, and as on a phone in the dark.
 
 Real servers, a real sidecar, a real browser. Only docs/images/ is written. `--all FOLDER` writes every page in every
-width and scheme there instead, to look at.
+width and scheme there instead, to look at, and two of them with the database away.
 """
 
 import argparse
@@ -52,13 +52,24 @@ async def _photograph(browser: Browser, world: NightWorld, folder: Path, *, is_a
             if name == "release-brake":
                 # Without it there is nothing to release. The last of the pages that show what is going on.
                 await trip_brake(tab, world, letters=WAITING)
-            for width, scheme in ALL_LOOKS if is_all else LOOKS:
-                await tab.show(width, scheme)
-                if (status := await tab.open(path)) != 200:
-                    raise RuntimeError(f"{path} answered {status}; {world.sidecar.log_path} says why")
-                picture = folder / f"{name}-{width}-{scheme}.png"
-                await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
-                print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
+            for look in ALL_LOOKS if is_all else LOOKS:
+                await _look(tab, world, path, folder / name, look)
+        if is_all:
+            # Last: what the pages show from memory.
+            await world.database_link.refuse()
+            for name in ("now", "letters"):
+                for look in ALL_LOOKS:
+                    await _look(tab, world, pages[name], folder / f"{name}-from-memory", look)
+
+
+async def _look(tab: Tab, world: NightWorld, path: str, stem: Path, look: tuple[int, Scheme]) -> None:
+    width, scheme = look
+    await tab.show(width, scheme)
+    if (status := await tab.open(path)) != 200:
+        raise RuntimeError(f"{path} answered {status}; {world.sidecar.log_path} says why")
+    picture = stem.with_name(f"{stem.name}-{width}-{scheme}.png")
+    await tab.page.screenshot(path=picture, full_page=True, animations="disabled")
+    print(f"{picture.name}: {picture.stat().st_size // 1024} KB", flush=True)
 
 
 async def _settled(tab: Tab) -> None:
