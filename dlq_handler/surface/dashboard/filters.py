@@ -12,12 +12,16 @@ from urllib.parse import urlencode
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
+from dlq_handler.surface.dashboard.words import iso
 
 # In the order of the form. The names are those of the command's options.
 NAMES = ("group", "cause", "reason", "outcome", "worker", "action", "since", "until", "search")
 # What else this page's own links and its script put into the address.
-_OTHERS = ("before", "after", "seen", "fragment", "at")
-_LABELS = {"since": "from", "until": "to", "search": "id"}
+_OTHERS = ("before", "after", "seen", "fragment")
+# A moment of the past: kept in every link of the page, and no option of the command.
+AT = "at"
+_TIMES = ("since", "until")
+_LABELS = {"since": "from", "until": "to", "search": "id", AT: "as of"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_NUMBER = 18
 _MOST_PROBLEMS = 5
@@ -38,6 +42,8 @@ class Asked:
     given: Mapping[str, str]
     """As it was written, by name; what is empty is left out."""
     problems: Sequence[str]
+    at: datetime | None = None
+    """The moment of the past that the page shows; None: now."""
 
     @property
     def chips(self) -> Sequence[Chip]:
@@ -48,8 +54,17 @@ class Asked:
 
     @property
     def command(self) -> str:
-        options = [part for name, value in self.given.items() for part in (f"--{name}", value)]
+        options = [part for name, value in self._options().items() for part in (f"--{name}", value)]
         return shlex.join(["dlq-handler", "letters", "list", *options])
+
+    def _options(self) -> Mapping[str, str]:
+        """A terminal counts `1h` back from when it is typed, so of a moment of the past the times are written out."""
+        options = {name: value for name, value in self.given.items() if name != AT}
+        if self.at is not None:
+            for name, when in zip(_TIMES, (self.wanted.since, self.wanted.until), strict=True):
+                if when is not None:
+                    options[name] = iso(when)
+        return options
 
     def href(self, **changed: str | int | None) -> str:
         """This page with something changed; None takes it off."""
@@ -61,15 +76,12 @@ class Asked:
 
 
 def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
-    given = {name: value for name in NAMES if (value := parameters.get(name, "").strip())}
-    # A link to a moment shows what had come by then.
-    if "until" not in given and (at := parameters.get("at", "").strip()):
-        given["until"] = at
+    given = {name: value for name in (*NAMES, AT) if (value := parameters.get(name, "").strip())}
     # Left alone, a mistyped name would show all letters as if they were those asked for.
     problems = [
         f"{name[:40]!r} is no filter: there are {', '.join(NAMES)}"
         for name in parameters
-        if name not in (*NAMES, *_OTHERS)
+        if name not in (*NAMES, *_OTHERS, AT)
     ][:_MOST_PROBLEMS]
 
     def worker() -> int | None:
@@ -95,13 +107,20 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
             return None
         return None if text is None else Outcome(text)
 
-    def moment(name: str) -> datetime | None:
+    def moment(name: str, until: datetime) -> datetime | None:
         text = given.get(name)
-        found = None if text is None else read_moment(text, now)
+        found = None if text is None else read_moment(text, until)
         if text is not None and found is None:
             problems.append(f"{_LABELS[name]} is a time such as 2026-11-16 02:26 (UTC), or 30m, 24h, 7d ago")
         return found
 
+    at = moment(AT, now)
+    # To the second, as on the first page: the same link is the same moment.
+    at = None if at is None else min(at, now).replace(microsecond=0)
+    # "The last hour" of a link that is opened in the morning is that of the night.
+    since, until = (moment(name, at or now) for name in _TIMES)
+    if at is not None:
+        until = at if until is None else min(until, at)
     wanted = LetterFilter(
         group=given.get("group"),
         cause=cause(),
@@ -109,11 +128,11 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         outcome=outcome(),
         worker_id=worker(),
         action=given.get("action"),
-        since=moment("since"),
-        until=moment("until"),
+        since=since,
+        until=until,
         search=given.get("search"),
     )
-    return Asked(wanted=wanted, given=given, problems=problems)
+    return Asked(wanted=wanted, given=given, problems=problems, at=at)
 
 
 def read_moment(text: str, now: datetime) -> datetime | None:

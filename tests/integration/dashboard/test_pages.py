@@ -221,6 +221,30 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
         assert "No letter matches" in (await client.get("/letters", params={"at": night.isoformat()})).text
 
 
+async def test_letters_of_a_moment_are_those_of_then_and_the_page_stays_there(
+    store: Database, browser: httpx.AsyncClient
+) -> None:
+    night = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
+    await put_on_record(store, a_dead_letter(), a_dead_letter(key="k2"), a_dead_letter(key="k3"))
+    async with store.transaction() as tx:
+        await tx.run("DELETE FROM own.letter_minute")
+        for key, minutes in (("k2", 2), ("k3", -2)):
+            await tx.run(
+                "UPDATE own.letter SET received_at = :at WHERE key = :key",
+                at=night - timedelta(minutes=minutes),
+                key=key,
+            )
+    page = (await browser.get("/letters", params={"since": "5m", "at": words.iso(night)})).text
+    assert page.count("data-row") == 1
+    assert 'data-paused="yes"' in page
+    assert "data-after" not in page
+    assert "data-seen" not in page
+    assert f"These had come by {words.moment(night, datetime.now(UTC))} UTC" in page
+    assert f'<input type="hidden" name="at" value="{words.iso(night)}">' in page
+    now = (await browser.get("/letters?since=5m")).text
+    assert ("data-after" in now, 'data-paused="no"' in now, "These had come by" in now) == (True, True, False)
+
+
 async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClient) -> None:
     for name in ("diagnosis", "strip", "chart", "groups"):
         part = (await browser.get(f"/?fragment={name}")).text

@@ -77,12 +77,34 @@ def test_a_name_that_is_no_filter_is_said_and_not_passed_over() -> None:
     assert filters.read(own, now=NOW).problems == []
 
 
-def test_a_moment_ends_the_window_unless_that_has_an_end() -> None:
+def test_a_moment_ends_the_window_unless_that_ended_before() -> None:
     asked = filters.read({"at": "2026-11-16T02:26:00Z"}, now=NOW)
-    assert asked.wanted.until == datetime(2026, 11, 16, 2, 26, tzinfo=UTC)
-    assert [chip.text for chip in asked.chips] == ["to: 2026-11-16T02:26:00Z"]
-    assert filters.read({"at": "30m", "until": "1h"}, now=NOW).wanted.until == NOW - timedelta(hours=1)
+    night = datetime(2026, 11, 16, 2, 26, tzinfo=UTC)
+    assert (asked.at, asked.wanted.until) == (night, night)
+    assert [chip.text for chip in asked.chips] == ["as of: 2026-11-16T02:26:00Z"]
+    later = filters.read({"at": "2026-11-16T02:26:00Z", "until": "2026-11-16T02:50:00Z"}, now=NOW)
+    assert later.wanted.until == night
+    assert filters.read({"at": "2030-01-01T00:00:00Z"}, now=NOW).at == NOW
     assert len(filters.read({"at": "noon"}, now=NOW).problems) == 1
+
+
+def test_times_that_count_back_do_so_from_the_moment_that_is_shown() -> None:
+    """A link of the night, opened in the morning."""
+    asked = filters.read({"at": "2026-11-15T18:34:30Z", "since": "5m", "until": "1m"}, now=NOW)
+    assert asked.wanted.since == datetime(2026, 11, 15, 18, 29, 30, tzinfo=UTC)
+    assert asked.wanted.until == datetime(2026, 11, 15, 18, 33, 30, tzinfo=UTC)
+
+
+def test_every_link_of_a_moment_stays_there_and_its_command_needs_none() -> None:
+    asked = filters.read({"at": "2026-11-15T18:34:30Z", "since": "5m", "reason": "expired"}, now=NOW)
+    given_ = {"at": "2026-11-15T18:34:30Z", "since": "5m", "reason": "expired"}
+    assert dict(parse_qsl(urlsplit(asked.href(before=12)).query)) == {**given_, "before": "12"}
+    words = shlex.split(asked.command)
+    assert dict(zip(words[3::2], words[4::2], strict=True)) == {
+        "--since": "2026-11-15T18:29:30Z",
+        "--until": "2026-11-15T18:34:30Z",
+        "--reason": "expired",
+    }
 
 
 def test_the_next_page_keeps_the_filters() -> None:
@@ -90,7 +112,7 @@ def test_the_next_page_keeps_the_filters() -> None:
     assert dict(parse_qsl(urlsplit(href).query)) == {"reason": "a&b", "before": "12"}
 
 
-@given(st.dictionaries(st.sampled_from(filters.NAMES), st.text(max_size=40)))
+@given(st.dictionaries(st.sampled_from((*filters.NAMES, filters.AT)), st.text(max_size=40)))
 def test_whatever_is_written_into_the_address_never_raises(given_: dict[str, str]) -> None:
     asked = filters.read(given_, now=NOW)
     assert asked.command

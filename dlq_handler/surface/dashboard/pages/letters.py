@@ -53,7 +53,8 @@ async def letters_page(site: Site, request: Request) -> Response:
         )
         facts, away = remembered.facts, remembered.away
     records = facts.page.records if facts else []
-    is_newest = facts is not None and facts.page.newer is None
+    # Nothing new comes to a moment of the past.
+    is_newest = facts is not None and facts.page.newer is None and asked.at is None
     context = {
         "asked": asked,
         "choices": {
@@ -73,7 +74,13 @@ async def letters_page(site: Site, request: Request) -> Response:
         "away": away,
     }
     title = f"Letters · {site.headline().title}"
-    shell = site.shell(request, title, here="/letters", after=facts.after if is_newest and facts else None)
+    shell = site.shell(
+        request,
+        title,
+        here="/letters",
+        after=facts.after if is_newest and facts else None,
+        is_paused=asked.at is not None,
+    )
     return render("letters.html", shell, context, status=422 if asked.problems else 200)
 
 
