@@ -1,9 +1,10 @@
 """The pages on a real database: what is on record is shown, what is not is said."""
 
+import html
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 
@@ -243,6 +244,19 @@ async def test_letters_of_a_moment_are_those_of_then_and_the_page_stays_there(
     assert f'<input type="hidden" name="at" value="{words.iso(night)}">' in page
     now = (await browser.get("/letters?since=5m")).text
     assert ("data-after" in now, 'data-paused="no"' in now, "These had come by" in now) == (True, True, False)
+
+
+async def test_letters_have_a_link_to_this_moment_that_keeps_the_filters(browser: httpx.AsyncClient) -> None:
+    page = (await browser.get("/letters?worker=7&since=1h")).text
+    [link] = re.findall('href="([^"]+)">Link to this moment', page)
+    asked = dict(parse_qsl(urlsplit(html.unescape(link)).query))
+    assert (asked["worker"], asked["since"]) == ("7", "1h")
+    moment = datetime.fromisoformat(asked["at"])
+    assert timedelta() <= datetime.now(UTC) - moment < timedelta(minutes=1)
+    of_past = (await browser.get(html.unescape(link))).text
+    assert 'data-paused="yes"' in of_past
+    assert "Link to this moment" not in of_past
+    assert words.iso(moment - timedelta(hours=1)) in of_past
 
 
 async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClient) -> None:

@@ -11,7 +11,7 @@ from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store import happenings, letter_search
 from dlq_handler.store.engine import Database
-from dlq_handler.surface.dashboard import filters
+from dlq_handler.surface.dashboard import filters, words
 from dlq_handler.surface.dashboard.filters import Asked
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.shell import render
@@ -72,6 +72,9 @@ async def letters_page(site: Site, request: Request) -> Response:
         "seen": (records[0].id if records else 0) if is_newest else None,
         "new": None,
         "away": away,
+        "pause_href": None
+        if asked.at or asked.problems
+        else asked.href(at=words.iso(site.now), before=before, after=after),
     }
     title = f"Letters · {site.headline().title}"
     shell = site.shell(
