@@ -87,6 +87,8 @@ class ChartSection:
     table_href: str
     spans: Sequence[SpanLink]
     empty: Empty | None
+    unknown: str | None = None
+    """Why nothing is known of this time; then nothing is drawn: axes without bars would say that none came."""
 
 
 def window_of(choice: SpanChoice, until: datetime) -> Window:
@@ -126,12 +128,29 @@ def section(
         drawn=() if is_table else drawn,
         table=table,
         table_href=href(span, at, is_table=not is_table),
-        spans=[
-            SpanLink(name=one.name, href=href(key, at, is_table=is_table), is_here=key == span)
-            for key, one in SPANS.items()
-        ],
+        spans=_spans(span, at, is_table=is_table),
         empty=empty if not any(chart.total for chart, _ in drawn) else None,
     )
+
+
+def unknown(why: str, *, span: str, at: datetime | None, is_table: bool) -> ChartSection:
+    return ChartSection(
+        unit=SPANS[span].unit,
+        phone_unit=SPANS[span].unit if is_table else SPANS[span].phone_unit,
+        drawn=(),
+        table=None,
+        table_href=href(span, at, is_table=not is_table),
+        spans=_spans(span, at, is_table=is_table),
+        empty=None,
+        unknown=why,
+    )
+
+
+def _spans(span: str, at: datetime | None, *, is_table: bool) -> Sequence[SpanLink]:
+    return [
+        SpanLink(name=one.name, href=href(key, at, is_table=is_table), is_here=key == span)
+        for key, one in SPANS.items()
+    ]
 
 
 def in_bars(seconds: int) -> str:

@@ -63,8 +63,15 @@ class Site:
     def headline(self) -> Headline:
         return headline(self.diagnoses, now=self.now, link=self.world.runbook_link)
 
-    def headline_of_past(self, diagnoses: Sequence[Diagnosis], at: datetime) -> Headline:
-        nothing = "Cannot tell: no diagnosis is on record of this moment."
+    def headline_of_past(
+        self, diagnoses: Sequence[Diagnosis], at: datetime, *, is_known: bool = True
+    ) -> Headline:
+        """`is_known` False: the record could not be read, which says nothing about what is on it."""
+        nothing = (
+            "Cannot tell: no diagnosis is on record of this moment."
+            if is_known
+            else "Cannot tell: the database is away, so what was diagnosed at this moment cannot be read."
+        )
         return headline(diagnoses, now=at, link=self.world.runbook_link, nothing=nothing)
 
     def shell(

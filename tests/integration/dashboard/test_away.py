@@ -119,3 +119,27 @@ async def test_of_a_worker_nothing_is_none_only_when_the_record_says_so(
     assert "None." not in page
     assert "Nothing is on record" not in page
     assert page.count("Cannot tell: the database does not answer") == 2
+
+
+async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
+    store: Database, database: str
+) -> None:
+    night = "2026-11-15T18:34:30Z"
+    async with TcpProxy.to(database) as link:
+        through = Database(link.url)
+        try:
+            async with asking(await a_ui_world(through)) as client:
+                await link.refuse()
+                pages = {
+                    path: (await client.get(path)).text for path in ("/", f"/?at={night}", "/?chart=table")
+                }
+        finally:
+            await through.dispose()
+    for path, page in pages.items():
+        assert (path, "<svg" in page, "<caption" in page) == (path, False, False)
+        assert "Cannot tell: the database does not answer, and nothing is kept of this time." in page
+        assert "No dead letters" not in page
+    of_past = pages[f"/?at={night}"]
+    assert "no diagnosis is on record" not in of_past
+    assert "Cannot tell: the database is away, so what was diagnosed" in of_past
+    assert "✓" not in of_past

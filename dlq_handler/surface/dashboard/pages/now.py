@@ -44,6 +44,9 @@ class NowFacts:
     """What was diagnosed at the moment that was asked for; None: nothing is on record of it, or it is now."""
 
 
+# It is away, and this page was not open before: why is said above.
+UNREAD = "the database does not answer, and nothing is kept of this time"
+
 NOTHING = NowFacts(
     chart=ChartFacts(minutes=(), blind=(), lanes=(), marks=()),
     groups=(),
@@ -93,19 +96,22 @@ async def now_page(site: Site, request: Request) -> Response:
     )
     facts = remembered.facts or NOTHING
     past = facts.past[1] if facts.past else ()
-    headline = site.headline() if at is None else site.headline_of_past(past, at)
+    is_known = remembered.facts is not None
+    headline = site.headline() if at is None else site.headline_of_past(past, at, is_known=is_known)
     view = None if at else site.view
-    chart = chart_section.section(
-        facts.chart,
-        span=span,
-        until=until,
-        at=at,
-        is_table=is_table,
-        ttl_seconds=ttl_seconds,
-        warning_rate=site.world.warning_rate,
-        empty=None
-        if remembered.facts is None
-        else chart_section.nothing_came(view, span=span, last_at=facts.last_letter_at, now=until),
+    chart = (
+        chart_section.section(
+            facts.chart,
+            span=span,
+            until=until,
+            at=at,
+            is_table=is_table,
+            ttl_seconds=ttl_seconds,
+            warning_rate=site.world.warning_rate,
+            empty=chart_section.nothing_came(view, span=span, last_at=facts.last_letter_at, now=until),
+        )
+        if is_known
+        else chart_section.unknown(UNREAD, span=span, at=at, is_table=is_table)
     )
     rows = group_rows.rows(facts.groups, facts.chart.lanes, site.worker_names, ttl_seconds=ttl_seconds)
     here = chart_section.href(span, at, is_table=is_table)
