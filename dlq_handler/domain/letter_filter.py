@@ -43,3 +43,15 @@ class CappedCount:
 
     def __str__(self) -> str:
         return f"{self.count:,}+" if self.is_capped else f"{self.count:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameBefore:
+    """What is remembered of letters that came, on record or not."""
+
+    has_any: bool
+    """Also one that does not count, and one that everything else has forgotten."""
+    last_at: datetime | None
+    """Of those that count."""
+    swept_at: datetime | None
+    """When one was swept last."""

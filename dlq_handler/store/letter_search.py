@@ -10,9 +10,7 @@ kept. It is looked for among all letters of the rarest condition, the longer the
 `database.statement_timeout_ms` is over; then the question is given up as `Unavailable`. Memory is a page always.
 """
 
-from datetime import datetime
-
-from dlq_handler.domain.letter_filter import CappedCount, LetterFilter, LetterPage
+from dlq_handler.domain.letter_filter import CameBefore, CappedCount, LetterFilter, LetterPage
 from dlq_handler.domain.read_dead_letter import INT64
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
@@ -88,12 +86,16 @@ async def neighbours(database: Database, letter_id: int) -> tuple[int | None, in
     return row.older, row.newer
 
 
-async def last_received_at(database: Database) -> datetime | None:
-    """When the last one came that counts."""
+async def came_before(database: Database) -> CameBefore:
+    """Letters are swept after a day and groups after a month, but the numbers that were drawn stay drawn."""
     async with database.transaction() as tx:
-        [row] = await tx.rows("SELECT max(last_at) AS last_at FROM own.letter_group")
-    last_at: datetime | None = row.last_at
-    return last_at
+        [row] = await tx.rows(
+            """
+            SELECT pg_sequence_last_value('own.letter_id_seq') IS NOT NULL AS has_any,
+                   (SELECT max(last_at) FROM own.letter_group) AS last_at, (SELECT max(at) FROM own.swept) AS swept_at
+            """
+        )
+    return CameBefore(has_any=row.has_any, last_at=row.last_at, swept_at=row.swept_at)
 
 
 async def _count(database: Database, asked: "_Asked", cap: int) -> CappedCount:

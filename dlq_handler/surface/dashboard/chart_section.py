@@ -6,6 +6,7 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from dlq_handler.domain.judge_canary import CanaryState
+from dlq_handler.domain.letter_filter import CameBefore
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import OFF, Unknown, View
 from dlq_handler.surface.dashboard.chart import Chart, ChartFacts, Frame, draw
@@ -157,9 +158,9 @@ def in_bars(seconds: int) -> str:
     return "1 min" if seconds == 60 else in_units(seconds)
 
 
-def nothing_came(view: View | None, *, span: str, last_at: datetime | None, now: datetime) -> Empty:
+def nothing_came(view: View | None, *, span: str, came: CameBefore, now: datetime) -> Empty:
     """Quiet, or not begun: two things that look alike, and only the words tell them apart."""
-    if last_at is None:
+    if not came.has_any:
         return Empty(
             lines=(
                 "Waiting for the first letter.",
@@ -168,9 +169,11 @@ def nothing_came(view: View | None, *, span: str, last_at: datetime | None, now:
             command=GAME_DAY,
         )
     told = f"No dead letters in the last {'hour' if span == '1h' else '24 hours'}."
+    if came.last_at is None:
+        told += " Of earlier ones none is remembered that counts."
     # Of a moment of the past nobody knows which was the last one before it, only that there was one since.
-    if last_at <= now:
-        told += f" Last one {ago(last_at, now)}."
+    elif came.last_at <= now:
+        told += f" Last one {ago(came.last_at, now)}."
     canary = _canary_passed(view)
     return Empty(lines=(f"{told} {canary}" if canary else told,))
 

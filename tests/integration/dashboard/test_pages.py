@@ -53,6 +53,25 @@ async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.Async
     assert "dlq-handler game-day" in (await browser.get("/letters")).text
 
 
+async def test_letters_that_were_swept_came_all_the_same(browser: httpx.AsyncClient, store: Database) -> None:
+    await put_on_record(store, a_dead_letter())
+    await sweep_resolved(store, older_than_seconds=-1)
+    page = (await browser.get("/letters")).text
+    assert "Waiting for the first letter" not in page
+    assert "dlq-handler game-day" not in page
+    assert re.search(
+        r"No letter is on record\. The last one came on [-0-9]+ [:0-9]+Z, \d+ s ago, and was swept \(retention 24 h;",
+        page,
+    )
+    async with store.transaction() as tx:
+        await tx.run("DELETE FROM own.letter_group")
+        await tx.run("DELETE FROM own.letter_minute")
+    assert "The last one was swept on" in (await browser.get("/letters")).text
+    now = (await browser.get("/")).text
+    assert "Waiting for the first letter" not in now
+    assert "Of earlier ones none is remembered that counts." in now
+
+
 async def test_the_title_is_the_diagnosis(browser: httpx.AsyncClient, world: UiWorld) -> None:
     assert "<title>All is well.</title>" in (await browser.get("/")).text
 

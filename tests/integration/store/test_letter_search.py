@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.domain.letter_filter import CappedCount, LetterFilter
+from dlq_handler.domain.letter_filter import CameBefore, CappedCount, LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
@@ -143,14 +143,25 @@ async def test_counts_stop_at_their_cap(store: Database) -> None:
 
 
 async def test_a_letter_knows_its_neighbours_and_when_the_last_one_came(store: Database) -> None:
-    assert await letter_search.last_received_at(store) is None
+    assert await letter_search.came_before(store) == CameBefore(has_any=False, last_at=None, swept_at=None)
     await record(store, an_entry("a"), an_entry("b"), an_entry("c"))
     a, b, c = [await id_of(store, key) for key in "abc"]
     assert await letter_search.neighbours(store, b) == (a, c)
     assert await letter_search.neighbours(store, c) == (b, None)
     last = await letters.show(store, c)
     assert last is not None
-    assert await letter_search.last_received_at(store) == last.received_at
+    came = CameBefore(has_any=True, last_at=last.received_at, swept_at=None)
+    assert await letter_search.came_before(store) == came
+
+
+async def test_that_letters_came_outlives_all_that_was_swept(store: Database) -> None:
+    await record(store, an_entry("a"))
+    await letters.sweep_resolved(store, older_than_seconds=-1)
+    came = await letter_search.came_before(store)
+    assert (came.last_at is None, came.swept_at is None) == (False, False)
+    await letter_groups.sweep_groups(store, older_than_seconds=-1)
+    await swept.forget_swept(store, older_than_seconds=-7200)
+    assert await letter_search.came_before(store) == CameBefore(has_any=True, last_at=None, swept_at=None)
 
 
 async def test_swept_letters_are_remembered_and_no_others(store: Database, host: Host) -> None:

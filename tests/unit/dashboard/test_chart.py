@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.happening import WORKER_GONE, Happening
 from dlq_handler.domain.history import Lane, Segment, Span
+from dlq_handler.domain.letter_filter import CameBefore
 from dlq_handler.domain.letter_group import MinuteCount
 from dlq_handler.surface.dashboard.chart import Chart, ChartFacts, Frame, draw
 from dlq_handler.surface.dashboard.chart_scale import Window, round_top, window_until
@@ -34,6 +35,10 @@ def gone(when: datetime, name: str = "worker-python") -> Happening:
     return Happening(
         id=1, at=when, part="workers", kind=WORKER_GONE, subject=name, detail=None, instance="sidecar-1"
     )
+
+
+def came_at(last_at: datetime | None, *, has_any: bool = True) -> CameBefore:
+    return CameBefore(has_any=has_any, last_at=last_at, swept_at=None)
 
 
 def facts(**some: object) -> ChartFacts:
@@ -232,19 +237,19 @@ def test_a_quiet_hour_says_when_the_last_one_came_and_that_one_would_arrive() ->
             type(canary)(worker_id=7, state=canary.state, why="", took_seconds=0.9, seen_seconds_ago=41)
         ]
     )
-    quiet = nothing_came(view, span="1h", last_at=NOW - timedelta(days=3), now=NOW)
+    quiet = nothing_came(view, span="1h", came=came_at(NOW - timedelta(days=3)), now=NOW)
     assert quiet.lines == (
         "No dead letters in the last hour. Last one 3 d ago. Canary passed 41 s ago in 0.9 s.",
     )
 
 
 def test_a_letter_that_came_after_the_moment_looked_at_is_not_its_last_one() -> None:
-    quiet = nothing_came(None, span="1h", last_at=NOW + timedelta(hours=5), now=NOW)
+    quiet = nothing_came(None, span="1h", came=came_at(NOW + timedelta(hours=5)), now=NOW)
     assert quiet.lines == ("No dead letters in the last hour.",)
 
 
 def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
-    waiting = nothing_came(None, span="1h", last_at=None, now=NOW)
+    waiting = nothing_came(None, span="1h", came=came_at(None, has_any=False), now=NOW)
     assert waiting.lines[0] == "Waiting for the first letter."
     assert waiting.command == "dlq-handler game-day"
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
-from dlq_handler.domain.letter_filter import CappedCount, LetterPage
+from dlq_handler.domain.letter_filter import CameBefore, CappedCount, LetterPage
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store import happenings, letter_search
@@ -16,6 +16,7 @@ from dlq_handler.surface.dashboard.filters import Asked
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
+from dlq_handler.surface.swept import nothing_on_record_sentence
 
 PAGE_SIZE = 50
 LARGEST_ID = 2**63 - 1
@@ -26,16 +27,21 @@ class LettersFacts:
     page: LetterPage
     count: CappedCount
     after: int
+    came: CameBefore | None
+    """None: some are on record, or only those were asked for that something is said of."""
 
 
 async def gather(database: Database, asked: Asked, before: int | None, after: int | None) -> LettersFacts:
     happened = await happenings.latest_id(database)
+    page = await letter_search.search(
+        database, asked.wanted, before_id=before, after_id=after, limit=PAGE_SIZE
+    )
+    is_empty = not page.records and not asked.given
     return LettersFacts(
-        page=await letter_search.search(
-            database, asked.wanted, before_id=before, after_id=after, limit=PAGE_SIZE
-        ),
+        page=page,
         count=await letter_search.count(database, asked.wanted),
         after=happened,
+        came=await letter_search.came_before(database) if is_empty else None,
     )
 
 
@@ -71,6 +77,9 @@ async def letters_page(site: Site, request: Request) -> Response:
         # Where one looks at older ones, what is new is elsewhere.
         "seen": (records[0].id if records else 0) if is_newest else None,
         "new": None,
+        "emptied": nothing_on_record_sentence(facts.came, site.now, site.world.retention)
+        if facts and facts.came and facts.came.has_any
+        else None,
         "away": away,
         "pause_href": None
         if asked.at or asked.problems

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dlq_handler.domain.brake import BrakeMode, in_words, mode_of
 from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.letter_filter import CameBefore
 from dlq_handler.domain.letter_group import GroupCount
 from dlq_handler.domain.view import Unknown, View
 from dlq_handler.store import diagnoses as diagnosis_store
@@ -37,7 +38,7 @@ class NowFacts:
     chart: ChartFacts
     groups: Sequence[GroupCount]
     group_count: int
-    last_letter_at: datetime | None
+    came: CameBefore
     after: int
     mute: Mute | None
     past: tuple[datetime, Sequence[Diagnosis]] | None
@@ -51,7 +52,7 @@ NOTHING = NowFacts(
     chart=ChartFacts(minutes=(), blind=(), lanes=(), marks=()),
     groups=(),
     group_count=0,
-    last_letter_at=None,
+    came=CameBefore(has_any=False, last_at=None, swept_at=None),
     after=0,
     mute=None,
     past=None,
@@ -72,7 +73,7 @@ async def gather(database: Database, window: Window, at: datetime | None, *, ttl
         ),
         groups=await letter_groups.groups(database, since=since, until=until, limit=GROUPS_SHOWN),
         group_count=await letter_groups.count_groups(database, since=since, until=until),
-        last_letter_at=await letter_search.last_received_at(database),
+        came=await letter_search.came_before(database),
         after=after,
         mute=await mute_store.look(database) if at is None else None,
         past=None if at is None else await diagnosis_store.as_of(database, at),
@@ -108,7 +109,7 @@ async def now_page(site: Site, request: Request) -> Response:
             is_table=is_table,
             ttl_seconds=ttl_seconds,
             warning_rate=site.world.warning_rate,
-            empty=chart_section.nothing_came(view, span=span, last_at=facts.last_letter_at, now=until),
+            empty=chart_section.nothing_came(view, span=span, came=facts.came, now=until),
         )
         if is_known
         else chart_section.unknown(UNREAD, span=span, at=at, is_table=is_table)
