@@ -55,6 +55,8 @@ _OWN_TABLES = (
     "letter_minute",
     "swept",
     "swept_group",
+    "swept_execution",
+    "swept_worker",
     "happening",
     "seen_minute",
     "worker_change",

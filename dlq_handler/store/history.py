@@ -4,6 +4,9 @@ Minutes in which nobody looked have no row, and are told as such.
 """
 
 from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
 
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.happening import Part
@@ -11,6 +14,7 @@ from dlq_handler.domain.history import Change, Lane, Span, Workers, change_of, h
 from dlq_handler.domain.text import storable
 from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
+from dlq_handler.store.swept import note_swept_workers
 from dlq_handler.store.transaction import Transaction
 
 
@@ -81,16 +85,7 @@ async def lanes(database: Database, *, since: datetime, until: datetime) -> list
         if not rows:
             return []
         unwatched = await _unseen(tx, Part.WORKERS, since=since, until=until)
-    changes = [
-        Change(
-            worker_id=row.worker_id,
-            name=row.name,
-            at=row.at,
-            availability=None if row.availability is None else Availability(row.availability),
-        )
-        for row in rows
-    ]
-    return lanes_of(changes, blind=unwatched, since=since, until=rows[0].end)
+    return lanes_of([_change_of(row) for row in rows], blind=unwatched, since=since, until=rows[0].end)
 
 
 async def sweep(database: Database, *, older_than_seconds: float) -> int:
@@ -100,7 +95,7 @@ async def sweep(database: Database, *, older_than_seconds: float) -> int:
             "DELETE FROM own.seen_minute WHERE minute < now() - make_interval(secs => :age)",
             age=float(older_than_seconds),
         )
-        changes = await tx.run(
+        changes = await tx.rows(
             """
             DELETE FROM own.worker_change old
              WHERE at < now() - make_interval(secs => :age)
@@ -108,10 +103,34 @@ async def sweep(database: Database, *, older_than_seconds: float) -> int:
                     OR EXISTS (SELECT FROM own.worker_change newer
                                 WHERE newer.worker_id = old.worker_id AND newer.at > old.at
                                   AND newer.at < now() - make_interval(secs => :age)))
+            RETURNING worker_id
             """,
             age=float(older_than_seconds),
         )
-    return minutes.rowcount + changes.rowcount
+        await _note_forgotten(tx, {row.worker_id for row in changes})
+    return minutes.rowcount + len(changes)
+
+
+async def last_change(database: Database, worker_id: int) -> Change | None:
+    """How a worker was found last, however long ago that was. None: the chronicle has nothing of it."""
+    async with database.transaction() as tx:
+        row = await tx.row(
+            "SELECT worker_id, name, at, availability FROM own.worker_change WHERE worker_id = :id"
+            " ORDER BY at DESC LIMIT 1",
+            id=worker_id,
+        )
+    return _change_of(row) if row else None
+
+
+async def _note_forgotten(tx: Transaction, worker_ids: set[int]) -> None:
+    """Those of whom nothing is left."""
+    if not worker_ids:
+        return
+    left = await tx.rows(
+        "SELECT DISTINCT worker_id FROM own.worker_change WHERE worker_id = ANY (CAST(:ids AS bigint[]))",
+        ids=list(worker_ids),
+    )
+    await note_swept_workers(tx, worker_ids - {row.worker_id for row in left})
 
 
 async def _looked(tx: Transaction, part: Part) -> None:
@@ -146,15 +165,16 @@ async def _last_changes(tx: Transaction) -> dict[int, Change]:
           FROM own.worker_change ORDER BY worker_id, at DESC
         """
     )
-    return {
-        row.worker_id: Change(
-            worker_id=row.worker_id,
-            name=row.name,
-            at=row.at,
-            availability=None if row.availability is None else Availability(row.availability),
-        )
-        for row in rows
-    }
+    return {row.worker_id: _change_of(row) for row in rows}
+
+
+def _change_of(row: Row[Any]) -> Change:
+    return Change(
+        worker_id=row.worker_id,
+        name=row.name,
+        at=row.at,
+        availability=None if row.availability is None else Availability(row.availability),
+    )
 
 
 async def _change(tx: Transaction, worker_id: int, name: str, availability: Availability | None) -> None:

@@ -13,7 +13,7 @@ from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
 from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
-from dlq_handler.store.swept import note_swept
+from dlq_handler.store.swept import note_swept, note_swept_executions
 from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
@@ -147,7 +147,7 @@ async def _sweep(
                        AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
                        AND outcome = ANY (CAST(:outcomes AS text[]))
                      LIMIT :batch FOR UPDATE SKIP LOCKED)
-                RETURNING id
+                RETURNING id, execution_id
                 """,
                 age=float(older_than_seconds),
                 by_judgement=by_judgement,
@@ -155,6 +155,7 @@ async def _sweep(
                 batch=SWEEP_BATCH,
             )
             await note_swept(tx, [row.id for row in rows])
+            await note_swept_executions(tx, [row.execution_id for row in rows])
         swept += len(rows)
         if len(rows) < SWEEP_BATCH:
             return swept

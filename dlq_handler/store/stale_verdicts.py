@@ -8,6 +8,7 @@ from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
+from dlq_handler.store.swept import note_swept_executions
 from dlq_handler.store.transaction import Transaction
 
 SWEEP_BATCH = 1000
@@ -98,7 +99,7 @@ async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresol
     swept = 0
     while True:
         async with database.transaction() as tx:
-            result = await tx.run(
+            rows = await tx.rows(
                 """
                 DELETE FROM own.stale_verdict WHERE id IN (
                     SELECT id FROM own.stale_verdict
@@ -108,6 +109,7 @@ async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresol
                                   THEN CAST(:resolved AS double precision)
                                   ELSE CAST(:unresolved AS double precision) END)
                      LIMIT :batch FOR UPDATE SKIP LOCKED)
+                RETURNING execution_id
                 """,
                 # What the index can tell.
                 first=float(min(resolved_seconds, unresolved_seconds)),
@@ -116,6 +118,7 @@ async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresol
                 outcomes=[outcome.value for outcome in _RESOLVED],
                 batch=SWEEP_BATCH,
             )
-        swept += result.rowcount
-        if result.rowcount < SWEEP_BATCH:
+            await note_swept_executions(tx, [row.execution_id for row in rows])
+        swept += len(rows)
+        if len(rows) < SWEEP_BATCH:
             return swept

@@ -1,4 +1,4 @@
-"""What a link to a letter or a group says after its retention: that it was here, and when it went."""
+"""What a link says after the retention of what it leads to: that it was here, and when it went."""
 
 from datetime import UTC, datetime
 
@@ -15,6 +15,20 @@ def swept_sentence(letter_id: int, swept_at: datetime, kept: RetentionPolicy) ->
 def swept_group_sentence(group_id: str, swept_at: datetime, kept: RetentionPolicy) -> str:
     longest = in_units(kept.longest_seconds)
     return f"Group {group_id} was swept on {_minute(swept_at)} (retention {longest} after its last letter)."
+
+
+def swept_execution_sentence(execution_id: int, swept_at: datetime, kept: RetentionPolicy) -> str:
+    return (
+        f"What was on record about execution {execution_id} was swept on {_minute(swept_at)} ({_retention(kept)}), and "
+        "the host has no such execution any more."
+    )
+
+
+def swept_worker_sentence(worker_id: int, swept_at: datetime, kept: RetentionPolicy) -> str:
+    return (
+        f"Worker {worker_id} is not registered any more, and what was on record of it was swept on {_minute(swept_at)} "
+        f"(retention {in_units(kept.history_seconds)})."
+    )
 
 
 def nothing_on_record_sentence(came: CameBefore, now: datetime, kept: RetentionPolicy) -> str:

@@ -17,7 +17,9 @@ from dlq_handler.domain.topology_check import CheckedQueue, Conclusion
 from dlq_handler.domain.topology_finding import Finding
 from dlq_handler.domain.view import OFF, Unknown, WorkerSeen
 from dlq_handler.errors import Unavailable
+from dlq_handler.store import swept
 from dlq_handler.surface.api.shapes import EVERYWHERE, Id, Shape, failures
+from dlq_handler.surface.swept import swept_execution_sentence, swept_worker_sentence
 from dlq_handler.surface.web.errors import Refused
 from dlq_handler.surface.web.world import UiWorld
 
@@ -102,12 +104,15 @@ def fleet_routes(world: UiWorld) -> APIRouter:
         canaries = _canaries(world)
         return WorkerList(at=at, workers=[_worker(one, canaries) for one in workers])
 
-    @router.get("/workers/{worker_id}", responses=failures(404))
+    @router.get("/workers/{worker_id}", responses=failures(404, 410))
     async def show_worker(worker_id: Id) -> SeenWorker:
         _, workers = _looked(world)
         for one in workers:
             if one.registered.worker.id == worker_id:
                 return _worker(one, _canaries(world))
+        swept_at = await swept.worker_swept_at(world.database, worker_id)
+        if swept_at is not None:
+            raise Refused(410, swept_worker_sentence(worker_id, swept_at, world.retention))
         raise Refused(404, f"No worker {worker_id} is registered.")
 
     @router.get("/topology")
@@ -125,11 +130,14 @@ def fleet_routes(world: UiWorld) -> APIRouter:
             limits=seen.limits,
         )
 
-    @router.get("/executions/{execution_id}", responses=failures(404))
+    @router.get("/executions/{execution_id}", responses=failures(404, 410))
     async def explain(execution_id: Id) -> Story:
         """What happened to it, in order, and while it is open, why it still waits."""
         told = await world.explain(execution_id)
         if told is None:
+            swept_at = await swept.execution_swept_at(world.database, execution_id)
+            if swept_at is not None:
+                raise Refused(410, swept_execution_sentence(execution_id, swept_at, world.retention))
             raise Refused(404, f"There is no execution {execution_id}, and nothing on record about it.")
         records = told.records
         return Story(

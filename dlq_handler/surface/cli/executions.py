@@ -17,6 +17,7 @@ from dlq_handler.domain.story_records import Records, Waiting
 from dlq_handler.services.explain import Explanation
 from dlq_handler.services.explain import explain as explain_execution
 from dlq_handler.settings import Settings
+from dlq_handler.store.swept import execution_swept_at
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.patience import wait_for
@@ -27,6 +28,7 @@ from dlq_handler.surface.cli.printing import (
     printable,
     shown,
 )
+from dlq_handler.surface.swept import swept_execution_sentence
 
 app = typer.Typer(no_args_is_help=True, help="Executions, and what became of them.")
 
@@ -55,6 +57,9 @@ def explain(
     """
     settings = load_or_exit(config).settings
     explanation = wait_for("asking the database and the broker", _explain(settings, execution_id))
+    if isinstance(explanation, datetime):
+        print_error(swept_execution_sentence(execution_id, explanation, compose.retention_policy(settings)))
+        raise typer.Exit(1)
     if explanation is None:
         print_error(
             f"no execution {execution_id}, and nothing on record about it: mistyped, deleted long ago, of another "
@@ -69,7 +74,8 @@ def explain(
         print(line)
 
 
-async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
+async def _explain(settings: Settings, execution_id: int) -> Explanation | datetime | None:
+    """Its story; when the last of it was swept; None: nobody has ever heard of it."""
     address = compose.broker_address(settings)
     sight = compose.worker_sight(settings, address)
     try:
@@ -81,6 +87,8 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
                 sight=sight,
                 requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
             )
+            if explanation is None:
+                return await execution_swept_at(database, execution_id)
     finally:
         await sight.close()
     if sight.broker_trouble is not None:

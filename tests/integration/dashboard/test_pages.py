@@ -143,6 +143,45 @@ async def test_a_swept_letter_says_when_it_went(browser: httpx.AsyncClient, stor
     assert (await browser.get(f"/letters/{number + 1}")).status_code == 404
 
 
+async def test_an_execution_of_which_all_was_swept_says_so(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    await put_on_record(store, a_dead_letter(execution_id=4711))
+    await sweep_resolved(store, older_than_seconds=-1)
+    for page in ("/executions/4711", "/api/v1/executions/4711"):
+        gone = await browser.get(page)
+        assert (page, gone.status_code) == (page, 410)
+        assert f"about execution 4711 was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.text
+        assert "(retention 24 h; 30 d for" in gone.text
+    assert (await browser.get("/executions/4712")).status_code == 404
+
+
+async def test_a_worker_that_is_registered_no_more_says_since_when_or_that_it_was_swept(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    async with store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO own.worker_change (worker_id, name, at, availability)
+            VALUES (70, 'worker-old', now() - interval '5 days', 'available'),
+                   (70, 'worker-old', now() - interval '3 days', NULL)
+            """
+        )
+    left = datetime.now(UTC) - timedelta(days=3)
+    page = await browser.get("/workers/70")
+    assert page.status_code == 200
+    assert f"It has not been registered since {left:%Y-%m-%d}" in page.text
+    assert "worker-old" in page.text
+    assert re.search(rf'href="/\?at={left:%Y-%m-%d}T[^"]+Z"', page.text)
+    await history.sweep(store, older_than_seconds=86_400)
+    for path in ("/workers/70", "/api/v1/workers/70"):
+        gone = await browser.get(path)
+        assert (path, gone.status_code) == (path, 410)
+        assert f"was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.text
+        assert "(retention 7 d)" in gone.text
+        assert (await browser.get(path.replace("70", "71"))).status_code == 404
+
+
 async def test_a_swept_group_says_so_wherever_its_link_leads(
     browser: httpx.AsyncClient, store: Database
 ) -> None:

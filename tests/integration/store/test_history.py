@@ -10,7 +10,7 @@ from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.happening import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
 from dlq_handler.domain.history import Span
 from dlq_handler.domain.view import BrokerSeen
-from dlq_handler.store import diagnoses, happenings, history, mute, operations
+from dlq_handler.store import diagnoses, happenings, history, mute, operations, swept
 from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.support.builders import NOON
@@ -121,6 +121,24 @@ async def test_what_is_known_of_today_survives_the_sweep(store: Database, host: 
     assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
     [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.seen_minute")
     assert row["minutes"] == 1
+
+
+async def test_a_worker_of_whom_the_chronicle_has_nothing_left_is_remembered(
+    store: Database, host: Host
+) -> None:
+    await history.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history.note_workers(store, {1: ("w1", GONE)})
+    left = await history.last_change(store, 2)
+    assert left is not None
+    assert (left.name, left.availability) == ("w2", None)
+    assert await swept.worker_swept_at(store, 2) is None, "the chronicle tells of it"
+    await back(host, "10 days", "worker_change")
+    await history.sweep(store, older_than_seconds=7 * 86_400)
+    assert await history.last_change(store, 2) is None
+    assert await swept.worker_swept_at(store, 2) is not None
+    assert await swept.worker_swept_at(store, 1) is None, "it is registered"
+    await swept.forget_swept(store, older_than_seconds=-1)
+    assert await swept.worker_swept_at(store, 2) is None
 
 
 async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -> None:

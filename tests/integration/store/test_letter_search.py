@@ -185,6 +185,21 @@ async def test_swept_letters_are_remembered_and_no_others(store: Database, host:
     assert await swept.letter_swept_at(store, kept) is None
 
 
+async def test_executions_of_what_was_swept_are_remembered_and_no_others(store: Database, host: Host) -> None:
+    await record(
+        store,
+        *(an_entry(f"k{number}", execution_id=number) for number in (3, 5, 900)),
+        an_entry("kept", Outcome.UNKNOWN_EXECUTION, execution_id=4),
+        an_entry("odd", execution_id=None),
+    )
+    await letters.sweep_resolved(store, older_than_seconds=-1)
+    for number, is_swept in ((3, True), (5, True), (900, True), (4, False), (6, False), (901, False)):
+        swept_at = await swept.execution_swept_at(store, number)
+        assert (number, swept_at is not None) == (number, is_swept)
+    await swept.forget_swept(store, older_than_seconds=-1)
+    assert await swept.execution_swept_at(store, 5) is None
+
+
 RARE = (
     LetterFilter(group="rare"),
     LetterFilter(cause=Cause.REJECTED),

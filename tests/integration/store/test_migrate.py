@@ -27,6 +27,8 @@ OUR_TABLES = {
     "letter_minute",
     "swept",
     "swept_group",
+    "swept_execution",
+    "swept_worker",
     "happening",
     "seen_minute",
     "worker_change",

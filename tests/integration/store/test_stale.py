@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_stale import SWEPT
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
-from dlq_handler.store import stale, stale_verdicts
+from dlq_handler.store import stale, stale_verdicts, swept
 from dlq_handler.store.engine import Database
 from dlq_handler.store.stale import Candidate
 from dlq_handler.store.transaction import Transaction
@@ -187,6 +187,8 @@ async def test_old_decisions_are_swept_and_what_must_not_happen_twice_is_kept_fo
 
     assert await kept_of(timedelta(hours=23)) == {1, 2, 3, 4, 5}
     assert await kept_of(timedelta(hours=25)) == {3, 4}
+    remembered = {number for number in range(1, 6) if await swept.execution_swept_at(store, number)}
+    assert remembered == {1, 2, 5}
     assert await kept_of(timedelta(days=31)) == set()
 
 

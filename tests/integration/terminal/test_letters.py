@@ -145,3 +145,20 @@ async def test_a_letter_that_was_swept_says_when(
     assert f"Letter {letters[0]} was swept on " in swept.err
     assert "Z (retention 24 h; 30 d for" in swept.err
     assert "no letter 999999 on record" in never.err
+
+
+async def test_an_execution_of_which_all_was_swept_says_when(
+    terminal: Terminal, letters: list[int], store: Database, host: Host
+) -> None:
+    [number] = [row["execution_id"] for row in await host.letters() if row["id"] == letters[0]]
+    await sweep_resolved(store, older_than_seconds=-1)
+    there = await terminal.type("executions", "explain", str(number))
+    await host.session.execute("DELETE FROM execution WHERE id = $1", number)
+    async with store.transaction() as tx:
+        await tx.run("DELETE FROM own.outbox")
+    swept = await terminal.type("executions", "explain", str(number))
+    never = await terminal.type("executions", "explain", "999999")
+
+    assert (there.code, swept.code, never.code) == (0, 1, 1)
+    assert f"about execution {number} was swept on " in swept.err
+    assert "no execution 999999, and nothing on record about it" in never.err

@@ -68,6 +68,12 @@ _STATEMENTS = (
     "CREATE TABLE swept (hour timestamptz PRIMARY KEY, at timestamptz NOT NULL, ids int8multirange NOT NULL)",
     # The same for groups, whose ids do not follow each other.
     "CREATE TABLE swept_group (id text PRIMARY KEY, at timestamptz NOT NULL)",
+    # For executions one row for each sweep: their ids do not follow each other, and a row of an hour would be written
+    # over and over while a flood is swept.
+    "CREATE TABLE swept_execution (at timestamptz NOT NULL, span int8range NOT NULL, ids bigint[] NOT NULL)",
+    "CREATE INDEX swept_execution_span_idx ON swept_execution USING gist (span)",
+    # Workers that are not registered any more, and of which the chronicle has nothing left.
+    "CREATE TABLE swept_worker (id bigint PRIMARY KEY, at timestamptz NOT NULL)",
     # What all replicas have to tell, in the order of its commits. Written one transaction at a time (happenings.py).
     """
     CREATE TABLE happening (

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.domain.operation import Operation
 from dlq_handler.services.explain import Explanation
-from dlq_handler.store import operations
+from dlq_handler.store import operations, swept
 from dlq_handler.surface.dashboard import words
 from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.timeline import operations_on, timeline
+from dlq_handler.surface.swept import swept_execution_sentence
 from dlq_handler.surface.web.errors import Refused
 
 _OPERATIONS_READ = 500
@@ -23,12 +24,17 @@ _OPERATIONS_READ = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFacts:
     explanation: Explanation | None
+    swept_at: datetime | None = None
+    """When the last that was on record about it went; None: it is still there, or nobody remembers it."""
     operations: Sequence[Operation] = ()
 
 
 async def gather(site: Site, execution_id: int) -> ExecutionFacts:
     explanation = await site.world.explain(execution_id)
-    if explanation is None or not explanation.records.letters:
+    if explanation is None:
+        swept_at = await swept.execution_swept_at(site.world.database, execution_id)
+        return ExecutionFacts(explanation=None, swept_at=swept_at)
+    if not explanation.records.letters:
         return ExecutionFacts(explanation=explanation)
     letters = explanation.records.letters
     found = await operations.list_operations(
@@ -45,6 +51,8 @@ async def execution_page(site: Site, request: Request, execution_id: int) -> Res
     if facts is None:
         return away_page(site, request, remembered.away, back=("/letters", "All letters"))
     explanation = facts.explanation
+    if explanation is None and facts.swept_at is not None:
+        raise Refused(410, swept_execution_sentence(execution_id, facts.swept_at, site.world.retention))
     if explanation is None:
         raise Refused(
             404,

@@ -7,16 +7,17 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.domain.history import Lane
+from dlq_handler.domain.history import Change, Lane
 from dlq_handler.domain.letter_group import GroupCount
 from dlq_handler.domain.view import Unknown
-from dlq_handler.store import happenings, history, letter_groups
+from dlq_handler.store import happenings, history, letter_groups, swept
 from dlq_handler.surface.dashboard import group_rows
 from dlq_handler.surface.dashboard.kept import Away, WorkersKept
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.dashboard.words import AVAILABILITIES, State
 from dlq_handler.surface.dashboard.worker_rows import worker_rows
+from dlq_handler.surface.swept import swept_worker_sentence
 from dlq_handler.surface.web.errors import Refused
 
 # Of a large fleet those that are well are unfolded: who looks here looks for the others.
@@ -76,16 +77,18 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
     remembered = await site.ask("/workers", lambda: gather(site))
     facts = remembered.facts
     lane = next((lane for lane in facts.lanes if lane.worker_id == worker_id), None) if facts else None
+    left = None
     if one is None and lane is None:
-        raise Refused(404, f"There is no worker {worker_id}: it was deleted, or is of another installation.")
+        left = await _left(site, worker_id)
     [row] = worker_rows([one], [lane] if lane else (), _by_worker(facts)) if one else [None]
     own = [count for count in facts.groups if count.group.worker_id == worker_id] if facts else []
-    name = one.registered.name if one else lane.name if lane else str(worker_id)
+    name = one.registered.name if one else lane.name if lane else left.name if left else str(worker_id)
     context = {
         "id": worker_id,
         "name": name,
         "row": row,
         "registered": one.registered if one else None,
+        "left": None if left is None else left.at,
         "ended": one.ended_last_hour if one else None,
         "segments": [
             (*AVAILABILITIES[segment.availability], segment.since, segment.until)
@@ -100,6 +103,17 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
     }
     title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
     return render("worker.html", site.shell(request, title, here="/workers"), context)
+
+
+async def _left(site: Site, worker_id: int) -> Change:
+    """Of one that has not been registered for a day: when it went, or why there is nothing to show."""
+    left = await history.last_change(site.world.database, worker_id)
+    if left is not None:
+        return left
+    swept_at = await swept.worker_swept_at(site.world.database, worker_id)
+    if swept_at is not None:
+        raise Refused(410, swept_worker_sentence(worker_id, swept_at, site.world.retention))
+    raise Refused(404, f"There is no worker {worker_id}: it was deleted, or is of another installation.")
 
 
 def _dated(away: Away | None, seen: WorkersKept | Unknown) -> Away | None:
