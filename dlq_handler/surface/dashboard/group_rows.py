@@ -31,7 +31,7 @@ class GroupSection:
     rows: Sequence[GroupRow]
     count: int
     until: datetime
-    """The end of the last bar: up to a minute, or of a day a quarter of an hour, after the moment looked at."""
+    """Letters are counted by the minute: of a moment of the past the end of its minute."""
     more_href: str | None
     """None: these are all of them."""
 

@@ -280,6 +280,43 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
         assert "No letter matches" in (await client.get("/letters", params={"at": night.isoformat()})).text
 
 
+async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, world: UiWorld) -> None:
+    quarter = (datetime.now(UTC) - timedelta(hours=5)).replace(minute=30, second=0, microsecond=0)
+    night = quarter + timedelta(minutes=4, seconds=30)
+    await put_on_record(store, a_dead_letter())
+    async with store.transaction() as tx:
+        for name, seconds in (("worker-before", -10), ("worker-after", 10)):
+            await tx.run(
+                """
+                INSERT INTO own.happening (at, part, kind, subject, instance)
+                VALUES (:at, 'workers', 'worker.gone', :name, 'test')
+                """,
+                at=night + timedelta(seconds=seconds),
+                name=name,
+            )
+        for seconds, availability in ((-600, "available"), (10, "unavailable")):
+            await tx.run(
+                "INSERT INTO own.worker_change (worker_id, name, at, availability) VALUES (8, 'lane', :at, :as)",
+                at=night + timedelta(seconds=seconds),
+                **{"as": availability},
+            )
+        # A minute later, and in the same quarter of an hour.
+        await tx.run(
+            "INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)"
+            " SELECT CAST(:at AS timestamptz), id, 31, 0, :at FROM own.letter_group",
+            at=quarter + timedelta(minutes=6),
+        )
+        await tx.run("INSERT INTO own.seen_minute (part, minute) VALUES ('workers', :at)", at=quarter)
+    async with asking(world) as client:
+        for span in ("1h", "24h"):
+            page = (await client.get("/", params={"span": span, "at": words.iso(night)})).text
+            assert "worker-before gone" in page
+            assert "worker-after" not in page
+            assert "lane: gone" not in page
+            assert "31 dead letters" not in page
+            assert f"until {night:%H}:35 UTC" in page
+
+
 async def test_letters_of_a_moment_are_those_of_then_and_the_page_stays_there(
     store: Database, browser: httpx.AsyncClient
 ) -> None:

@@ -60,16 +60,18 @@ NOTHING = NowFacts(
 
 
 async def gather(database: Database, window: Window, at: datetime | None, *, ttl_seconds: float) -> NowFacts:
-    since, until = window.since, window.until
+    since, until = window.since, counted_until(window, at)
+    # Of what has a moment of its own nothing after the one looked at: it had not happened yet.
+    end = at or until
     # First: what happens while the rest is read is told again, and nothing is missed.
     after = await happenings.latest_id(database)
     return NowFacts(
         chart=ChartFacts(
             minutes=await letter_groups.letters_per_minute(database, since=since, until=until),
-            blind=await history.blind(database, since=since, until=until),
+            blind=await history.blind(database, since=since, until=end),
             # One TTL more than is drawn: the first groups are called after who was gone before them.
-            lanes=await history.lanes(database, since=since - timedelta(seconds=ttl_seconds), until=until),
-            marks=await happenings.marks(database, since=since, until=until),
+            lanes=await history.lanes(database, since=since - timedelta(seconds=ttl_seconds), until=end),
+            marks=await happenings.marks(database, since=since, until=end),
         ),
         groups=await letter_groups.groups(database, since=since, until=until, limit=GROUPS_SHOWN),
         group_count=await letter_groups.count_groups(database, since=since, until=until),
@@ -78,6 +80,11 @@ async def gather(database: Database, window: Window, at: datetime | None, *, ttl
         mute=await mute_store.look(database) if at is None else None,
         past=None if at is None else await diagnosis_store.as_of(database, at),
     )
+
+
+def counted_until(window: Window, at: datetime | None) -> datetime:
+    """Letters are counted by the minute, so that the one in which a moment of the past lies is counted as a whole."""
+    return window.until if at is None else at.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
 async def now_page(site: Site, request: Request) -> Response:
@@ -130,7 +137,7 @@ async def now_page(site: Site, request: Request) -> Response:
             count=facts.group_count,
             span=chart_section.SPANS[span].name,
             since=window.since,
-            until=window.until,
+            until=counted_until(window, at),
         ),
         "away": remembered.away,
         "at": at,
