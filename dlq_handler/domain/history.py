@@ -75,6 +75,19 @@ def unseen(
     return spans
 
 
+def still_unseen(blind: Sequence[Span], *, since: datetime, known_at: datetime, now: datetime) -> list[Span]:
+    """With an outage that goes on: its first minutes are on no record yet, and are no minutes without letters.
+
+    `since`: when it was first seen. `known_at`: when the record was read that `blind` is from; what it tells holds, for
+    somebody else may have looked.
+    """
+    told_until = _minute_of(known_at - _WRITTEN_WITHIN)
+    if blind and blind[-1].until >= told_until:
+        return [*blind[:-1], Span(since=blind[-1].since, until=max(blind[-1].until, now))]
+    start = max(since, told_until)
+    return [*blind, Span(since=start, until=now)] if start < now else list(blind)
+
+
 def lanes_of(
     changes: Sequence[Change], *, blind: Sequence[Span], since: datetime, until: datetime
 ) -> list[Lane]:

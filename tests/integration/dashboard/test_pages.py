@@ -10,6 +10,7 @@ import httpx
 
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.view import BrokerSeen, Unknown
 from dlq_handler.store import diagnoses, history, mute
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
@@ -18,6 +19,7 @@ from dlq_handler.surface.dashboard import words
 from dlq_handler.surface.web.world import UiWorld
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.ui import a_ui_world, asking, put_on_record
+from tests.support.views import a_view
 
 PAGES = (
     "/",
@@ -368,6 +370,21 @@ async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, sto
         await tx.run("UPDATE own.seen_minute SET minute = minute - interval '30 minutes'")
     page = (await browser.get("/")).text
     assert "not connected" in page
+
+
+async def test_an_outage_of_the_broker_is_blind_from_its_first_moment(store: Database) -> None:
+    lost = BrokerSeen(trouble="connection refused", since=datetime.now(UTC) - timedelta(seconds=20))
+    view = a_view(broker=lost, intake=Unknown("it does not answer"))
+    async with asking(await a_ui_world(store, view=view)) as client:
+        page = (await client.get("/")).text
+        table = (await client.get("/?chart=table")).text
+        of_past = (await client.get("/?at=2026-11-15T18:34:30Z")).text
+    assert page.count('<rect class="band"') == 2, "at a desk, and on a phone"
+    assert re.search("not connected [0-9:]{5}–[0-9:]{5}", page)
+    assert "what came then is not known" in table
+    assert "not connected" not in of_past
+    async with asking(await a_ui_world(store)) as client:
+        assert "not connected" not in (await client.get("/")).text
 
 
 async def test_a_style_sheet_may_be_kept_and_a_page_never(browser: httpx.AsyncClient) -> None:

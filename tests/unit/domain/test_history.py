@@ -13,6 +13,7 @@ from dlq_handler.domain.history import (
     change_of,
     happening_of,
     lanes_of,
+    still_unseen,
     unseen,
 )
 from tests.support.builders import NOON as SOON_AFTER_NOON
@@ -67,6 +68,30 @@ def a_change(minute: float, availability: Availability | None, worker_id: int = 
 
 def a_segment(since: float, until: float, availability: Availability) -> Segment:
     return Segment(since=at(since), until=at(until), availability=availability)
+
+
+def test_an_outage_that_goes_on_is_blind_up_to_now() -> None:
+    """What the record tells of ends with the last minute that is over; here with 9."""
+    now = at(10.5)
+    just_begun = still_unseen([], since=at(10.2), known_at=now, now=now)
+    assert just_begun == [Span(since=at(10.2), until=now)]
+    longer = [Span(since=at(2), until=at(3)), Span(since=at(8), until=at(10))]
+    goes_on = still_unseen(longer, since=at(8.4), known_at=now, now=now)
+    assert goes_on == [longer[0], Span(since=at(8), until=now)]
+
+
+def test_what_somebody_else_saw_during_our_outage_is_not_blind() -> None:
+    now = at(10.5)
+    assert still_unseen([], since=at(3), known_at=now, now=now) == [Span(since=at(10), until=now)]
+
+
+def test_of_an_old_record_the_outage_is_blind_from_when_it_was_seen() -> None:
+    now = at(30)
+    known = [Span(since=at(2), until=at(3))]
+    assert still_unseen(known, since=at(11), known_at=at(10.5), now=now) == [
+        *known,
+        Span(since=at(11), until=now),
+    ]
 
 
 def test_a_lane_goes_from_change_to_change_within_the_window() -> None:

@@ -21,6 +21,7 @@ from dlq_handler.store.mute import Mute
 from dlq_handler.surface.dashboard import chart_section, group_rows, words
 from dlq_handler.surface.dashboard.chart import ChartFacts
 from dlq_handler.surface.dashboard.chart_scale import Window
+from dlq_handler.surface.dashboard.outage import with_outage
 from dlq_handler.surface.dashboard.past import link_of
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
@@ -103,13 +104,19 @@ async def now_page(site: Site, request: Request) -> Response:
         f"/ {span} {at}", lambda: gather(site.world.database, window, at, ttl_seconds=ttl_seconds)
     )
     facts = remembered.facts or NOTHING
+    kept_at = remembered.away.kept_at if remembered.away else None
+    shown = (
+        facts.chart
+        if at
+        else with_outage(facts.chart, site.view, site.diagnoses, known_at=kept_at or site.now, now=site.now)
+    )
     past = facts.past[1] if facts.past else ()
     is_known = remembered.facts is not None
     headline = site.headline() if at is None else site.headline_of_past(past, at, is_known=is_known)
     view = None if at else site.view
     chart = (
         chart_section.section(
-            facts.chart,
+            shown,
             span=span,
             until=until,
             at=at,
