@@ -412,6 +412,13 @@ async def test_an_unresolved_letter_offers_to_be_judged_again(
     assert "/rejudge" not in (await browser.get(f"/letters/{settled}")).text
 
 
+async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx.AsyncClient) -> None:
+    page = html.unescape((await browser.get("/audit?what=brake.release&who=a%26b")).text)
+    assert 'href="/audit?who=a%26b" aria-label="Remove the filter what: brake.release"' in page
+    assert 'href="/audit?what=brake.release" aria-label="Remove the filter who: a&b"' in page
+    assert 'href="/audit" aria-label' in html.unescape((await browser.get("/audit?who=ada")).text)
+
+
 async def test_the_command_of_the_groups_asks_for_the_same_time(browser: httpx.AsyncClient) -> None:
     for path, asked in (("/groups", ["--since", "24h"]), ("/groups?since=1h", ["--since", "1h"])):
         page = (await browser.get(path)).text

@@ -1,6 +1,6 @@
 """The audit: what people did, when, why, and what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -11,6 +11,7 @@ from dlq_handler.domain.operation import Mute, Operation
 from dlq_handler.store import happenings, operations
 from dlq_handler.store import mute as mute_store
 from dlq_handler.store.engine import Database
+from dlq_handler.surface.dashboard.filters import Chip
 from dlq_handler.surface.dashboard.shell import render
 from dlq_handler.surface.dashboard.site import Site
 
@@ -50,12 +51,17 @@ async def audit_page(site: Site, request: Request) -> Response:
     kept = {name: value for name, value in (("what", what), ("who", who)) if value}
     context = {
         "operations": found[:PAGE_SIZE],
-        "older": f"/audit?{urlencode({**kept, 'before': found[PAGE_SIZE - 1].id})}"
-        if len(found) > PAGE_SIZE
-        else None,
-        "kept": kept,
+        "older": _href({**kept, "before": str(found[PAGE_SIZE - 1].id)}) if len(found) > PAGE_SIZE else None,
+        "chips": [
+            Chip(text=f"{name}: {value}", href=_href({other: kept[other] for other in kept if other != name}))
+            for name, value in kept.items()
+        ],
         "mute": facts.mute if facts else None,
         "away": remembered.away,
     }
     shell = site.shell(request, f"Audit · {site.headline().title}", here="/audit")
     return render("audit.html", shell, context)
+
+
+def _href(asked: Mapping[str, str]) -> str:
+    return f"/audit?{urlencode(asked)}" if asked else "/audit"
