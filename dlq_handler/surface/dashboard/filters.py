@@ -111,7 +111,7 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         text = given.get(name)
         found = None if text is None else read_moment(text, until)
         if text is not None and found is None:
-            problems.append(f"{_LABELS[name]} is a time such as 2026-11-16 02:26 (UTC), or 30m, 24h, 7d ago")
+            problems.append(no_moment(_LABELS[name]))
         return found
 
     at = moment(AT, now)
@@ -133,6 +133,10 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         search=given.get("search"),
     )
     return Asked(wanted=wanted, given=given, problems=problems, at=at)
+
+
+def no_moment(label: str) -> str:
+    return f"{label} is a time such as 2026-11-16 02:26 (UTC), or 30m, 24h, 7d ago"
 
 
 def read_moment(text: str, now: datetime) -> datetime | None:

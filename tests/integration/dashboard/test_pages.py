@@ -419,6 +419,17 @@ async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx
     assert 'href="/audit" aria-label' in html.unescape((await browser.get("/audit?who=ada")).text)
 
 
+async def test_a_time_that_cannot_be_understood_is_said_and_not_another_one_shown(
+    browser: httpx.AsyncClient,
+) -> None:
+    for page in ("/groups", "/letters"):
+        for asked in ("since=nonsense", "until=9", "sicne=1h"):
+            answer = await browser.get(f"{page}?{asked}")
+            assert (page, asked, answer.status_code) == (page, asked, 422)
+        assert (await browser.get(f"{page}?since=&until=")).status_code == 200
+    assert "from is a time such as" in (await browser.get("/groups?since=nonsense")).text
+
+
 async def test_the_command_of_the_groups_asks_for_the_same_time(browser: httpx.AsyncClient) -> None:
     for path, asked in (("/groups", ["--since", "24h"]), ("/groups?since=1h", ["--since", "1h"])):
         page = (await browser.get(path)).text

@@ -17,7 +17,7 @@ from dlq_handler.store import happenings, history, letter_groups, letter_search
 from dlq_handler.store.engine import Database
 from dlq_handler.store.put_up import can_be_put_up
 from dlq_handler.store.swept import group_swept_at
-from dlq_handler.surface.dashboard import filters, group_rows
+from dlq_handler.surface.dashboard import filters, group_rows, words
 from dlq_handler.surface.dashboard.letter_rows import letter_rows
 from dlq_handler.surface.dashboard.pages.away import away_page
 from dlq_handler.surface.dashboard.pages.group_lanes import lanes_of
@@ -26,6 +26,7 @@ from dlq_handler.surface.dashboard.site import Site
 from dlq_handler.surface.swept import swept_group_sentence
 from dlq_handler.surface.web.errors import Refused
 
+ASKED = ("since", "until", "at")
 MOST_GROUPS = 500
 LETTERS_SHOWN = 20
 _DAY = timedelta(days=1)
@@ -49,9 +50,12 @@ class GroupFacts:
 
 
 async def groups_page(site: Site, request: Request) -> Response:
-    now = site.now
-    since = filters.read_moment(request.query_params.get("since", ""), now) or now - _DAY
-    until = filters.read_moment(request.query_params.get("until", ""), now) or now
+    now, asked = site.now, request.query_params
+    # Left alone, another time would be shown as if it were the one asked for.
+    if unknown := next((name for name in asked if name not in ASKED), None):
+        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.listed(ASKED)}.")
+    since = _moment("from", asked.get("since"), now) or now - _DAY
+    until = _moment("to", asked.get("until"), now) or now
 
     async def gather() -> GroupsFacts:
         database = site.world.database
@@ -64,7 +68,7 @@ async def groups_page(site: Site, request: Request) -> Response:
             ),
         )
 
-    key = {name: request.query_params.get(name) for name in ("since", "until")}
+    key = {name: asked.get(name) for name in ("since", "until")}
     remembered = await site.ask(f"/groups {key}", gather)
     facts = remembered.facts
     context = {
@@ -76,11 +80,21 @@ async def groups_page(site: Site, request: Request) -> Response:
         "count": facts.count if facts else None,
         "since": since,
         "until": until,
-        "command": _command(request.query_params.get("since"), request.query_params.get("until")),
+        "command": _command(asked.get("since"), asked.get("until")),
         "away": remembered.away,
     }
     shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
     return render("groups.html", shell, context)
+
+
+def _moment(label: str, text: str | None, now: datetime) -> datetime | None:
+    """None: nothing is asked for."""
+    if text is None or not text.strip():
+        return None
+    found = filters.read_moment(text.strip(), now)
+    if found is None:
+        raise Refused(422, f"{filters.no_moment(label)}.")
+    return found
 
 
 def _command(since: str | None, until: str | None) -> str:
