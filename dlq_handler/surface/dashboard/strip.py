@@ -9,7 +9,7 @@ from dlq_handler.domain.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADO
 from dlq_handler.domain.judge_canary import CanaryState
 from dlq_handler.domain.observation import Health, Looked
 from dlq_handler.domain.view import OFF, DatabaseSeen, OutboxSeen, QueueSeen, Unknown, View
-from dlq_handler.surface.dashboard.words import State, counted, state_of, thousands
+from dlq_handler.surface.dashboard.words import UNKNOWN, State, counted, state_of, thousands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
             fine="working",
             number=_replicas(view),
         ),
-        _cell("Broker", "/topology", known=known, words=_BROKER, fine="connected", number=_canary(view)),
+        _broker(view, known),
         _cell("Database", "/#looked", known=known, words=_DATABASE, fine="connected", number=_answered(view)),
         _workers(view, known),
         _cell(
@@ -65,11 +65,27 @@ _DATABASE: Mapping[Looked, str] = {
 }
 
 
+def _is_database_away(known: Mapping[str, Diagnosis]) -> bool:
+    database = known.get(doctor_database.DATABASE.check)
+    return database is not None and database.health is Health.PROBLEM
+
+
 def _sidecar_words(known: Mapping[str, Diagnosis]) -> Mapping[Looked, str]:
     """Without its database it gives every letter back: it waits, and whoever starts another one helps nobody."""
-    database = known.get(doctor_database.DATABASE.check)
-    is_away = database is not None and database.health is Health.PROBLEM
-    return {**_SIDECAR, doctor_broker.SIDECAR: "paused"} if is_away else _SIDECAR
+    return {**_SIDECAR, doctor_broker.SIDECAR: "paused"} if _is_database_away(known) else _SIDECAR
+
+
+def _broker(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
+    """Canaries are on record in the database: without it nothing is known of them, and the broker answers all the
+    same. Who reads "cannot tell" looks for a fault where there is none.
+    """
+    words, number = _BROKER, _canary(view)
+    told = {looked: known[looked.check].health for looked in _BROKER if looked.check in known}
+    answers = told.get(doctor_broker.BROKER) is Health.OK
+    if answers and _is_database_away(known) and told.get(doctor.CANARY) is Health.CANNOT_TELL:
+        words = {looked: word for looked, word in _BROKER.items() if looked is not doctor.CANARY}
+        number = f"canary {UNKNOWN}"
+    return _cell("Broker", "/topology", known=known, words=words, fine="connected", number=number)
 
 
 def _cell(

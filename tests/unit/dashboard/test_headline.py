@@ -89,6 +89,17 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
     ]
 
 
+def test_without_the_database_the_broker_is_told_of_as_it_answers() -> None:
+    away = Unknown("the database does not answer")
+    lost: dict[str, Any] = {"database": DatabaseSeen(trouble="refused"), "canaries": away, "workers": away}
+    broker = cells(a_view(**lost))["Broker"]
+    assert (broker.state, broker.word, broker.number) == (State.OK, "connected", "canary ?")
+    for unknown in ({"broker": away}, {"alarms": Unknown("it does not say")}):
+        assert cells(a_view(**lost, **unknown))["Broker"].word == "cannot tell"
+    assert cells(a_view(**lost, broker=BrokerSeen(trouble="refused")))["Broker"].word == "away"
+    assert cells(a_view(canaries=Unknown("so")))["Broker"].state is State.UNKNOWN, "the database is there"
+
+
 def test_the_strip_counts_who_is_gone() -> None:
     cell = cells(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))["Workers"]
     assert (cell.state, cell.word) == (State.BAD, "1 of 2 gone")
