@@ -193,7 +193,7 @@ async def test_a_settled_group_only_says_so(store: Database) -> None:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/groups/{row.id}/rejudge")).text
-    assert "All letters of this group are settled for good." in page
+    assert "No letter of this group can be judged again." in page
     assert "0 letters" not in page
     assert "as if it came now" not in page
 
@@ -256,3 +256,23 @@ async def test_the_form_for_a_token_tells_nothing_else(store: Database) -> None:
         assert "All is well" not in page
         refused: httpx.Response = await client.get("/login?refused=1")
         assert "no token of ours" in refused.text
+
+
+async def test_a_letter_that_cannot_be_judged_again_says_why_and_no_consequence(store: Database) -> None:
+    [unreadable] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNREADABLE)
+    [settled] = await put_on_record(store, a_dead_letter(key="k2"))
+    async with asking(await a_ui_world(store)) as client:
+        for number, said in (
+            (unreadable, "It cannot be judged again: what could not be read then cannot be read now."),
+            (settled, "Failed is settled for good."),
+        ):
+            page = (await client.get(f"/letters/{number}/rejudge")).text
+            assert said in page
+            assert "Each is judged as if it came now" not in page
+            assert "<textarea" not in page
+            assert "/rejudge" not in (await client.get(f"/letters/{number}")).text
+        async with store.transaction() as tx:
+            row = await tx.row("SELECT group_id FROM own.letter WHERE id = :id", id=unreadable)
+        assert row is not None
+        for page in (f"/letters/{unreadable}/rejudge", f"/groups/{row.group_id}/rejudge"):
+            assert "settled" not in (await client.get(page)).text

@@ -6,8 +6,9 @@ from starlette.responses import Response
 
 from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.letter_filter import CappedCount
+from dlq_handler.domain.letter_record import LetterRecord
 from dlq_handler.domain.state_version import group_version, letter_version
-from dlq_handler.domain.verdict import REJUDGEABLE
+from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 from dlq_handler.services.operating import Actor, PutUp
 from dlq_handler.store import letter_groups, letters, swept
 from dlq_handler.store.put_up import can_be_put_up
@@ -31,20 +32,20 @@ async def rejudge_letter_page(site: Site, request: Request, letter_id: int) -> R
     record = await letters.show(site.world.database, letter_id)
     if record is None:
         raise not_on_record(site, letter_id, await swept.letter_swept_at(site.world.database, letter_id))
-    can = record.outcome in REJUDGEABLE and not record.is_shadow
+    impossible = _why_not(record)
     act = Act(
         title=f"Judge letter {letter_id} again",
         happens=[
             stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.why}"),
             _CONSEQUENCE,
-        ],
+        ]
+        if impossible is None
+        else (),
         button=f"Judge letter {letter_id} again",
         version=letter_version(record),
         back=(f"/letters/{letter_id}", f"Letter {letter_id}"),
         here="/letters",
-        impossible=None
-        if can
-        else f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good.",
+        impossible=impossible,
     )
 
     async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
@@ -53,6 +54,19 @@ async def rejudge_letter_page(site: Site, request: Request, letter_id: int) -> R
         )
 
     return await _answer(site, request, act, judge)
+
+
+def _why_not(record: LetterRecord) -> str | None:
+    """None: it can be judged again. Where it cannot, nothing is said of what would happen."""
+    if record.is_shadow:
+        return "It was judged in shadow mode: the letter itself went another way."
+    if record.outcome in REJUDGEABLE:
+        return None
+    if record.outcome is Outcome.UNREADABLE:
+        return (
+            "It cannot be judged again: what could not be read then cannot be read now. It stays on record."
+        )
+    return f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good."
 
 
 async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Response:
@@ -71,7 +85,7 @@ async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Res
         version=group_version(kept.digest),
         back=(f"/groups/{group_id}", title),
         here="/letters",
-        impossible=None if kept.letters.count else "All letters of this group are settled for good.",
+        impossible=None if kept.letters.count else "No letter of this group can be judged again.",
     )
 
     async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
@@ -95,7 +109,7 @@ def _reach(letters: CappedCount) -> str:
             f"{letters} letters of this group can be judged again: {letters.count:,} at a time, those judged longest "
             "ago first. Open this page again for the others."
         )
-    return f"{counted(letters.count, 'letter')} of this group can be judged again; all others are settled."
+    return f"{counted(letters.count, 'letter')} of this group can be judged again, and no others."
 
 
 def _done(put_up: PutUp) -> Done:
