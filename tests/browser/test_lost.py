@@ -115,9 +115,11 @@ async def test_an_open_page_says_that_its_database_is_gone_and_that_it_is_back(
     async with (
         a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as now,
         a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as workers,
+        a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as letters,
     ):
         await workers.open("/workers")
-        tabs = (now, workers)
+        await letters.open("/letters")
+        tabs = (now, workers, letters)
         for tab in tabs:
             await is_live(tab.page)
         await the_night.database_link.refuse()

@@ -138,6 +138,7 @@ def unknown(why: str, *, span: str, at: datetime | None, is_table: bool) -> Char
     return ChartSection(
         unit=SPANS[span].unit,
         phone_unit=SPANS[span].unit if is_table else SPANS[span].phone_unit,
+        phone_span=None if is_table else SPANS[span].phone_span,
         drawn=(),
         table=None,
         table_href=href(span, at, is_table=not is_table),

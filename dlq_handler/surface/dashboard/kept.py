@@ -84,6 +84,11 @@ class Memory:
             self._kept.popitem(last=False)
         return Remembered(facts=facts)
 
+    def kept_at(self, page: str) -> datetime | None:
+        """When that was last answered; None: never, or it is forgotten."""
+        kept = self._kept.get(page)
+        return None if kept is None else kept[1]
+
     def _recall(self, page: str, why: str, now: datetime) -> Remembered[Facts]:
         self._away_since = self._away_since or now
         facts, kept_at = self._kept.get(page, (None, None))

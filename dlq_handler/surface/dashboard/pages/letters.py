@@ -1,6 +1,6 @@
 """The letters: a row of filters, 50 to a page, and those that came meanwhile behind a link. Rows never jump."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,7 +54,7 @@ async def letters_page(site: Site, request: Request) -> Response:
     facts, away = None, None
     if not asked.problems:
         remembered = await site.ask(
-            f"/letters {asked.given} {before} {after}",
+            _key(asked, before, after),
             lambda: gather(site.world.database, asked, before, after),
         )
         facts, away = remembered.facts, remembered.away
@@ -98,13 +98,25 @@ async def letters_page(site: Site, request: Request) -> Response:
 
 async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Response:
     """How many came since the page was loaded. Asked for every time: what was true a minute ago is of no use."""
-    newer = await letter_search.newer_than(site.world.database, asked.wanted, seen)
+    remembered = await site.ask(
+        f"/letters new {asked.given} {seen}",
+        lambda: letter_search.newer_than(site.world.database, asked.wanted, seen),
+    )
+    newer, away = remembered.facts, remembered.away
+    if away is not None and away.kept_at is None:
+        # Nobody has asked yet since the page was loaded: its rows are as old as itself.
+        away = replace(away, kept_at=site.memory.kept_at(_key(asked, None, None)))
     context = {
         "seen": seen,
         "asked": asked,
-        "new": str(newer) if newer.count else None,
+        "new": str(newer) if newer and newer.count and not away else None,
+        "away": away,
     }
     return render("fragments/new.html", site.shell(request), context)
+
+
+def _key(asked: Asked, before: int | None, after: int | None) -> str:
+    return f"/letters {asked.given} {before} {after}"
 
 
 def _number(text: str | None) -> int | None:
