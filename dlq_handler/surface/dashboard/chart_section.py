@@ -137,11 +137,12 @@ def section(
 def unknown(why: str, *, span: str, at: datetime | None, is_table: bool) -> ChartSection:
     return ChartSection(
         unit=SPANS[span].unit,
-        phone_unit=SPANS[span].unit if is_table else SPANS[span].phone_unit,
-        phone_span=None if is_table else SPANS[span].phone_span,
+        phone_unit=SPANS[span].unit,
+        phone_span=None,
         drawn=(),
         table=None,
-        table_href=href(span, at, is_table=not is_table),
+        # There is no picture to go back to, so that the link says "as table", and leads there.
+        table_href=href(span, at, is_table=True),
         spans=_spans(span, at, is_table=is_table),
         empty=None,
         unknown=why,

@@ -139,6 +139,7 @@ async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
         assert (path, "<svg" in page, "<caption" in page) == (path, False, False)
         assert "Cannot tell: the database does not answer, and nothing is kept of this time." in page
         assert "No dead letters" not in page
+        assert re.search('href="[^"]*chart=table[^"]*">as table</a>', page)
     of_past = pages[f"/?at={night}"]
     assert "no diagnosis is on record" not in of_past
     assert "Cannot tell: the database is away, so what was diagnosed" in of_past
