@@ -29,9 +29,18 @@ async def test_a_lost_stream_is_said_and_mended_by_itself(browser: Browser, the_
         figures = await tab.page.inner_text("#groups")
         await wire.refuse()
         await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"))
+        # Nothing stays green that nobody answers for; not in the title of the tab either.
+        gone = tab.page.get_by_role("alert").filter(has_text="No answer from the sidecar since")
+        await expect(gone).to_be_visible(timeout=30_000)
+        await expect(tab.page.locator("main.old")).to_be_visible()
+        assert (await tab.page.title()).startswith("? ")
         assert await tab.page.inner_text("#groups") == figures
+        assert await tab.barriers() == []
         await wire.heal()
         await is_live(tab.page)
+        await expect(gone).to_be_hidden()
+        await expect(tab.page.locator("main.old")).to_have_count(0)
+        assert not (await tab.page.title()).startswith("? ")
         assert tab.trouble() == []
 
 

@@ -8,10 +8,12 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from dlq_handler.domain import doctor_database
+from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
-from dlq_handler.domain.view import Unknown, View
+from dlq_handler.domain.diagnosis_history import ill_since, recalled
+from dlq_handler.domain.view import DatabaseSeen, Unknown, View
 from dlq_handler.surface.dashboard.headline import Headline, headline
-from dlq_handler.surface.dashboard.kept import Memory, Remembered, WorkerMemory, WorkersKept
+from dlq_handler.surface.dashboard.kept import Away, Memory, Remembered, WorkerMemory, WorkersKept
 from dlq_handler.surface.dashboard.shell import Shell
 from dlq_handler.surface.web.guard import csrf_of
 from dlq_handler.surface.web.visitor import Visitor
@@ -60,8 +62,21 @@ class Site:
             return {}
         return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
-    def headline(self) -> Headline:
-        return headline(self.diagnoses, now=self.now, link=self.world.runbook_link)
+    def seen_with(self, away: Away | None) -> tuple[View | None, Sequence[Diagnosis]]:
+        """What was seen last, and what this very page has found out since: that the database is away.
+
+        Until the next look a page would else say in red that the database is unreachable, and in green that it is fine.
+        """
+        view, diagnoses = self.view, self.diagnoses
+        if away is None or view is None or self._database_away_since is not None:
+            return view, diagnoses
+        view = replace(view, database=DatabaseSeen(trouble=away.why, since=away.since))
+        return view, recalled(diagnose(view), ill_since(diagnoses))
+
+    def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
+        """Of the last look's, unless a page knows better."""
+        told = self.diagnoses if diagnoses is None else diagnoses
+        return headline(told, now=self.now, link=self.world.runbook_link)
 
     def headline_of_past(
         self, diagnoses: Sequence[Diagnosis], at: datetime, *, is_known: bool = True

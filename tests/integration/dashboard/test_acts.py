@@ -13,6 +13,8 @@ from tests.support.builders import a_dead_letter
 from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
 from tests.support.views import INTAKE, NOW, a_brake, a_queue, a_view
 
+RELEASE = "<code><span>dlq-handler</span> <span>brake</span> <span>release</span></code>"
+
 
 def fields(page: str) -> dict[str, str]:
     """What a browser sends back of a form by itself."""
@@ -68,13 +70,13 @@ async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) 
     await trip(store)
     view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="<b>`</b>", why="many"))
     async with asking(await a_ui_world(store, view=view)) as client:
-        assert "until <code>dlq-handler brake release</code>." in (await client.get("/brake/release")).text
+        assert f"until {RELEASE}." in (await client.get("/brake/release")).text
         # One alone is part of a name.
         assert "tripped by &lt;b&gt;`&lt;/b&gt;" in (await client.get("/")).text
     view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/")).text
-    assert "until <code>dlq-handler brake release</code>" in page
+    assert f"until {RELEASE}" in page
     assert "`" not in page
 
 

@@ -81,6 +81,8 @@ async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebo
         finally:
             await through.dispose()
     assert re.search("unreachable</span> since [0-9:]{5};", not_looked_yet)
+    assert "All is well" not in not_looked_yet, "in red and in green at once"
+    assert "<title>Database: " in not_looked_yet
     assert f"since {began:%H:%M}" not in not_looked_yet
     assert all(f"unreachable</span> since {began:%H:%M};" in page for page in pages)
     assert f"Since {began:%H:%M:%S} UTC." in re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2} ", "", pages[0])

@@ -105,15 +105,15 @@ async def now_page(site: Site, request: Request) -> Response:
     )
     facts = remembered.facts or NOTHING
     kept_at = remembered.away.kept_at if remembered.away else None
+    view, diagnoses = (None, ()) if at else site.seen_with(remembered.away)
     shown = (
         facts.chart
         if at
-        else with_outage(facts.chart, site.view, site.diagnoses, known_at=kept_at or site.now, now=site.now)
+        else with_outage(facts.chart, view, diagnoses, known_at=kept_at or site.now, now=site.now)
     )
     past = facts.past[1] if facts.past else ()
     is_known = remembered.facts is not None
-    headline = site.headline() if at is None else site.headline_of_past(past, at, is_known=is_known)
-    view = None if at else site.view
+    headline = site.headline(diagnoses) if at is None else site.headline_of_past(past, at, is_known=is_known)
     chart = (
         chart_section.section(
             shown,
@@ -137,7 +137,7 @@ async def now_page(site: Site, request: Request) -> Response:
         "looked_at": site.looked_at,
         # Words of the past are as old as the change that put them on record: "for 15 s" counts until then.
         "told_at": facts.past[0] if facts.past else None,
-        "strip": strip(view, past if at else site.diagnoses),
+        "strip": strip(view, past if at else diagnoses),
         "chart": chart,
         "groups": group_rows.section(
             rows,

@@ -5,10 +5,13 @@
   const body = document.body;
   const live = document.getElementById("live");
   const clock = document.getElementById("clock");
+  const lost = document.getElementById("lost");
+  const lostAt = document.getElementById("lost-at");
   const isPaused = live.dataset.paused === "yes";
   const LEAST_PAUSE_MS = 2000;
   const RETRY_MS = 5000;
   const ANSWER_MS = 15_000;
+  const LOST_SECONDS = 15;
 
   // ---- the clock, and whether what is shown is true now
   const startedAt = Date.parse(clock.dateTime);
@@ -22,6 +25,16 @@
     const seconds = staleSince === null ? 0 : Math.round((performance.now() - staleSince) / 1000);
     live.textContent = staleSince === null ? "live" : `stale ${seconds} s`;
     live.className = staleSince === null ? "ok" : "warn";
+    tellIfLost(seconds >= LOST_SECONDS);
+  }
+
+  // What was fine then need not be now: nobody must read it in green, from a wall or in the title of a tab.
+  function tellIfLost(isLost) {
+    if (lost.hidden === !isLost) return;
+    lost.hidden = !isLost;
+    document.getElementById("main").classList.toggle("old", isLost);
+    document.title = isLost ? `? ${document.title}` : document.title.replace(/^\? /, "");
+    if (isLost) lostAt.textContent = new Date(startedAt + staleSince - since).toISOString().slice(11, 19);
   }
   function fresh() { staleSince = null; tick(); }
   function stale(at = performance.now()) { staleSince ??= at; tick(); }
