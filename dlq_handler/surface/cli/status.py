@@ -1,13 +1,14 @@
 """`dlq-handler status`: whose fault, since when, how much, what next. Reads only, and needs no running sidecar."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import typer
 
 from dlq_handler.compose import open_database
 from dlq_handler.compose.view import open_lookout
+from dlq_handler.domain.diagnose_servers import MEND_FIRST
 from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
 from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.view import View
@@ -71,22 +72,49 @@ def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
 
 
 def print_for_people(diagnoses: Sequence[Diagnosis], conclusion: Health, now: datetime) -> None:
+    folded = _waiting_alike(diagnoses)
     for one in diagnoses:
-        if one.health is Health.OK:
-            continue
-        print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.said)}")
-        told = {
-            "since": None if one.since is None else with_age(one.since, now),
-            "next": one.next_step,
-            "run": one.command,
-            "read": one.runbook,
-        }
-        for evidence in one.evidence:
-            print(f"    seen   {printable(evidence)}")
-        for word, value in told.items():
-            if value is not None:
-                print(f"    {word:6} {printable(value)}")
-        print()
+        if one.health is not Health.OK and not (one.next_step == MEND_FIRST and one.said in folded):
+            _print_in_full(one, now)
+    for reason, kinds in folded.items():
+        print(f"{SIGNS[Health.CANNOT_TELL]} {Health.CANNOT_TELL}  {', '.join(kinds)}: {printable(reason)}")
+    if folded:
+        print(f"    {'next':6} {MEND_FIRST}\n")
     fine = [one.kind for one in diagnoses if one.health is Health.OK]
     print(f"{SIGNS[Health.OK]} ok: {', '.join(fine) or 'nothing'}")
-    print(f"{SIGNS[conclusion]} {conclusion}, as of {utc(now)}")
+    print(f"{SIGNS[conclusion]} {conclusion}{_worst_of(diagnoses, conclusion)}, as of {utc(now)}")
+
+
+def _waiting_alike(diagnoses: Sequence[Diagnosis]) -> Mapping[str, Sequence[str]]:
+    """Kinds by the reason for which two or more cannot be told. A server that is away takes a dozen of them with it: in
+    full, they push what is to be mended off the screen.
+    """
+    kinds: dict[str, list[str]] = {}
+    for one in diagnoses:
+        if one.next_step == MEND_FIRST:
+            kinds.setdefault(one.said, []).append(one.kind)
+    return {reason: those for reason, those in kinds.items() if len(those) > 1}
+
+
+def _print_in_full(one: Diagnosis, now: datetime) -> None:
+    print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.said)}")
+    told = {
+        "since": None if one.since is None else with_age(one.since, now),
+        "next": one.next_step,
+        "run": one.command,
+        "read": one.runbook,
+    }
+    for evidence in one.evidence:
+        print(f"    seen   {printable(evidence)}")
+    for word, value in told.items():
+        if value is not None:
+            print(f"    {word:6} {printable(value)}")
+    print()
+
+
+def _worst_of(diagnoses: Sequence[Diagnosis], conclusion: Health) -> str:
+    """For the last line, which is all that is left of a long answer; nothing when all is well."""
+    alike = [one.kind for one in diagnoses if one.health is conclusion]
+    if conclusion is Health.OK or not alike:
+        return ""
+    return f": {alike[0]}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")

@@ -8,7 +8,7 @@ from dlq_handler.compose.view import ops_url
 from dlq_handler.domain import doctor_broker, doctor_database
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import conclusion_of
-from dlq_handler.domain.view import Unknown
+from dlq_handler.domain.view import DatabaseSeen, Unknown
 from dlq_handler.settings import load
 from dlq_handler.surface.cli import doctor, status
 from tests.support.views import NOW, a_view, a_worker
@@ -34,7 +34,36 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     assert "    read   docs/runbook.md#worker-gone\n" in out
     assert "? cannot tell  us: brake: the database sleeps\n" in out
     assert "✓ ok: database, broker," in out
-    assert out.endswith("✕ problem, as of 2026-03-01T03:00:00Z\n")
+    assert out.endswith("✕ problem: worker gone, as of 2026-03-01T03:00:00Z\n")
+
+
+def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
+    printed: Callable[[], str],
+) -> None:
+    away = Unknown("the database does not answer")
+    diagnoses = diagnose(
+        a_view(
+            database=DatabaseSeen(trouble="database: nobody listens there"),
+            tables=away,
+            rights=away,
+            workers=away,
+            brake=away,
+            alarms=Unknown("the management API is slow"),
+        )
+    )
+    status.print_for_people(diagnoses, conclusion_of(diagnoses), NOW)
+    lines = printed().splitlines()
+
+    assert lines[0] == "✕ problem  database: nobody listens there"
+    [folded] = [
+        line for line in lines if line.startswith("? cannot tell  own tables, database rights, brake, ")
+    ]
+    assert folded.endswith(", worker backlog: the database does not answer")
+    assert lines.count("    next   mend that first, then ask again") == 1
+    assert "    read   docs/runbook.md#broker-alarm" in lines, "alone with its reason, so in full"
+    assert lines[-1] == "✕ problem: database, as of 2026-03-01T03:00:00Z"
+    status.print_for_people(diagnoses * 2, conclusion_of(diagnoses), NOW)
+    assert printed().splitlines()[-1].startswith("✕ problem: database and 1 more, as of ")
 
 
 def test_a_pipe_gets_one_line_of_tabs_for_each_and_nothing_is_cut_off(printed: Callable[[], str]) -> None:
