@@ -1,5 +1,6 @@
 """`dlq-handler letters rejudge`: judge kept letters again, when the world has changed. On record, with a reason."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -47,6 +48,10 @@ class _Judged:
     outcome: Outcome
     why: str
 
+    @property
+    def is_changed(self) -> bool:
+        return self.outcome is not self.before
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
@@ -54,6 +59,14 @@ class _Done:
     not_judged: Mapping[int, str]
     left: str | None = None
     """Letters that were asked for and are too many for one act, in words."""
+
+    @property
+    def changed(self) -> Sequence[_Judged]:
+        return [one for one in self.judged if one.is_changed]
+
+    def __str__(self) -> str:
+        said = f"{len(self.judged):,} judged again, {len(self.changed):,} changed"
+        return f"{said}, {len(self.not_judged):,} not judged" if self.not_judged else said
 
 
 def rejudge(
@@ -71,6 +84,7 @@ def rejudge(
 ) -> None:
     """Judge kept letters again: the named ones, those of a group, or all that are unknown_execution, update_failed or
     foreign. On record with who, when and why (`audit list`). At most 10,000 at a time, those judged longest ago first.
+    A terminal lists those whose outcome changed, a pipe and JSON all of them; how many is said on stderr.
 
     Exit 1: something was not judged. What only has to wait, for the brake say, is taken up by a sidecar later.
     """
@@ -98,15 +112,27 @@ def rejudge(
     if output is Output.JSON:
         print_json(done.judged)
     else:
-        print_table(
-            ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
-            [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in done.judged],
-            empty="no letter to judge again",
-        )
+        _print(done)
+    if done.judged or done.not_judged:
+        typer.echo(str(done), err=True)
     if done.left is not None:
         print_warning(f"left: {done.left}, too many for one act; ask again for them")
     if done.not_judged or done.left is not None:
         raise typer.Exit(1)
+
+
+def _print(done: _Done) -> None:
+    rows = done.judged
+    if sys.stdout.isatty() and (done.judged or done.not_judged):
+        # Hundreds that are as they were would hide the few that are not.
+        rows = done.changed
+        if not rows:
+            return
+    print_table(
+        ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
+        [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in rows],
+        empty="no letter to judge again",
+    )
 
 
 def _refuse_nonsense(

@@ -10,6 +10,7 @@ from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
 from tests.support.hook import Hook, a_hook
+from tests.support.terminal_window import in_a_terminal
 
 MUTED = (
     "INSERT INTO dlq_handler.mute (at, until, by, reason)"
@@ -72,11 +73,39 @@ async def test_kept_letters_are_judged_again_and_named_ones_that_cannot_be_are_t
     assert mixed.code == 1
     assert f"letter {letters[1]} was not judged: failed is settled for good" in mixed.err
     assert [(row["ID"], row["BEFORE"]) for row in mixed.rows] == [(str(letters[0]), "unknown_execution")]
+    assert mixed.err.endswith("\n1 judged again, 1 changed, 1 not judged\n")
     [(what, reason, _)] = await audit(terminal)
     assert (what, reason) == ("letters.rejudge", "it is there")
     nothing = await terminal.type("letters", "rejudge", "--outcome", "update_failed", "--reason", "again")
     assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to judge again\n")
     assert len(await audit(terminal)) == 1, "nothing was done, so nothing is on record"
+
+
+async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_all(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    """One execution is there by now, the other is not."""
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', why = 'as it was',"
+        " execution_id = CASE id WHEN $2 THEN 999999 ELSE execution_id END WHERE id IN ($1, $2)",
+        letters[0],
+        letters[1],
+    )
+    again = ("letters", "rejudge", "--reason", "they are there")
+    async with in_a_terminal(*again, environment=terminal.environment) as window:
+        assert await window.ended() == 0
+        await window.shows("2 judged again, 1 changed")
+    assert "already_terminal" in window.text
+    assert "999999" not in window.text
+    async with in_a_terminal(*again, environment=terminal.environment) as window:
+        await window.shows("1 judged again, 0 changed")
+    assert "OUTCOME" not in window.text
+    in_a_pipe = await terminal.type(*again)
+
+    assert [row["EXECUTION"] for row in in_a_pipe.rows] == ["999999"]
+    assert in_a_pipe.err == "1 judged again, 0 changed\n"
+    as_json = await terminal.type(*again, "--output", "json")
+    assert ([one["outcome"] for one in as_json.json], as_json.err) == (["unknown_execution"], in_a_pipe.err)
 
 
 async def test_what_contradicts_itself_is_refused(terminal: Terminal) -> None:
