@@ -7,7 +7,8 @@ import typer
 
 from dlq_handler import compose
 from dlq_handler.compose.operating import open_operating
-from dlq_handler.domain.brake import BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.domain.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.state_version import brake_version
 from dlq_handler.services.operating import Released
 from dlq_handler.settings import Settings
@@ -23,7 +24,7 @@ from dlq_handler.surface.cli.options import (
     read_duration,
 )
 from dlq_handler.surface.cli.patience import wait_for
-from dlq_handler.surface.cli.printing import print_json, print_table
+from dlq_handler.surface.cli.printing import print_json, print_table, print_warning
 
 app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
 
@@ -55,18 +56,35 @@ def release(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds.
+    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds. Of a brake that
+    is not tripped it takes the limit away all the same, with a warning.
 
     On record with who, when and why (`audit list`). Exit 1: the brake is not as you saw it, and nothing was done.
     """
     settings = load_or_exit(config).settings
-    if version is None:
-        # As it is now: whoever types the reason must not release what tripped meanwhile.
-        version = brake_version(wait_for("looking at the brake", _look(settings)).state)
+    seen = wait_for("looking at the brake", _look(settings))
+    if for_:
+        _warn_of_surprise(seen, compose.brake_policy(settings), for_)
+    # As it is now: whoever types the reason must not release what tripped meanwhile.
+    version = version or brake_version(seen.state)
     why = reason_or_ask(reason)
     with refused_in_words():
         released = wait_for("releasing the brake", _release(settings, for_.total_seconds(), why, version))
     _print(released.view, compose.brake_policy(settings), output)
+
+
+def _warn_of_surprise(seen: BrakeView, policy: BrakePolicy, for_: timedelta) -> None:
+    """Before the reason is asked for: whoever thinks better of it can still go."""
+    match mode_of(seen, policy):
+        case BrakeMode.NORMAL:
+            span = in_units(for_.total_seconds())
+            print_warning(f"the brake is not tripped; this takes the limit away for {span}")
+        case BrakeMode.RELEASED:
+            print_warning(f"{in_words(seen, policy)}; this takes its place")
+        case BrakeMode.OFF:
+            print_warning("no limit is set (max_verdicts_per_minute is 0); there is nothing to release")
+        case BrakeMode.HOLDING | BrakeMode.LIMITED:
+            pass
 
 
 async def _look(settings: Settings) -> BrakeView:

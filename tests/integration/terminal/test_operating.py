@@ -54,10 +54,28 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
     assert await audit(terminal) == []
     released = await terminal.type("brake", "release", "--reason", "INC-7, they are gone")
 
-    assert released.code == 0, released.err
+    assert (released.code, released.err) == (0, "")
     assert await audit(terminal) == [("brake.release", "INC-7, they are gone", "no limit for 10 min")]
     assert (await terminal.type("brake", "status")).code == 0
     assert (await terminal.type("audit", "list", "--what", "notify.mute")).rows == []
+
+
+async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that_does(
+    terminal: Terminal, store: Database
+) -> None:
+    release = ("brake", "release", "--reason", "real")
+    at_ease = await terminal.type(*release, "--for", "2m")
+    again = await terminal.type(*release, "--for", "3m")
+    back = await terminal.type(*release, "--for", "0s")
+    without = await terminal.type(*release, ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE="0")
+
+    assert at_ease.err == "warning: the brake is not tripped; this takes the limit away for 2 min\n"
+    assert re.search(r"warning: released by \S+@\S+: no limit until 2.*Z; this takes its place\n", again.err)
+    assert (back.code, back.err) == (0, "")
+    assert "no limit is set" in without.err
+    assert len(await audit(terminal)) == 4, "it is done all the same"
+    unsaid = await terminal.type("brake", "release")
+    assert unsaid.err.startswith("warning: released by "), "before a reason is asked for"
 
 
 async def test_kept_letters_are_judged_again_and_named_ones_that_cannot_be_are_told(
