@@ -12,7 +12,7 @@ from dlq_handler.domain.dead_letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.cli.options import LARGEST_ID, SinceOption, UntilOption
+from dlq_handler.surface.cli.options import LARGEST_ID, SinceOption, UntilOption, refuse_reversed
 
 WANTED = "wanted"
 
@@ -61,6 +61,7 @@ def wanted_letters(
         ),
     ] = None,
 ) -> Wanted:
+    refuse_reversed(since, until)
     worker_id = _worker_id(worker or "")
     chosen = LetterFilter(
         group=group,

@@ -17,7 +17,14 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.workers import list_workers
 from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption, SinceOption, UntilOption
+from dlq_handler.surface.cli.options import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    SinceOption,
+    UntilOption,
+    refuse_reversed,
+)
 from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import print_json, print_table
 
@@ -51,6 +58,7 @@ def groups(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
+    refuse_reversed(since, until)
     seen = wait_for("counting letters", _look(load_or_exit(config).settings, since, until, limit))
     if output is Output.JSON:
         print_json([_full(seen, one) for one in seen.counts])

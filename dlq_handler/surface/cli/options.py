@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from dlq_handler.surface.cli.times import utc
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -35,6 +37,18 @@ def read_moment(text: str) -> datetime:
             f"{text!r} is no time; wanted 30m, 24h, 7d or 2026-11-16T12:00:00Z"
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# Two that count back from now are read a moment apart: without it, `--since 1h --until 1h` would be a window.
+_SHORTEST_WINDOW = timedelta(seconds=1)
+
+
+def refuse_reversed(since: datetime | None, until: datetime | None) -> None:
+    """Nothing can be in such a window, and "no letters" reads as good news."""
+    if since is not None and until is not None and until - since < _SHORTEST_WINDOW:
+        raise typer.BadParameter(
+            f"{utc(since)} is not before --until, {utc(until)}: nothing is between them", param_hint="--since"
+        )
 
 
 class Output(StrEnum):

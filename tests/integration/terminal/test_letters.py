@@ -9,6 +9,7 @@ import pytest
 from dlq_handler.domain.masking import MASK
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
+from dlq_handler.store.swept import note_swept_workers
 from dlq_handler.surface.cli import letters_export
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
@@ -17,7 +18,8 @@ CHOSEN = {
     "": [4, 3, 2, 1, 0],
     "--limit 2": [4, 3],
     "--worker 7": [2, 1, 0],
-    "--worker 99": [],
+    "--worker 8": [3],
+    "--worker 9": [],
     "--worker worker-python": [2, 1, 0],
     "--reason rejected": [3],
     "--cause unreadable": [4],
@@ -41,7 +43,9 @@ async def add_worker(host: Host, number: int, name: str) -> None:
 
 
 async def test_letters_are_chosen_by_every_filter(terminal: Terminal, letters: list[int], host: Host) -> None:
+    """Worker 8 is deregistered and has a letter, worker 9 is registered and has none."""
     await add_worker(host, 7, "worker-python")
+    await add_worker(host, 9, "worker-idle")
     group = (await host.letters())[0]["group_id"]
     for options, places in CHOSEN.items():
         typed = await terminal.type("letters", "list", *options.format(*letters, group=group).split())
@@ -59,11 +63,40 @@ async def test_a_name_that_nobody_knows_is_told_and_is_no_empty_list(
         no_worker = await terminal.type("letters", command, "--worker", "worker-pyhton")
         assert (no_worker.code, no_worker.out) == (1, "")
         assert "no worker is called worker-pyhton; there are: worker-node, worker-python." in no_worker.err
+        no_id = await terminal.type("letters", command, "--worker", "999")
+        assert (no_id.code, no_id.out) == (1, "")
+        assert "no worker 999 is registered, and no letter to one is on record" in no_id.err
         no_group = await terminal.type("letters", command, "--group", "0123456789")
         assert (no_group.code, no_group.out) == (1, "")
         assert "no such group: 0123456789; `dlq-handler letters groups" in no_group.err
     assert (await terminal.type("letters", "list", "--worker", "0")).code == 2
     assert (await terminal.type("letters", "list", "--worker", "9" * 19)).code == 2
+
+
+async def test_a_worker_that_was_swept_says_when(
+    terminal: Terminal, letters: list[int], store: Database
+) -> None:
+    async with store.transaction() as tx:
+        await note_swept_workers(tx, [12])
+    typed = await terminal.type("letters", "list", "--worker", "12")
+
+    assert (typed.code, typed.out) == (1, "")
+    assert "Worker 12 is not registered any more, and what was on record of it was swept on " in typed.err
+
+
+async def test_a_window_in_which_nothing_can_be_is_typed_wrongly(
+    terminal: Terminal, letters: list[int]
+) -> None:
+    for command in ("list", "export", "groups"):
+        for window in (
+            "--since 1h --until 2h",
+            "--since 1h --until 60m",
+            "--until 2026-01-01 --since 2026-01-02",
+        ):
+            typed = await terminal.type("letters", command, *window.split())
+            assert (typed.code, typed.out) == (2, ""), (command, window)
+            assert "--since" in typed.err
+        assert (await terminal.type("letters", command, "--since", "2h", "--until", "1h")).code == 0
 
 
 async def test_a_page_that_is_not_the_last_says_how_to_go_on(terminal: Terminal, letters: list[int]) -> None:
