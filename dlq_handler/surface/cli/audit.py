@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from dlq_handler import compose
+from dlq_handler.domain import operation
 from dlq_handler.domain.operation import Operation
 from dlq_handler.settings import Settings
 from dlq_handler.store.engine import Database
@@ -21,6 +23,16 @@ from dlq_handler.surface.cli.printing import print_json, print_table
 app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
 
 
+class What(StrEnum):
+    """All that goes on record: a mistyped one would find nothing, which reads as if nobody had done it."""
+
+    BRAKE_RELEASE = operation.BRAKE_RELEASE
+    LETTERS_REJUDGE = operation.LETTERS_REJUDGE
+    LETTER_BODY_READ = operation.LETTER_BODY_READ
+    NOTIFY_MUTE = operation.NOTIFY_MUTE
+    NOTIFY_UNMUTE = operation.NOTIFY_UNMUTE
+
+
 @app.callback()
 def _audit() -> None:
     """A group, although there is one command: others may join it."""
@@ -29,9 +41,7 @@ def _audit() -> None:
 @app.command("list")
 def list_all(
     *,
-    what: Annotated[
-        str | None, typer.Option(help="Only this: brake.release, letters.rejudge, notify.mute, …")
-    ] = None,
+    what: Annotated[What | None, typer.Option(help="Only this.")] = None,
     who: Annotated[
         str | None, typer.Option(help="Only by this one: the name of a token, or user@host.")
     ] = None,
@@ -42,18 +52,26 @@ def list_all(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List what was done by command, API and dashboard, newest first."""
-    asked = partial(list_operations, before_id=before, limit=limit, what=what, who=who, since=since)
+    asked = partial(
+        list_operations,
+        before_id=before,
+        limit=limit,
+        what=None if what is None else what.value,
+        who=who,
+        since=since,
+    )
     operations, now = wait_for("reading the audit", _list(load_or_exit(config).settings, asked))
     if output is Output.JSON:
         print_json(operations)
         return
+    is_all = all(given is None for given in (what, who, since, before))
     print_table(
         ("ID", "AT", "WHO", "VIA", "WHAT", "TARGET", "REASON", "RESULT"),
         [
             (one.id, one.at, one.who, one.via, one.what, one.target, one.reason, one.result)
             for one in operations
         ],
-        empty="nobody did anything",
+        empty="nobody did anything" if is_all else "nothing such on record",
         now=now,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dlq_handler.store.engine import Database
+from dlq_handler.surface.cli.audit import What
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
 from tests.support.hook import Hook, a_hook
@@ -57,7 +58,12 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
     assert (released.code, released.err) == (0, "")
     assert await audit(terminal) == [("brake.release", "INC-7, they are gone", "no limit for 10 min")]
     assert (await terminal.type("brake", "status")).code == 0
-    assert (await terminal.type("audit", "list", "--what", "notify.mute")).rows == []
+    for filtered in ("--what notify.mute", "--who nobody@nowhere", "--since 2099-01-01", "--before 1"):
+        other = await terminal.type("audit", "list", *filtered.split())
+        assert (other.code, other.rows, other.err) == (0, [], "nothing such on record\n")
+    mistyped = await terminal.type("audit", "list", "--what", "brake.relaese", COLUMNS="200")
+    assert mistyped.code == 2
+    assert all(what in mistyped.err for what in What)
 
 
 async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that_does(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dlq_handler.domain import operation
 from dlq_handler.domain.dead_letter import DEATH_REASONS
 from dlq_handler.domain.letter_group import Cause
 from dlq_handler.domain.verdict import Outcome
@@ -37,6 +38,10 @@ def offered(typed: str) -> set[str]:
         ("dlq-handler letters list --reason ", {*DEATH_REASONS, "none"}),
         ("dlq-handler letters export --reason re", {"rejected", "rescued"}),
         ("dlq-handler status --output j", {"json"}),
+        (
+            "dlq-handler audit list --what ",
+            {value for name, value in vars(operation).items() if name.isupper()},
+        ),
     ],
 )
 def test_commands_options_and_known_values_are_offered(typed: str, expected: set[str]) -> None:
