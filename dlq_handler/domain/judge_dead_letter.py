@@ -40,7 +40,7 @@ def judge_dead_letter(
     if letter.execution_id is None:
         return Keep(Outcome.UNREADABLE, "no execution_id")
     if not is_worker_dispatch(letter, circumstances.names):
-        return Keep(Outcome.FOREIGN, "no worker_id, and it did not die in a worker's queue")
+        return Keep(Outcome.FOREIGN, _why_no_dispatch(letter))
     if execution is None:
         return Keep(Outcome.UNKNOWN_EXECUTION, f"no execution {letter.execution_id}")
     if execution.status.is_terminal:
@@ -76,6 +76,15 @@ def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
     if letter.worker_id is not None:
         return True
     return letter.first_death_queue is not None and names.owner_of(letter.first_death_queue) is not None
+
+
+def _why_no_dispatch(letter: DeadLetter) -> str:
+    if letter.reason == "rejected":
+        # The host's own: whoever reads "foreign" alone looks for a sender, and there is none to mend.
+        return (
+            "a request to the scheduler that it rejected, as for want of a worker; nobody sent anything wrong"
+        )
+    return "no worker_id, and it did not die in a worker's queue"
 
 
 def _judge_scheduled(letter: DeadLetter, execution: Execution) -> Verdict:

@@ -56,6 +56,16 @@ def test_letter_of_a_scheduled_execution(changes: dict[str, object], outcome: Ou
     assert judged(a_dead_letter(**changes), an_execution()).outcome is outcome
 
 
+def test_a_request_that_the_scheduler_rejected_is_nobodys_mistake() -> None:
+    at = {"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}
+    rejected = judged(a_dead_letter(death=a_death(reason="rejected"), **at), an_execution())
+    expired = judged(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
+
+    assert {rejected.outcome, expired.outcome} == {Outcome.FOREIGN}
+    assert "nobody sent anything wrong" in rejected.why
+    assert expired.why == "no worker_id, and it did not die in a worker's queue"
+
+
 def test_letter_without_a_row_is_an_unknown_execution() -> None:
     assert judged(a_dead_letter(), None).outcome is Outcome.UNKNOWN_EXECUTION
 
