@@ -47,6 +47,11 @@ def top(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Watch diagnoses, workers and what died in the last hour. Ctrl-C ends it; in a pipe, or as JSON, it looks once."""
+    if not every:
+        # In a pipe too, where it would not matter: the same words mean the same everywhere.
+        raise typer.BadParameter(
+            "0s is no pause: the servers would be asked without end; wanted 1s or more", param_hint="--every"
+        )
     settings = load_or_exit(config).settings
     if output is Output.TEXT and sys.stdout.isatty():
         with suppress(KeyboardInterrupt):

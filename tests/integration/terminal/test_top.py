@@ -61,6 +61,15 @@ async def test_with_no_server_it_says_what_is_not_known(terminal: Terminal) -> N
     assert "letters: database: " in typed.err
 
 
+async def test_without_a_pause_it_asks_nobody_on_a_terminal_and_in_a_pipe(terminal: Terminal) -> None:
+    typed = await terminal.type("top", "--every", "0s")
+    async with in_a_terminal("top", "--every", "0s", environment=terminal.environment) as window:
+        assert await window.ended() == 2
+
+    assert (typed.code, typed.out) == (2, "")
+    assert "--every" in typed.err
+
+
 async def test_on_a_terminal_it_looks_again_and_again_until_ctrl_c(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
