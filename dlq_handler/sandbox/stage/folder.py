@@ -1,4 +1,4 @@
-"""The folder of one stage (`.sandbox/`): its lock, its state, its logs, the folders of its servers.
+"""The folder of one stage (`.sandbox/`): its lock, its state, its logs, its empty settings, its servers' folders.
 
 One owner at a time: the kernel lets go of the lock however the owner ends. Whoever takes the folder clears what a
 killed owner left: processes that are still the recorded ones, folders of servers, the state. Logs of the last run
@@ -23,6 +23,7 @@ from dlq_handler.sandbox.stage.state import FILE, State
 OWN_PREFIX = "dlq-handler-"
 """Of every folder of ours outside of this one, where it could not be made inside."""
 LONGEST_SOCKET_BYTES = 100
+NO_SETTINGS = "# Empty on purpose. `./run up --config FILE` starts a sandbox that reads FILE.\n"
 
 
 class FolderTaken(Exception):
@@ -38,6 +39,8 @@ class Folder:
     def __init__(self, path: Path, state: State) -> None:
         self.path = path
         self.servers = path / "servers"
+        self.no_settings = path / "no-settings.yaml"
+        """What a sidecar reads that was given no file: nothing, and nothing of the folder that it is called in."""
         self.state = state
 
     @classmethod
@@ -54,11 +57,13 @@ class Folder:
             clear_beside(path, say=say)
             folder = cls(path, State(keeper=ProcessMark.of_this_process()))
             folder.servers.mkdir()
+            folder.no_settings.write_text(NO_SETTINGS)
             folder.record()
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder.servers, ignore_errors=True)
+                folder.no_settings.unlink(missing_ok=True)
                 (path / FILE).unlink(missing_ok=True)
 
     def log(self, part: str) -> Path:

@@ -74,7 +74,7 @@ def program_parts(
     sidecar_command: Sequence[str] | None,
     config: Path | None,
 ) -> dict[str, ProgramPart]:
-    """`environment`: of Attune's. `config`: the sidecar's file."""
+    """`environment`: of Attune's. `config`: the sidecar's file; None: it reads none."""
     seen = Environment.read(environment)
 
     def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
@@ -93,7 +93,7 @@ def program_parts(
     }
     sidecar = ProgramPart(
         sidecar_command or SIDECAR,
-        environment=surroundings(sidecar_settings(addresses, times, config)),
+        environment=surroundings(sidecar_settings(addresses, times, config or folder.no_settings)),
         log=folder.log("sidecar"),
         complain=health.answering(f"{addresses.ops_url}/readyz"),
         start_in=config.parent if config else ROOT_FOLDER,
@@ -115,10 +115,11 @@ def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str])
     )
 
 
-def sidecar_settings(addresses: Addresses, times: Times, config: Path | None) -> dict[str, str]:
+def sidecar_settings(addresses: Addresses, times: Times, config: Path) -> dict[str, str]:
     """Variables, which win over what the file says: it cannot lead to anybody else's servers."""
     return {
-        **({"ATTUNE_CONFIG": str(config)} if config else {}),
+        # Named always: without a name the config.yaml of whatever folder it is called in is read.
+        "ATTUNE_CONFIG": str(config),
         **sidecar_environment(times),
         **database_settings(addresses.database_url),
         "ATTUNE__MESSAGE_QUEUE__URL": addresses.amqp_url,
@@ -135,11 +136,11 @@ def sidecar_settings(addresses: Addresses, times: Times, config: Path | None) ->
     }
 
 
-def sidecar_client(addresses: Addresses, times: Times, config: Path | None) -> Client:
+def sidecar_client(addresses: Addresses, folder: Folder, times: Times, config: Path | None) -> Client:
     """The sidecar's own commands, against this stage."""
     return Client(
         command=SIDECAR_COMMANDS,
-        environment=sidecar_settings(addresses, times, config),
+        environment=sidecar_settings(addresses, times, config or folder.no_settings),
         start_in=str(config.parent) if config else None,
     )
 

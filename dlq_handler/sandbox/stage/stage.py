@@ -260,6 +260,6 @@ class Stage:
             clients={
                 "psql": self.database.client(DATABASE, f"{SCHEMA},public"),
                 "rabbitmqctl": self.broker.client(),
-                "dlq-handler": sidecar_client(self.addresses, self.times, self.config),
+                "dlq-handler": sidecar_client(self.addresses, self.folder, self.times, self.config),
             },
         )

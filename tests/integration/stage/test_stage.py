@@ -3,20 +3,26 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aio_pika
 import pytest
 import pytest_asyncio
 
 from dlq_handler.sandbox.attune.database import bare_connection
+from dlq_handler.sandbox.server_programs.program import output_of
 from dlq_handler.sandbox.stage.folder import FolderTaken
 from dlq_handler.sandbox.stage.part import PartFailed
 from dlq_handler.sandbox.stage.stage import Stage
+from dlq_handler.sandbox.surroundings import surroundings
 from dlq_handler.sandbox.times import SCALED
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+SOMEBODYS_SETTINGS = """
+dlq_handler: {schema: other, notify: {webhook_url: "http://somebody.example/hook"}}
+"""
 STILLBORN = [sys.executable, "-c", "raise SystemExit('I was never meant to live')"]
 
 
@@ -137,6 +143,25 @@ async def test_a_part_that_is_down_cannot_hang(stage: Stage) -> None:
 async def test_an_unknown_part_is_an_error_that_names_the_known_ones(stage: Stage) -> None:
     with pytest.raises(ValueError, match="no part 'worker-cobol'; there are broker, database, api"):
         stage.is_running("worker-cobol")
+
+
+async def test_what_lies_in_the_folder_that_a_command_is_called_in_does_not_reach_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    for name in ("config.yaml", "config.development.yaml"):
+        (tmp_path / name).write_text(SOMEBODYS_SETTINGS)
+    client = stage.folder.state.clients["dlq-handler"]
+
+    async def shown(*arguments: str) -> str:
+        command = (*client.command, "config", "show", *arguments)
+        return await output_of(*command, environment=surroundings(client.environment), folder=tmp_path)
+
+    said = await shown()
+    assert said.startswith(f"files: {stage.folder.no_settings}\n")
+    assert "config." not in said
+    assert "somebody.example" not in said
+    assert "dlq_handler.schema\tdlq_handler\tdefault" in said
+    assert "dlq_handler.schema\tother\t" in await shown("--config", "config.yaml"), "what is named is read"
 
 
 async def test_a_second_stage_in_the_same_folder_is_refused(stage: Stage) -> None:
