@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from dlq_handler.domain import doctor_database
 from dlq_handler.domain.availability import Availability, is_history
-from dlq_handler.domain.diagnose_servers import MEND_FIRST, unknown
+from dlq_handler.domain.diagnose_servers import unknown
 from dlq_handler.domain.diagnosis import Diagnosis, diagnosed
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import Unknown, View, WorkerSeen
+
+# After a start or an outage of the database: nobody is to be looked for yet.
+WATCH_ON = "wait: it can be told when we have watched for long enough"
 
 _SHOWN = 10
 
@@ -33,7 +36,7 @@ def _nobody_there(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis:
     unsure = [one for one in reporting if one.standing.availability is Availability.CANNOT_TELL]
     if unsure:
         said = f"{unsure[0].name}: {unsure[0].standing.why}"
-        return diagnosed(doctor_database.WORKERS.cannot_tell(said, MEND_FIRST), evidence=_by_state(reporting))
+        return diagnosed(doctor_database.WORKERS.cannot_tell(said, WATCH_ON), evidence=_by_state(reporting))
     since = max((at for one in reporting if (at := one.standing.gone_since)), default=None)
     hanging = sum(one.is_consumed for one in reporting)
     state = "gone" if not hanging else "hung" if hanging == len(reporting) else "gone or hung"

@@ -6,11 +6,9 @@ from dlq_handler.domain.judge_canary import CanaryState
 from dlq_handler.domain.observation import Looked, Observation
 from dlq_handler.domain.view import OFF, BrokerSeen, QueueSeen, Unknown, View
 
-MEND_FIRST = "mend that first, then ask again"
-
 
 def unknown(looked: Looked, fact: Unknown) -> Diagnosis:
-    return diagnosed(looked.cannot_tell(fact.why, MEND_FIRST))
+    return diagnosed(looked.cannot_tell(fact.why, doctor.MEND_FIRST))
 
 
 def database(view: View) -> Diagnosis:
@@ -56,7 +54,7 @@ def alarms(view: View) -> Diagnosis:
         return diagnosed(doctor_broker.broker_alarms(("our connection is blocked",)))
     if isinstance(seen, Unknown):
         is_broker_there = isinstance(view.broker, BrokerSeen) and not view.broker.trouble
-        fix = doctor.MANAGEMENT_FIX if is_broker_there else MEND_FIRST
+        fix = doctor.MANAGEMENT_FIX if is_broker_there else doctor.MEND_FIRST
         return diagnosed(doctor_broker.ALARMS.cannot_tell(seen.why, fix))
     return diagnosed(doctor_broker.broker_alarms(seen), evidence=seen)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from dlq_handler.domain.availability import Availability, is_history
-from dlq_handler.domain.diagnose_servers import MEND_FIRST, unknown
+from dlq_handler.domain.diagnose_fleet import WATCH_ON
+from dlq_handler.domain.diagnose_servers import unknown
 from dlq_handler.domain.diagnosis import (
     WORKER_BACKLOG,
     WORKER_GONE,
@@ -17,6 +18,7 @@ from dlq_handler.domain.diagnosis import (
     Diagnosis,
     diagnosed,
 )
+from dlq_handler.domain.doctor import MEND_FIRST
 from dlq_handler.domain.observation import Looked
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import Unknown, View, WorkerSeen
@@ -35,9 +37,10 @@ def gone(view: View) -> Diagnosis:
     if not found:
         unsure = [one for one in _expected(view.workers) if _is_unsure(one)]
         if unsure:
-            return diagnosed(
-                WORKER_GONE.cannot_tell(f"{unsure[0].name}: {unsure[0].standing.why}", MEND_FIRST)
-            )
+            # To wait for the first heartbeat of one that never sent any would be in vain.
+            one = min(unsure, key=_has_reported)
+            fix = WATCH_ON if _has_reported(one) else MEND_FIRST
+            return diagnosed(WORKER_GONE.cannot_tell(f"{one.name}: {one.standing.why}", fix))
         return diagnosed(WORKER_GONE.ok("none that is missed"))
     oldest = max(found, key=lambda one: one.silent_seconds)
     lasts = in_units(_gone_seconds(oldest, view))
@@ -210,6 +213,10 @@ def _is_gone(one: WorkerSeen, *, is_anybody_there: bool) -> bool:
 
 def _is_unsure(one: WorkerSeen) -> bool:
     return one.standing.availability is Availability.CANNOT_TELL
+
+
+def _has_reported(one: WorkerSeen) -> bool:
+    return one.registered.worker.heartbeat_age_seconds is not None
 
 
 def _is_hung(one: WorkerSeen, view: View) -> bool:

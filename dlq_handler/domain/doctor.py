@@ -8,7 +8,7 @@ are beside it.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, in_words, worst_of
+from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary, in_words, only_wants_time, worst_of
 from dlq_handler.domain.observation import Looked, Observation, Part
 
 SETTINGS = Looked(Part.US, "settings")
@@ -21,6 +21,11 @@ LISTED_LATE = (
 )
 MANAGEMENT_FIX = (
     "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"
+)
+MEND_FIRST = "mend that first, then ask again"
+# Nothing is broken: to tell somebody to mend it sends them to look for what is not there.
+NEXT_CANARY = (
+    "wait for the next canary: one is sent every minute, or as dlq_handler.canary.interval_seconds says"
 )
 
 _SHOWN = 5
@@ -57,7 +62,7 @@ def without_broker(looked: Looked) -> Observation:
 def canary(canaries: Collection[WorkerCanary], trouble: str | None = None) -> Observation:
     """`trouble`: why none could be sent, or none could be seen."""
     if trouble is not None:
-        return CANARY.cannot_tell(trouble, "mend that first, then ask again")
+        return CANARY.cannot_tell(trouble, MEND_FIRST)
     words = in_words(canaries)
     match worst_of(canaries):
         case CanaryState.OK:
@@ -68,7 +73,8 @@ def canary(canaries: Collection[WorkerCanary], trouble: str | None = None) -> Ob
                 "`dlq-handler topology check` tells where it breaks off; `topology apply` binds what is missing",
             )
         case CanaryState.CANNOT_TELL:
-            return CANARY.cannot_tell(words.removeprefix("cannot tell: "), "mend that first, then ask again")
+            fix = NEXT_CANARY if only_wants_time(canaries) else MEND_FIRST
+            return CANARY.cannot_tell(words.removeprefix("cannot tell: "), fix)
 
 
 def some_of(items: Sequence[str]) -> str:

@@ -70,6 +70,8 @@ class WorkerCanary:
     worker_id: int
     state: CanaryState
     why: str
+    passes: bool = False
+    """Nothing is to be mended: the next probe tells."""
     took_seconds: float | None = None
     seen_seconds_ago: float | None = None
     """When one arrived last, whatever became of later ones."""
@@ -124,6 +126,14 @@ def proven(probes: Collection[Probe]) -> list[Probe]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why nothing can be told of one worker, and whether that passes by itself."""
+
+    why: str
+    passes: bool = True
+
+
 def _judge(
     worker: int,
     newest_first: Sequence[Probe],
@@ -135,17 +145,22 @@ def _judge(
 ) -> WorkerCanary:
     seen = next((probe for probe in newest_first if probe.took_seconds is not None), None)
 
-    def answer(state: CanaryState, why: str) -> WorkerCanary:
-        ago = _seen_seconds_ago(seen)
-        took = seen.took_seconds if seen is not None else None
-        return WorkerCanary(worker_id=worker, state=state, why=why, took_seconds=took, seen_seconds_ago=ago)
+    def answer(state: CanaryState, why: str, *, passes: bool = False) -> WorkerCanary:
+        return WorkerCanary(
+            worker_id=worker,
+            state=state,
+            why=why,
+            passes=passes,
+            took_seconds=seen.took_seconds if seen is not None else None,
+            seen_seconds_ago=_seen_seconds_ago(seen),
+        )
 
     if blind is not None:
         return answer(CanaryState.CANNOT_TELL, blind)
-    doubt = "no probe tells anything yet" if not newest_first else "none has arrived yet"
+    doubt = _Doubt("no probe tells anything yet" if not newest_first else "none has arrived yet")
     for probe in newest_first:
         if probe.created_seconds_ago > policy.fresh_seconds(workers, probe.ttl_seconds):
-            doubt = "the last probe that tells anything is too old"
+            doubt = _Doubt("the last probe that tells anything is too old")
             break
         if probe.took_seconds is not None:
             return answer(CanaryState.OK, f"arrived {probe.took_seconds:.1f} s after it was sent")
@@ -157,17 +172,17 @@ def _judge(
             why = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
             return answer(CanaryState.LOST, why)
         doubt = excuse
-    return answer(CanaryState.CANNOT_TELL, doubt)
+    return answer(CanaryState.CANNOT_TELL, doubt.why, passes=doubt.passes)
 
 
-def _excuse(sent_seconds_ago: float, view: IntakeView) -> str | None:
+def _excuse(sent_seconds_ago: float, view: IntakeView) -> _Doubt | None:
     """What else than a hole may have kept a probe from us."""
     if sent_seconds_ago > view.consuming_seconds:
-        return f"we have consumed without a break for {view.consuming_seconds:.0f} s only"
+        return _Doubt(f"we have consumed without a break for {view.consuming_seconds:.0f} s only")
     if view.unseen:
-        return f"{view.unseen} consumer(s) that we cannot see may have taken it"
+        return _Doubt(f"{view.unseen} consumer(s) that we cannot see may have taken it", passes=False)
     if view.waiting:
-        return f"{view.waiting} letter(s) wait in the intake queue, perhaps before it"
+        return _Doubt(f"{view.waiting} letter(s) wait in the intake queue, perhaps before it")
     return None
 
 
@@ -204,7 +219,7 @@ def counted(canaries: Iterable[WorkerCanary]) -> Mapping[CanaryState, int]:
 
 
 def in_words(canaries: Collection[WorkerCanary]) -> str:
-    """For people, in one sentence: the worst first, and one reason for it."""
+    """For people, in one sentence: the worst first, and one reason for it; one that does not pass, if there is."""
     if not canaries:
         return "cannot tell: there is no worker whose key is bound"
     worst = worst_of(canaries)
@@ -215,4 +230,11 @@ def in_words(canaries: Collection[WorkerCanary]) -> str:
     ids = ", ".join(str(canary.worker_id) for canary in of_that[:5])
     rest = f" and {len(of_that) - 5} more" if len(of_that) > 5 else ""
     word = worst.value.replace("_", " ")
-    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {of_that[0].why}"
+    why = min(of_that, key=lambda canary: canary.passes).why
+    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {why}"
+
+
+def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:
+    """What cannot be told just now will be told by the next probes."""
+    unclear = [canary for canary in canaries if canary.state is CanaryState.CANNOT_TELL]
+    return bool(unclear) and all(canary.passes for canary in unclear)

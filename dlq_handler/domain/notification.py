@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.domain import doctor_broker, doctor_database
-from dlq_handler.domain.diagnose_servers import MEND_FIRST
+from dlq_handler.domain.diagnose_fleet import WATCH_ON
 from dlq_handler.domain.diagnosis import Diagnosis
+from dlq_handler.domain.doctor import MEND_FIRST, NEXT_CANARY
 from dlq_handler.domain.observation import Health
 
 _SERVERS = (doctor_database.DATABASE.check, doctor_broker.BROKER.check)
+# Nobody can tell while a server is away, or in the moments after that.
+_FOLLOWS = (MEND_FIRST, NEXT_CANARY, WATCH_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ def unclear(
     return {
         one.kind: before.get(one.kind, now)
         for one in seen
-        if one.health is Health.CANNOT_TELL and not (is_server_ill and one.next_step == MEND_FIRST)
+        if one.health is Health.CANNOT_TELL and not (is_server_ill and one.next_step in _FOLLOWS)
     }
 
 

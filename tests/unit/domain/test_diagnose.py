@@ -1,11 +1,13 @@
 """Every diagnosis as a table: its fact turns it on, without it it is off, and what nobody knows is never ok."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.domain.availability import standing_of
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import KINDS, Diagnosis, conclusion_of
 from dlq_handler.domain.gate import GateCause
@@ -27,11 +29,12 @@ from dlq_handler.domain.view import (
     Unknown,
     View,
 )
-from dlq_handler.domain.worker import QueueSight
+from dlq_handler.domain.worker import QueueSight, Worker
 from tests.support.topologies import a_stock_world, expectation
 from tests.support.views import (
     INTAKE,
     NOW,
+    POLICY,
     TTL_SECONDS,
     a_brake,
     a_canary,
@@ -453,6 +456,20 @@ def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> No
 
     assert found.health is CANNOT_TELL
     assert "we have watched for 10 s only" in found.sentence
+    assert found.next_step == "wait: it can be told when we have watched for long enough"
+
+
+def test_one_that_never_reported_is_not_waited_for() -> None:
+    worker = Worker(id=9, heartbeat_age_seconds=None)
+    standing = standing_of(worker, watched_seconds=10, policy=POLICY)
+    unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
+    silent = replace(
+        unsure, registered=replace(unsure.registered, worker=worker, scheduled=1), standing=standing
+    )
+    found = by_kind(a_view(workers=(unsure, silent, a_worker(number=8))))["worker gone"]
+
+    assert (found.health, "it never sent a heartbeat" in found.sentence) == (CANNOT_TELL, True)
+    assert found.next_step == "mend that first, then ask again"
 
 
 def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:

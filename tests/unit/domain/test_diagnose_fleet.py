@@ -89,6 +89,7 @@ def test_nobody_says_that_none_is_left_who_has_not_watched_for_long_enough() -> 
 
     assert found.health is CANNOT_TELL
     assert "we have watched for 10 s only" in found.sentence
+    assert found.next_step == "wait: it can be told when we have watched for long enough"
 
 
 def test_workers_that_were_there_days_ago_do_not_count_among_those_that_are_gone() -> None:

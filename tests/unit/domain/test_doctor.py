@@ -1,6 +1,7 @@
 """What the doctor says of each fact: one table for each line."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -203,6 +204,13 @@ def test_canary(state: CanaryState, health: Health) -> None:
 def test_a_canary_that_could_not_be_sent_tells_nothing() -> None:
     says(doctor.canary((), "no sidecar consumes 'q'"), CANNOT_TELL, "no sidecar consumes 'q'")
     says(doctor.canary(()), CANNOT_TELL, "no worker")
+
+
+@pytest.mark.parametrize(("passes", "fix"), [(True, doctor.NEXT_CANARY), (False, doctor.MEND_FIRST)])
+def test_nobody_is_told_to_mend_what_the_next_canary_settles(passes: bool, fix: str) -> None:
+    seen = doctor.canary([replace(a_canary(CanaryState.CANNOT_TELL), passes=passes)])
+
+    assert seen.fix == fix
 
 
 def test_settings_that_surprise_are_no_problem() -> None:

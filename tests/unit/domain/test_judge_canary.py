@@ -14,6 +14,7 @@ from dlq_handler.domain.judge_canary import (
     counted,
     in_words,
     judge_canaries,
+    only_wants_time,
     proven,
     worst_of,
 )
@@ -103,6 +104,42 @@ def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
 
     assert (unseen.state, why in unseen.why) == (CANNOT_TELL, True)
     assert seen.state is OK
+
+
+@pytest.mark.parametrize(
+    ("probes", "view", "passes"),
+    [
+        ([], a_view(), True),
+        ([a_probe(35)], a_view(), True),
+        ([a_probe(156, took=5.2)], a_view(), True),
+        ([a_probe(40)], a_view(consuming_seconds=39.0), True),
+        ([a_probe(40)], a_view(waiting=12), True),
+        ([a_probe(40)], a_view(unseen=1), False),
+        ([a_probe(40)], a_view(consuming_seconds=0.0), False),
+        ([a_probe(40)], a_view(waiting=None), False),
+        ([a_probe(40)], a_view(foreign=("executor.dlq",)), False),
+        ([a_probe(40)], a_view(), False),
+        ([a_probe(20, took=5.2)], a_view(), False),
+    ],
+)
+def test_a_doubt_passes_when_the_next_probe_settles_it(
+    probes: list[Probe], view: IntakeView, passes: bool
+) -> None:
+    assert judged(*probes, view=view).passes is passes
+
+
+def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
+    young = WorkerCanary(worker_id=1, state=CANNOT_TELL, why="none has arrived yet", passes=True)
+    blind = WorkerCanary(worker_id=2, state=CANNOT_TELL, why="somebody else takes them")
+    fine = WorkerCanary(worker_id=3, state=OK, why="arrived")
+
+    assert in_words([young, blind]) == "cannot tell: 2 of 2 worker(s) (1, 2): somebody else takes them"
+    assert [only_wants_time(some) for some in ([young, blind], [young, fine], [fine], [])] == [
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_when_one_arrived_last_is_told_whatever_became_of_later_ones() -> None:

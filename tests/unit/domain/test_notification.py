@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import BRAKE, GATE, SHADOW, Diagnosis, diagnosed
+from dlq_handler.domain.judge_canary import CanaryState
 from dlq_handler.domain.notification import Told, changes, told_by, unclear
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown
 from dlq_handler.domain.webhook_message import Sender, message, rehearsal
-from tests.support.views import NOW, a_view, a_worker
+from tests.support.views import NOW, a_canary, a_view, a_worker
 
 OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
 COOLDOWN = 300.0
@@ -130,6 +132,35 @@ def test_a_doubt_of_its_own_is_told_while_a_server_is_away_and_after_it() -> Non
 
     assert [one.diagnosis.kind for one in found if one.diagnosis.health is CANNOT_TELL] == ["broker alarm"]
     assert unclear(back, before, now=NOW) == {"brake": NOW}, "its time begins when the server is back"
+
+
+# What nobody has to mend: a canary that is not due yet, heartbeats that were not watched for long enough.
+SOON: dict[str, Any] = {
+    "canaries": (replace(a_canary(CanaryState.CANNOT_TELL), passes=True),),
+    "workers": (a_worker(silent_seconds=600, watched_seconds=1, queue=None),),
+}
+SOON_TOLD = ["canary", "workers", "worker gone"]
+
+
+def test_what_is_about_to_be_told_is_no_news_while_a_server_is_away() -> None:
+    seen = diagnose(replace(AWAY["broker"], **SOON))
+
+    assert [one.kind for one in seen if one.kind in SOON_TOLD and one.health is CANNOT_TELL] == SOON_TOLD
+    assert unclear(seen, {}, now=NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cooldown_seconds", "expected"), [(299, 300, []), (300, 300, SOON_TOLD), (0, 0, SOON_TOLD)]
+)
+def test_what_is_about_to_be_told_is_news_only_when_that_takes_a_whole_cooldown(
+    seconds: float, cooldown_seconds: float, expected: list[str]
+) -> None:
+    seen = diagnose(a_view(**SOON))
+    since = unclear(seen, {}, now=NOW - timedelta(seconds=seconds))
+    found = changes(seen, {}, unclear_since=since, now=NOW, cooldown_seconds=cooldown_seconds)
+
+    assert [one.diagnosis.kind for one in found] == expected
+    assert not any("mend" in (one.diagnosis.next_step or "") for one in found)
 
 
 def test_what_was_told_is_not_told_again() -> None:
