@@ -29,6 +29,10 @@ from dlq_handler.domain.view import (
 # A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
 STUCK_SECONDS = 60.0
 
+# A sidecar that runs has the lease again within half of executor.timeout_check_interval, and after an outage within the
+# longest pause between two attempts. For one who looks from outside and knows neither: both of a stock one.
+RETAKEN_SECONDS = 60.0
+
 
 def sidecar(view: View) -> Diagnosis | None:
     seen = view.intake
@@ -67,7 +71,7 @@ def sidecar(view: View) -> Diagnosis | None:
 def is_unconsumed(view: View) -> bool:
     """None of us takes letters, and nothing that is known pauses us."""
     seen = view.intake
-    if not isinstance(seen, QueueSeen) or _of_consumers(view, seen).health is not Health.PROBLEM:
+    if not isinstance(seen, QueueSeen) or not _is_nobody_ours(view, seen):
         return False
     return seen.taken is None or _what_pauses(view) is None
 
@@ -78,6 +82,10 @@ def is_leaderless(view: View) -> bool:
 
 def _of_consumers(view: View, seen: QueueSeen) -> Observation:
     return doctor_broker.sidecar(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+
+
+def _is_nobody_ours(view: View, seen: QueueSeen) -> bool:
+    return _of_consumers(view, seen).health is Health.PROBLEM
 
 
 def _of_own_consumer(own: OwnSeen, what: str) -> Observation:
@@ -187,11 +195,16 @@ def monitor(view: View) -> Diagnosis | None:
         return unknown(MONITOR, seen)
     if seen.is_held:
         return diagnosed(MONITOR.ok("one sidecar leads, and looks for executions that no letter tells of"))
-    return diagnosed(_of_free_lease(view.own), since=seen.until)
+    return diagnosed(_of_free_lease(view, seen), since=seen.until)
 
 
-def _of_free_lease(own: OwnSeen | None) -> Observation:
-    nobody = "no sidecar leads: executions that no letter tells of stay open"
+def _of_free_lease(view: View, seen: LeaderSeen) -> Observation:
+    own, nobody = view.own, "no sidecar leads: executions that no letter tells of stay open"
+    if own is None and _is_just_back(view, seen):
+        return MONITOR.cannot_tell(
+            "nobody leads just now; a sidecar is there, which takes the lease after an outage or a start",
+            "wait a moment, then ask again; if it stays so, its log says why",
+        )
     if own is None:
         return MONITOR.problem(
             nobody, "start `dlq-handler run`; if one runs, its log says why it does not lead"
@@ -202,6 +215,24 @@ def _of_free_lease(own: OwnSeen | None) -> Observation:
             "wait a moment: it tries again by itself; if it stays so, its log says why",
         )
     return MONITOR.problem(f"{nobody}; this sidecar runs", "its log says why it does not lead")
+
+
+def _is_just_back(view: View, seen: LeaderSeen) -> bool:
+    """From outside: a sidecar is there, and has not been without the lease for longer than that may take.
+
+    The lease ended when the database went, so after a long outage its age tells nothing; then the sidecar's link does.
+    """
+    is_answering = isinstance(view.gate, GateSeen | Unsure)
+    if not (is_answering or _is_consuming(view)):
+        return False
+    if seen.until is not None and (view.at - seen.until).total_seconds() < RETAKEN_SECONDS:
+        return True
+    if isinstance(view.gate, GateSeen):
+        return GateCause.YOUNG_LINK in view.gate.causes
+    # It has not looked since. One that stays without the database gives its consumer up, so this ends. Whose a new
+    # consumer is the management API tells late.
+    is_consumed = isinstance(view.intake, QueueSeen) and not _is_nobody_ours(view, view.intake)
+    return is_answering and is_consumed
 
 
 def announcing(view: View) -> Diagnosis:

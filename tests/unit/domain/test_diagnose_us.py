@@ -8,12 +8,14 @@ import pytest
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.doctor import Consumers
+from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.patience import Lacks, Patience
 from dlq_handler.domain.view import (
     OFF,
     BrokerSeen,
     DatabaseSeen,
+    GateSeen,
     LeaderSeen,
     OwnLink,
     OwnSeen,
@@ -130,14 +132,60 @@ def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict
     assert (found["sidecar"].health, found["monitor"].health) == (CANNOT_TELL, CANNOT_TELL)
 
 
+UNANSWERED = Unknown("none answers at http://127.0.0.1:9464 (ConnectError)")
+
+
 @pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
 def test_one_who_is_no_sidecar_says_at_once_that_none_is_there(
     kind: str, lack: dict[str, Any], limit: float
 ) -> None:
-    found = by_kind(a_view(**lack))[kind]
+    found = by_kind(a_view(**({"gate": UNANSWERED, "intake": NOBODY} | lack)))[kind]
 
     assert found.health is PROBLEM
     assert "start `dlq-handler run`" in (found.next_step or "")
+
+
+OURS, UNTOLD = a_queue(INTAKE, tags=("dlq-handler.one",)), Consumers(count=1, ready=0, tags=None)
+LINKED, YOUNG = GateSeen(causes=()), GateSeen(causes=(GateCause.YOUNG_LINK,))
+HAS_NOT_LOOKED = Unsure("the sidecar answers: it has not looked at the database yet")
+
+
+@pytest.mark.parametrize(
+    ("ended_seconds_ago", "intake", "gate", "health"),
+    [
+        # Somebody is there who takes it.
+        (10, OURS, UNANSWERED, CANNOT_TELL),
+        (59, OURS, LINKED, CANNOT_TELL),
+        (10, NOBODY, LINKED, CANNOT_TELL),
+        (10, NOBODY, HAS_NOT_LOOKED, CANNOT_TELL),
+        # By now it should have been taken.
+        (60, OURS, UNANSWERED, PROBLEM),
+        (60, OURS, LINKED, PROBLEM),
+        (None, OURS, LINKED, PROBLEM),
+        (60, NOBODY, HAS_NOT_LOOKED, PROBLEM),
+        # The outage was longer than that, and is just over; or it is the first start of all.
+        (3600, OURS, YOUNG, CANNOT_TELL),
+        (3600, NOBODY, YOUNG, CANNOT_TELL),
+        (None, OURS, YOUNG, CANNOT_TELL),
+        (3600, OURS, HAS_NOT_LOOKED, CANNOT_TELL),
+        (3600, QueueSeen(name=INTAKE, taken=UNTOLD), HAS_NOT_LOOKED, CANNOT_TELL),
+        # Nobody of us is to be seen.
+        (10, NOBODY, UNANSWERED, PROBLEM),
+        (10, a_queue(INTAKE, tags=("executor",)), UNANSWERED, PROBLEM),
+        (10, QueueSeen(name=INTAKE, taken=UNTOLD), UNANSWERED, PROBLEM),
+        (10, QueueSeen(name=INTAKE, taken=None), UNANSWERED, PROBLEM),
+        (10, Unknown("the broker does not answer"), UNANSWERED, PROBLEM),
+    ],
+)
+def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_back(
+    ended_seconds_ago: float | None, intake: Any, gate: Any, health: Health
+) -> None:
+    until = None if ended_seconds_ago is None else ago(ended_seconds_ago)
+    free = LeaderSeen(is_held=False, until=until)
+    found = by_kind(a_view(leader=free, intake=intake, gate=gate))["monitor"]
+
+    assert found.health is health
+    assert ("start `dlq-handler run`" in (found.next_step or "")) is (health is PROBLEM)
 
 
 def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
