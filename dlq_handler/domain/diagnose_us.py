@@ -10,6 +10,7 @@ from dlq_handler.domain import doctor_broker
 from dlq_handler.domain.brake import BrakeMode, mode_of
 from dlq_handler.domain.diagnose_servers import unknown
 from dlq_handler.domain.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADOW, Diagnosis, diagnosed
+from dlq_handler.domain.doctor import MEND_FIRST
 from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.observation import Health, Observation
 from dlq_handler.domain.seconds import in_units
@@ -28,6 +29,9 @@ from dlq_handler.domain.view import (
 
 # A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
 STUCK_SECONDS = 60.0
+
+# Of a gate whose sidecar sees its database again, or for the first time.
+LOOKS_AGAIN = "wait a moment: it looks again by itself; if it stays so, its log says why"
 
 # A sidecar that runs has the lease again within half of executor.timeout_check_interval, and after an outage within the
 # longest pause between two attempts. For one who looks from outside and knows neither: both of a stock one.
@@ -108,7 +112,7 @@ def gate(view: View) -> Diagnosis:
             return diagnosed(
                 GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.why,)
             )
-        return unknown(GATE, seen)
+        return diagnosed(GATE.cannot_tell(seen.why, _way_to_gate(view, seen)))
     worrying = [cause for cause in GateCause if cause in seen.causes and cause is not GateCause.YOUNG_LINK]
     words = seen.words or ", ".join(sorted(seen.causes))
     evidence = (f"asked: {seen.asked}",)
@@ -132,6 +136,16 @@ def gate(view: View) -> Diagnosis:
         # How every process begins, and no sickness.
         return diagnosed(GATE.ok(f"opens by itself: {words}"), evidence=evidence)
     return diagnosed(GATE.ok("open"), evidence=evidence)
+
+
+def _way_to_gate(view: View, seen: Unknown) -> str:
+    if isinstance(seen, Unsure):
+        is_database_there = isinstance(view.database, DatabaseSeen) and view.database.trouble is None
+        return LOOKS_AGAIN if is_database_there else MEND_FIRST
+    if view.own is None and is_unconsumed(view):
+        # No listener to be mended: there is no sidecar that could have one.
+        return "start `dlq-handler run`: a sidecar that runs tells"
+    return MEND_FIRST
 
 
 def brake(view: View) -> Diagnosis:

@@ -12,13 +12,14 @@ from datetime import datetime
 
 from dlq_handler.domain import doctor_broker, doctor_database
 from dlq_handler.domain.diagnose_fleet import WATCH_ON
+from dlq_handler.domain.diagnose_us import LOOKS_AGAIN
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.doctor import MEND_FIRST, NEXT_CANARY
 from dlq_handler.domain.observation import Health
 
 _SERVERS = (doctor_database.DATABASE.check, doctor_broker.BROKER.check)
 # Nobody can tell while a server is away, or in the moments after that.
-_FOLLOWS = (MEND_FIRST, NEXT_CANARY, WATCH_ON)
+_FOLLOWS = (MEND_FIRST, LOOKS_AGAIN, NEXT_CANARY, WATCH_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

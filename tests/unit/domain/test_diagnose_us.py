@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dlq_handler.domain.diagnose import diagnose
+from dlq_handler.domain.diagnose_us import LOOKS_AGAIN
 from dlq_handler.domain.diagnosis import Diagnosis
-from dlq_handler.domain.doctor import Consumers
+from dlq_handler.domain.doctor import MEND_FIRST, Consumers
 from dlq_handler.domain.gate import GateCause
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.patience import Lacks, Patience
@@ -186,6 +187,29 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
 
     assert found.health is health
     assert ("start `dlq-handler run`" in (found.next_step or "")) is (health is PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("seen", "next_step"),
+    [
+        ({"gate": UNANSWERED, "intake": NOBODY}, "start `dlq-handler run`: a sidecar that runs tells"),
+        (
+            {"gate": UNANSWERED, "intake": a_queue(INTAKE, tags=("executor",))},
+            "start `dlq-handler run`: a sidecar that runs tells",
+        ),
+        ({"gate": HAS_NOT_LOOKED}, LOOKS_AGAIN),
+        # It has no way to look.
+        ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
+        # One runs, perhaps, and what keeps it is told elsewhere.
+        ({"gate": UNANSWERED, "intake": QueueSeen(name=INTAKE, taken=UNTOLD)}, MEND_FIRST),
+        ({"gate": UNANSWERED, "intake": NOBODY, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
+        ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, MEND_FIRST),
+    ],
+)
+def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], next_step: str) -> None:
+    found = by_kind(a_view(**seen))["gate"]
+
+    assert (found.health, found.next_step) == (CANNOT_TELL, next_step)
 
 
 def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:

@@ -12,7 +12,7 @@ from dlq_handler.domain.diagnosis import BRAKE, GATE, SHADOW, Diagnosis, diagnos
 from dlq_handler.domain.judge_canary import CanaryState
 from dlq_handler.domain.notification import Told, changes, told_by, unclear
 from dlq_handler.domain.observation import Health
-from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown
+from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, Unknown, Unsure
 from dlq_handler.domain.webhook_message import Sender, message, rehearsal
 from tests.support.views import NOW, a_canary, a_view, a_worker
 
@@ -134,12 +134,14 @@ def test_a_doubt_of_its_own_is_told_while_a_server_is_away_and_after_it() -> Non
     assert unclear(back, before, now=NOW) == {"brake": NOW}, "its time begins when the server is back"
 
 
-# What nobody has to mend: a canary that is not due yet, heartbeats that were not watched for long enough.
+# What nobody has to mend: a canary that is not due yet, a gate that is about to look, heartbeats that were not watched
+# for long enough.
 SOON: dict[str, Any] = {
     "canaries": (replace(a_canary(CanaryState.CANNOT_TELL), passes=True),),
+    "gate": Unsure("it has not looked at the database yet"),
     "workers": (a_worker(silent_seconds=600, watched_seconds=1, queue=None),),
 }
-SOON_TOLD = ["canary", "workers", "worker gone"]
+SOON_TOLD = ["gate", "canary", "workers", "worker gone"]
 
 
 def test_what_is_about_to_be_told_is_no_news_while_a_server_is_away() -> None:
