@@ -8,8 +8,8 @@ import typer
 
 from dlq_handler.compose import open_database
 from dlq_handler.compose.view import open_lookout
-from dlq_handler.domain.diagnose_servers import MEND_FIRST
 from dlq_handler.domain.diagnosis import Diagnosis, conclusion_of
+from dlq_handler.domain.doctor import MEND_FIRST
 from dlq_handler.domain.observation import SIGNS, Health
 from dlq_handler.domain.view import View
 from dlq_handler.services.diagnoser import diagnose_once
