@@ -14,7 +14,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from dlq_handler.domain.text import storable
 from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
 
-DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+DRIVER_ERRORS = (
+    DBAPIError,
+    PoolTimeout,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 
 # 44: a check of the host's view; 54: one row over a limit of the server.
 _ROW_CLASSES = ("22", "23", "44", "54", "P0")

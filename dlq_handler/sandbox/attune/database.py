@@ -24,6 +24,7 @@ DATABASE_AWAY: tuple[type[Exception], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # it stops, or has not finished starting
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that died in the middle of a call, given to the next one
     OSError,
     TimeoutError,
 )

@@ -5,7 +5,8 @@ import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
-from dlq_handler.store.driver_errors import commit_fault_of, fault_of
+from dlq_handler.sandbox.attune.database import DATABASE_AWAY
+from dlq_handler.store.driver_errors import DRIVER_ERRORS, commit_fault_of, fault_of
 
 
 def an_error(sqlstate: str) -> asyncpg.PostgresError:
@@ -65,3 +66,12 @@ def test_a_pool_that_ran_dry_is_told_in_our_words_and_is_no_broken_link() -> Non
         "database: connect: all our connections wait for answers; does PostgreSQL hang, is it overloaded or locked up?"
     )
     assert not fault.is_link_down
+
+
+def test_a_connection_that_died_in_mid_call_is_a_lost_link_for_us_and_for_the_reference_attune() -> None:
+    """As asyncpg says it when such a connection is used once more."""
+    died = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    assert isinstance(died, DRIVER_ERRORS)
+    assert isinstance(died, DATABASE_AWAY)
+    assert (type(fault_of(died, "query").error), fault_of(died, "query").is_link_down) == (Unavailable, True)
