@@ -19,9 +19,10 @@ from dlq_handler.store.letters import CAN_BE_JUDGED_AGAIN, MOST_PUT_UP
 from dlq_handler.store.transaction import Transaction
 
 _STATE = "id, outcome, tries, judged_at, next_try_at, is_shadow"
+_NAMED = f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))"  # noqa: S608  # constants of ours; values are bound
 _REACHED = f"""
     SELECT {_STATE} FROM own.letter WHERE group_id = :group_id AND {CAN_BE_JUDGED_AGAIN}
-     ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :most"""  # noqa: S608  # our own words
+     ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :most"""  # noqa: S608  # constants of ours; values are bound
 # A sum, so that their order does not matter. Times as numbers: as texts they would depend on the session's time zone.
 _DIGEST = """
     count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, tries, extract(epoch FROM judged_at),
@@ -30,19 +31,13 @@ _DIGEST = """
 
 async def lock_letters(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
     """Those that are on record, held until the transaction ends: what is decided of them stays true."""
-    rows = await tx.rows(
-        f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[])) ORDER BY id FOR NO KEY UPDATE",  # noqa: S608  # our own words
-        ids=list(letter_ids),
-    )
+    rows = await tx.rows(f"{_NAMED} ORDER BY id FOR NO KEY UPDATE", ids=list(letter_ids))
     return [_state(row) for row in rows]
 
 
 async def states_of(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
     """Of those that are on record, as they are now, for whoever decides later."""
-    rows = await tx.rows(
-        f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # our own words
-        ids=list(letter_ids),
-    )
+    rows = await tx.rows(_NAMED, ids=list(letter_ids))
     return [_state(row) for row in rows]
 
 
@@ -53,7 +48,7 @@ async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
         UPDATE own.letter SET next_try_at = clock_timestamp()
          WHERE id = ANY (CAST(:ids AS bigint[])) AND {CAN_BE_JUDGED_AGAIN}
         RETURNING id
-        """,  # noqa: S608  # our own words
+        """,  # noqa: S608  # constants of ours; values are bound
         ids=list(letter_ids),
     )
     return sorted(row.id for row in rows)
@@ -66,7 +61,7 @@ async def can_be_put_up(tx: Transaction, group_id: str) -> GroupState:
         SELECT {_DIGEST} AS digest, count(*) AS letters,
                EXISTS ({_REACHED.replace(":most", "1 OFFSET :most")}) AS is_capped
           FROM ({_REACHED}) AS reached
-        """,  # noqa: S608  # our own words
+        """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
         most=MOST_PUT_UP,
     )
@@ -82,7 +77,7 @@ async def lock_group(tx: Transaction, group_id: str) -> list[int]:
         SELECT id FROM own.letter
          WHERE id = ANY (ARRAY(SELECT id FROM ({_REACHED}) AS reached)) AND {CAN_BE_JUDGED_AGAIN}
          ORDER BY id FOR NO KEY UPDATE
-        """,  # noqa: S608  # our own words
+        """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
         most=MOST_PUT_UP,
     )
@@ -92,7 +87,7 @@ async def lock_group(tx: Transaction, group_id: str) -> list[int]:
 async def digest_of(tx: Transaction, letter_ids: Collection[int]) -> str:
     """The one that `can_be_put_up` gave, if it saw these letters as they are now."""
     [row] = await tx.rows(
-        f"SELECT {_DIGEST} AS digest FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # our own words
+        f"SELECT {_DIGEST} AS digest FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # constants of ours; values are bound
         ids=list(letter_ids),
     )
     digest: str = row.digest
@@ -106,7 +101,7 @@ async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
         SELECT count(*) AS letters
           FROM (SELECT id FROM own.letter WHERE group_id = :group_id AND next_try_at IS NULL AND {CAN_BE_JUDGED_AGAIN}
                  LIMIT :most) AS some_of
-        """,  # noqa: S608  # our own words
+        """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
         most=MOST_PUT_UP + 1,
     )
