@@ -80,6 +80,8 @@ class Stage:
                 "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
                 # At work, with its cost, but never in the way of so many letters that are meant to end.
                 "ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE": "10000000",
+                # A canary that expires after the sidecar has ended would count as a dead letter that was left over.
+                "ATTUNE__DLQ_HANDLER__CANARY__ENABLED": "false",
                 **more,
             }
         )
