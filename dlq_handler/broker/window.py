@@ -5,7 +5,7 @@ Pure: `now` is an argument, nothing is sent.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from heapq import heappop, heappush
 
@@ -16,7 +16,7 @@ from dlq_handler.domain.dead_letter import DeadLetter
 # What a letter holds beside its body: some twenty fields and their strings, generously.
 LETTER_OVERHEAD_BYTES = 2048
 
-# How long a letter waits before it is looked at again when an older one of its execution is being judged.
+# The pause before a dead letter is looked at again when another one of its execution is being decided.
 BUSY_SECONDS = 0.05
 
 
@@ -69,28 +69,47 @@ class Window:
         return self._put_off[0][0] if self._put_off else None
 
     def take(self, limit: int, now: float) -> list[Delivery]:
-        """Those put off first, as they came first; then the others in order of arrival.
+        """Postponed dead letters that are due, then the others, in the order of their tags.
 
-        A letter stays back while an older one of its execution is put off, or taken and not settled: two letters of one
-        execution are judged in the order in which they were delivered.
+        Dead letters of one execution are decided in the order of their delivery. So one stays back until an older one
+        of its execution that is postponed is due, and while any of its execution is being decided; a younger one never
+        keeps it back. What stays back is due later than now: an empty answer means that nothing is due any more.
         """
-        due: list[Delivery] = []
-        while self._put_off and self._put_off[0][0] <= now and len(due) < limit:
-            due.append(heappop(self._put_off)[2])
-        due.sort(key=lambda delivery: delivery.tag)
-        busy = dict.fromkeys(self._taken, now + BUSY_SECONDS)
-        busy |= {delivery.letter.execution_id: until for until, _, delivery in self._put_off}
+        due: deque[tuple[float, int, Delivery]] = deque()
+        while self._put_off and self._put_off[0][0] <= now:
+            due.append(heappop(self._put_off))
+        due = deque(sorted(due, key=lambda entry: entry[1]))
+        # Of each execution the oldest one that is postponed for longer.
+        waiting: dict[int | None, tuple[int, float]] = {}
+        for until, tag, delivery in self._put_off:
+            number = delivery.letter.execution_id
+            if number not in waiting or tag < waiting[number][0]:
+                waiting[number] = tag, until
         taken: list[Delivery] = []
         while (due or self._arrived) and len(taken) < limit:
-            delivery = due.pop(0) if due else self._arrived.popleft()
-            until = busy.get(delivery.letter.execution_id)
-            if until is None:
+            delivery = due.popleft()[2] if due else self._arrived.popleft()
+            looked_at_again = self._stays_until(delivery, waiting, now)
+            if looked_at_again is None:
                 taken.append(delivery)
             else:
-                heappush(self._put_off, (until, delivery.tag, delivery))
+                heappush(self._put_off, (looked_at_again, delivery.tag, delivery))
+        for entry in due:
+            heappush(self._put_off, entry)
         self._taken.update(delivery.letter.execution_id for delivery in taken)
         self._taken.pop(None, None)
         return taken
+
+    def _stays_until(
+        self, delivery: Delivery, waiting: Mapping[int | None, tuple[int, float]], now: float
+    ) -> float | None:
+        """When to look at it again; None: it can be given now."""
+        number = delivery.letter.execution_id
+        if number is None:
+            return None
+        if number in self._taken:
+            return now + BUSY_SECONDS
+        tag, until = waiting.get(number, (delivery.tag, now))
+        return until if tag < delivery.tag else None
 
     def put_off(self, deliveries: Iterable[Delivery], until: float) -> None:
         for delivery in deliveries:

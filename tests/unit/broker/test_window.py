@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from hypothesis.strategies import DataObject, data, floats, integers, sets
+from hypothesis.strategies import DataObject, data, floats, integers, lists, none, sets
 
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.window import LETTER_OVERHEAD_BYTES, Window
@@ -65,6 +66,25 @@ def test_a_letter_waits_while_an_older_one_of_its_execution_is_being_judged() ->
     assert tags(window.take(10, now=2)) == [2]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_more_postponed_dead_letters_of_one_execution_than_fit_a_batch_are_all_given_again(
+    limit: int,
+) -> None:
+    window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
+    count = limit + 1
+    for tag in range(1, count + 1):
+        window.arrive(tag, a_dead_letter(execution_id=7))
+    window.put_off(window.take(count, now=0), until=10)
+
+    given = []
+    for look in range(1, 2 * count):
+        batch = window.take(limit, now=10 + look)
+        given += tags(batch)
+        window.settle(batch)
+
+    assert given == list(range(1, count + 1))
+
+
 def test_letters_of_one_execution_in_one_batch_stay_together() -> None:
     window = Window(incarnation=1, prefetch=100, max_bytes=1_000_000)
     for tag in (1, 2):
@@ -113,29 +133,38 @@ def test_what_another_channel_delivered_is_neither_settled_nor_put_off() -> None
 
 
 class AnyUse(RuleBasedStateMachine):
-    """Arrive, take, put off and settle in any order: nothing is lost, nothing is given twice at a time."""
+    """Arrive, take, put off and settle in any order: nothing is lost, nothing is given twice at a time, dead letters
+    of one execution are given in the order of their tags, and every one is given in the end.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.window = Window(incarnation=1, prefetch=10**6, max_bytes=10**9)
         self.now = 0.0
-        self.last_tag = 0
+        self.execution_of: dict[int, int | None] = {}
+        """By tag."""
         self.taken: dict[int, Delivery] = {}
         self.settled: set[int] = set()
 
-    @rule(count=integers(1, 5))
-    def arrive(self, count: int) -> None:
-        for _ in range(count):
-            self.last_tag += 1
+    @rule(execution_ids=lists(none() | integers(1, 3), min_size=1, max_size=5))
+    def arrive(self, execution_ids: list[int | None]) -> None:
+        for execution_id in execution_ids:
+            tag = len(self.execution_of) + 1
+            self.execution_of[tag] = execution_id
             self.window.arrive(
-                self.last_tag, a_dead_letter(body=b"x" * self.last_tag, headers="y" * self.last_tag)
+                tag, a_dead_letter(execution_id=execution_id, body=b"x" * tag, headers="y" * tag)
             )
 
     @rule(limit=integers(1, 5))
     def take(self, limit: int) -> None:
-        for delivery in self.window.take(limit, self.now):
+        before = self.taken.copy()
+        given = self.window.take(limit, self.now)
+        assert len(given) <= limit
+        assert given or self.window.ready(self.now) == 0, "due, not given, and due again at once: a busy loop"
+        for delivery in given:
             assert delivery.tag not in self.taken
             assert delivery.tag not in self.settled
+            assert not self._older_open(delivery.tag) - (self.taken.keys() - before.keys()), "overtaken"
             self.taken[delivery.tag] = delivery
 
     @rule(choice=data(), delay=floats(0, 5))
@@ -145,24 +174,45 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(choice=data())
     def settle(self, choice: DataObject) -> None:
-        chosen = self._choose(choice)
-        open_before = set(range(1, self.last_tag + 1)) - self.settled
-        plan = self.window.settle([self.taken.pop(tag) for tag in chosen])
-        together = {tag for tag in open_before if plan.multiple_up_to and tag <= plan.multiple_up_to}
-        assert together | set(plan.singles) == chosen
-        self.settled |= chosen
+        self._settle(self._choose(choice))
 
     @rule(seconds=floats(0, 5))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    @rule(limit=integers(1, 3))
+    def drain(self, limit: int) -> None:
+        self._settle(set(self.taken))
+        # Each look gives something, or moves something to the time of an older one: twice the number is plenty.
+        for _ in range(2 * self.window.outstanding + 2):
+            if self.window.ready(self.now) == 0 and (due := self.window.next_due()) is not None:
+                self.now = max(self.now, due)
+            self.take(limit)
+            self._settle(set(self.taken))
+        assert self.window.outstanding == 0
+
     @invariant()
     def everything_unsettled_is_counted(self) -> None:
-        unsettled = set(range(1, self.last_tag + 1)) - self.settled
+        unsettled = self.execution_of.keys() - self.settled
         assert self.window.outstanding == len(unsettled)
         assert self.window.held_bytes == sum(2 * tag + LETTER_OVERHEAD_BYTES for tag in unsettled)
         waiting = self.window.ready(now=float("inf"))
         assert waiting == len(unsettled) - len(self.taken)
+
+    def _settle(self, chosen: set[int]) -> None:
+        open_before = self.execution_of.keys() - self.settled
+        plan = self.window.settle([self.taken.pop(tag) for tag in chosen])
+        together = {tag for tag in open_before if plan.multiple_up_to and tag <= plan.multiple_up_to}
+        assert together | set(plan.singles) == chosen
+        self.settled |= chosen
+
+    def _older_open(self, tag: int) -> set[int]:
+        """Of the same execution, and not settled."""
+        execution_id = self.execution_of[tag]
+        if execution_id is None:
+            return set()
+        open_tags = self.execution_of.keys() - self.settled
+        return {other for other in open_tags if other < tag and self.execution_of[other] == execution_id}
 
     def _choose(self, choice: DataObject) -> set[int]:
         taken = sorted(self.taken)
