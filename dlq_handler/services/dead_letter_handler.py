@@ -132,9 +132,11 @@ class DeadLetterHandler:
         try:
             await self._source.open()
         except QueueMissing:
-            # Deleted under us, or a wiped broker: have the topology put back at once, not at the next look.
+            # Deleted, or a wiped broker: the keeper declares it again at once, not at its next full pass.
             self._topology.reapply_now()
             raise
+        # Others may have deleted and created the queue during the pause, and it came back without bindings.
+        self._topology.reapply_now()
         self._readiness.report("broker", ok=True, detail="connected")
         if self._failed_batches.failures == 0:
             self._report_consuming()
@@ -147,7 +149,7 @@ class DeadLetterHandler:
     async def _close(self, why: str) -> None:
         if self._source.is_open:
             log.info("intake.closed", queue=self._source.queue, why=why)
-            # Deleted and re-created by others, the queue is there when we are back, without any of our bindings.
+            # The reason may be a queue that others deleted: bindings must hold during the pause too.
             self._topology.reapply_now()
         self._readiness.report("consumer", ok=False, detail=why)
         await self._source.close()

@@ -1,0 +1,88 @@
+"""Bindings when the intake opens after a pause, on a real broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint
+from dlq_handler.errors import Braked, GateClosed, Unavailable
+from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
+from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.services.topology_keeper import TopologyKeeper
+from tests.integration.topology.broker_side import declare_queue, delete_queue, keys_bound
+
+WORKER_KEY = "execution.dispatch.worker.1"
+
+
+class Judge:
+    """Brake and safety gate: `paused_by` is raised while it is set."""
+
+    def __init__(self) -> None:
+        self.paused_by: Exception | None = None
+
+    async def check(self) -> None:
+        if self.paused_by is not None:
+            raise self.paused_by
+
+
+@pytest.fixture
+async def source(vhost: str) -> AsyncIterator[DeadLetterSource]:
+    one = DeadLetterSource(
+        BrokerAddress(urls=[vhost]),
+        queue=STOCK_QUEUE,
+        prefetch=10,
+        batch_size=5,
+        batch_wait_seconds=0.01,
+        max_bytes=2**20,
+        body_limit_bytes=1024,
+    )
+    yield one
+    await one.close()
+
+
+async def registered() -> frozenset[int]:
+    return frozenset({1})
+
+
+@pytest.mark.parametrize("paused_by", [Braked("too many"), GateClosed("a standby")], ids=["brake", "gate"])
+async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_when_the_intake_opens(
+    stock: None, link: AdminLink, api: ManagementApi, source: DeadLetterSource, paused_by: Unavailable
+) -> None:
+    keeper = TopologyKeeper(link=link, blueprint=Blueprint(), worker_ids=registered)
+    judge = Judge()
+    handler = DeadLetterHandler(
+        source,
+        cast("Any", judge),
+        cast("Any", None),
+        keeper,
+        IntakePolicy(database_away_seconds=30),
+        readiness=Readiness(),
+        observer=Observer(),
+    )
+    await handler._take(asyncio.Event())
+    await keeper.tick()
+    assert WORKER_KEY in await keys_bound(api, STOCK_QUEUE)
+
+    judge.paused_by = paused_by
+    await handler._close("paused")
+    await keeper.tick()
+    with pytest.raises(type(paused_by)):
+        await handler._take(asyncio.Event())
+    await delete_queue(link, STOCK_QUEUE)
+    await declare_queue(link, STOCK_QUEUE)
+    await keeper.tick()
+    assert await keys_bound(api, STOCK_QUEUE) == set(), "created again by others, without any binding"
+
+    judge.paused_by = None
+    await handler._take(asyncio.Event())
+    assert source.is_open
+    await keeper.tick()
+
+    assert await keys_bound(api, STOCK_QUEUE) == {WORKER_KEY}
