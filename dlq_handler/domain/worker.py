@@ -15,7 +15,7 @@ _ON_TIME_BEATS = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker row. `heartbeat_age_seconds` is by the database clock; None means it never sent one."""
+    """A worker row. `heartbeat_age_seconds` is by the database clock; None: unknown."""
 
     id: int
     heartbeat_age_seconds: float | None

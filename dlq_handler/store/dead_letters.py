@@ -14,6 +14,7 @@ from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.worker import Worker
 from dlq_handler.store.jsonb import as_jsonb
+from dlq_handler.store.moments import age_seconds, readable
 from dlq_handler.store.transaction import Transaction
 
 _STATUSES = {status.value: status for status in ExecutionStatus}
@@ -117,11 +118,10 @@ async def _view(tx: Transaction, sql: str, ids: Iterable[int]) -> LockedView:
 async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dict[int, Worker]:
     """Without ids: of all. An id that is missing from the answer has no row."""
     rows = await tx.rows(
-        """
-        SELECT id, last_heartbeat,
-               CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision) AS age
+        f"""
+        SELECT id, {readable("last_heartbeat")} AS last_heartbeat, {age_seconds("last_heartbeat")} AS age
           FROM worker WHERE CAST(:ids AS bigint[]) IS NULL OR id = ANY (CAST(:ids AS bigint[]))
-        """,
+        """,  # noqa: S608  # our own text throughout
         ids=None if ids is None else sorted(set(ids)),
     )
     return {

@@ -20,6 +20,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
 from dlq_handler.store.link import SILENCE_SECONDS, Link
+from dlq_handler.store.moments import use_total_codec
 from dlq_handler.store.transaction import Transaction, quoted
 
 # What a statement that ended on the server may take to be heard of here.
@@ -175,6 +176,7 @@ class Database:
             # From reading the URL: the text may quote a password with an unescaped character.
             raise ConnectionError(f"the database URL cannot be used ({type(error).__name__})") from None
         _keep_alive(connection, self._url.keepalive)
+        await use_total_codec(connection)
         return connection
 
 

@@ -17,6 +17,7 @@ from dlq_handler.domain.reconcile import SILENT_ERROR, EndOfOurs, Finding, Unhea
 from dlq_handler.store.admission import has_admission
 from dlq_handler.store.engine import Database
 from dlq_handler.store.execution_rows import EXECUTION_COLUMNS, execution_of
+from dlq_handler.store.moments import age_seconds
 from dlq_handler.store.transaction import Transaction
 from dlq_handler.store.unscheduled import Place
 
@@ -164,7 +165,7 @@ async def ends_of_ours(
                  coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
                END AS signature,
                CASE WHEN ours.at IS NOT NULL THEN
-                 (SELECT CAST(extract(epoch FROM clock_timestamp() - last_heartbeat) AS double precision)
+                 (SELECT {age_seconds("last_heartbeat")}
                     FROM worker WHERE worker.id = e.worker)
                END AS heartbeat_age
           FROM (SELECT * FROM execution e

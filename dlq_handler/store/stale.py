@@ -7,11 +7,15 @@ in the one order that all our transactions keep.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.store.stale_verdicts import IS_REFUSED
 from dlq_handler.store.transaction import Transaction
+
+# A row that was changed before this moment has no age that anything could be decided by. A scan must not begin with
+# such rows either: those out of Python's range all read as one moment, and a page behind it would be the same again.
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Who cannot be stale is passed over here already: to lock the executions of a live worker would hold that worker up.
 _FILTERS = {
@@ -53,14 +57,13 @@ async def page(
         f"""
         SELECT e.id, e.updated, e.worker AS worker_id FROM execution e
          WHERE e.status = '{status.value}' AND e.updated <= :not_after
-           AND e.updated >= coalesce(CAST(:updated AS timestamptz), '-infinity')
-           AND (e.updated, e.id) > (coalesce(CAST(:updated AS timestamptz), '-infinity'), CAST(:id AS bigint))
+           AND e.updated >= :updated AND (e.updated, e.id) > (:updated, CAST(:id AS bigint))
            {_FILTERS[status]}
            AND NOT {IS_REFUSED}
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # a member of our own enum
         not_after=not_after,
-        updated=behind.updated if behind else None,
+        updated=behind.updated if behind else _BEGINNING,
         id=behind.id if behind else -1,
         limit=limit,
         **given,

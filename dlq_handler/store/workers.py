@@ -11,6 +11,7 @@ from sqlalchemy import Row
 
 from dlq_handler.domain.worker import RegisteredWorker, Worker
 from dlq_handler.store.engine import Database
+from dlq_handler.store.moments import age_seconds, readable
 from dlq_handler.store.transaction import Transaction
 
 
@@ -34,15 +35,14 @@ async def read_fleet(database: Database) -> list[Worker]:
     """Every worker that takes dispatches."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            """
-            SELECT registered.id, registered.last_heartbeat,
-                   CAST(extract(epoch FROM clock_timestamp() - registered.last_heartbeat) AS double precision)
-                   AS age
+            f"""
+            SELECT registered.id, {readable("registered.last_heartbeat")} AS last_heartbeat,
+                   {age_seconds("registered.last_heartbeat")} AS age
               FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
                    LATERAL (SELECT id, last_heartbeat, CAST(worker_role AS text) AS role FROM worker)
                    AS registered
              WHERE registered.role = 'action'
-            """
+            """  # noqa: S608  # our own text throughout
         )
     return [_worker(row) for row in rows]
 
@@ -66,14 +66,14 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
     """All of them, sensors too, by id."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            """
-            SELECT w.id, w.name, CAST(w.status AS text) AS status, w.last_heartbeat,
-                   CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age,
+            f"""
+            SELECT w.id, w.name, CAST(w.status AS text) AS status,
+                   {readable("w.last_heartbeat")} AS last_heartbeat, {age_seconds("w.last_heartbeat")} AS age,
                    to_jsonb(w) ->> 'worker_role' AS role, to_jsonb(w) ->> 'cordon_reason' AS cordon_reason,
                    coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned,
                    to_jsonb(w) ->> 'host' AS host, CAST(to_jsonb(w) ->> 'updated' AS timestamptz) AS updated,
                    coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running,
-                   CAST(extract(epoch FROM clock_timestamp() - load.oldest) AS double precision) AS waited
+                   {age_seconds("load.oldest")} AS waited
               FROM worker w
               LEFT JOIN (SELECT worker, count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
                                 count(*) FILTER (WHERE status = 'running') AS running,
@@ -81,7 +81,7 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
                            FROM execution WHERE status IN ('scheduled', 'running') GROUP BY worker
                         ) AS load ON load.worker = w.id
              ORDER BY w.id
-            """
+            """  # noqa: S608  # our own text throughout
         )
     return [
         RegisteredWorker(
@@ -105,11 +105,11 @@ async def look_at_worker(database: Database, worker_id: int) -> tuple[Worker | N
     """The worker, None when its row is gone, and the database's clock."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            """
-            SELECT w.id, w.last_heartbeat, clock_timestamp() AS now,
-                   CAST(extract(epoch FROM clock_timestamp() - w.last_heartbeat) AS double precision) AS age
+            f"""
+            SELECT w.id, {readable("w.last_heartbeat")} AS last_heartbeat, clock_timestamp() AS now,
+                   {age_seconds("w.last_heartbeat")} AS age
               FROM (VALUES (1)) AS one(row) LEFT JOIN worker w ON w.id = :id
-            """,
+            """,  # noqa: S608  # our own text throughout
             id=worker_id,
         )
     [row] = rows
