@@ -3,6 +3,7 @@
 Minutes in which nobody looked have no row, and are told as such.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,9 @@ from dlq_handler.store import happenings
 from dlq_handler.store.engine import Database
 from dlq_handler.store.swept import note_swept_workers
 from dlq_handler.store.transaction import Transaction
+
+# Advisory lock class. It must never change: replicas of all versions use it.
+_LOCK_CLASS = 1_145_852_234
 
 
 async def saw_last_minute(database: Database, *, consuming_seconds: float) -> None:
@@ -45,26 +49,34 @@ async def blind(database: Database, *, since: datetime, until: datetime) -> list
 
 
 async def note_workers(database: Database, seen: Workers, *, instance: str = "") -> None:
-    """What the leader found at a look: changes alone are written, and told. Who is missing is registered no more."""
+    """Write and publish the changes since the last look of the leader. A missing worker is not registered anymore.
+
+    The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
+    of an operator waits, is taken last.
+    """
     async with database.transaction() as tx:
-        # Two that take themselves for the leader tell of no change twice.
-        await happenings.take_turn(tx)
+        # Two replicas that both act as leader write a change once.
+        await _lock_worker_changes(tx)
         await _looked(tx, Part.WORKERS)
         before = await _last_changes(tx)
+        changes: list[tuple[int, str, Availability | None]] = []
+        events: list[happenings.NewEvent] = []
         for worker_id, (name, availability) in sorted(seen.items()):
             known = before.get(worker_id)
             became = change_of(known.availability if known else None, availability)
             if became is None:
                 continue
-            await _change(tx, worker_id, name, became)
+            changes.append((worker_id, name, became))
             kind = happening_of(known.availability if known else None, became)
             if kind is not None:
-                await happenings.tell(
-                    tx, part=Part.WORKERS, kind=kind, subject=name, detail=str(worker_id), instance=instance
-                )
-        for worker_id, known in sorted(before.items()):
-            if worker_id not in seen and known.availability is not None:
-                await _change(tx, worker_id, known.name, None)
+                events.append(happenings.NewEvent(kind=kind, subject=name, detail=str(worker_id)))
+        changes += [
+            (worker_id, known.name, None)
+            for worker_id, known in sorted(before.items())
+            if worker_id not in seen and known.availability is not None
+        ]
+        await _write_changes(tx, changes)
+        await happenings.append_events(tx, events, part=Part.WORKERS, instance=instance)
 
 
 async def lanes(database: Database, *, since: datetime, until: datetime) -> list[Lane]:
@@ -177,15 +189,29 @@ def _change_of(row: Row[Any]) -> Change:
     )
 
 
-async def _change(tx: Transaction, worker_id: int, name: str, availability: Availability | None) -> None:
-    # The clock may have been set back since the last change; two at one moment would be none.
+async def _lock_worker_changes(tx: Transaction) -> None:
+    """Held until the transaction ends. Only `note_workers` takes this lock."""
+    await tx.run(
+        "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:name))",
+        lock_class=_LOCK_CLASS,
+        name=tx.own_schema,
+    )
+
+
+async def _write_changes(tx: Transaction, changes: Sequence[tuple[int, str, Availability | None]]) -> None:
+    """`changes`: worker id, name and new availability, each worker once."""
+    if not changes:
+        return
+    # The clock may have been set back since the last change: then the new one replaces a change at the same time.
     await tx.run(
         """
         INSERT INTO own.worker_change (worker_id, at, name, availability)
-        VALUES (:worker_id, clock_timestamp(), :name, :availability)
+        SELECT changed.worker_id, clock_timestamp(), changed.name, changed.availability
+          FROM unnest(CAST(:worker_ids AS bigint[]), CAST(:names AS text[]), CAST(:availabilities AS text[]))
+               AS changed(worker_id, name, availability)
         ON CONFLICT (worker_id, at) DO UPDATE SET availability = excluded.availability, name = excluded.name
         """,
-        worker_id=worker_id,
-        name=storable(name),
-        availability=None if availability is None else availability.value,
+        worker_ids=[worker_id for worker_id, _, _ in changes],
+        names=[storable(name) for _, name, _ in changes],
+        availabilities=[None if became is None else became.value for _, _, became in changes],
     )

@@ -1,19 +1,26 @@
 """How the workers were found, when nobody looked, what was diagnosed, who did what: all there in the morning."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import CursorResult
 
 from dlq_handler.domain.availability import Availability
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.happening import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
-from dlq_handler.domain.history import Span
+from dlq_handler.domain.history import Span, Workers
+from dlq_handler.domain.operation import Via
 from dlq_handler.domain.view import BrokerSeen
+from dlq_handler.services.operating import Actor, Operating
 from dlq_handler.store import diagnoses, happenings, history, mute, operations, swept
 from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
 from tests.integration.store.host import Host
 from tests.support.builders import NOON
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.views import a_view, a_worker
 
 AVAILABLE, GONE = Availability.AVAILABLE, Availability.UNAVAILABLE
@@ -96,6 +103,76 @@ async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
         (WORKER_GONE, "w1", "1"),
         (WORKER_BACK, "w1", "1"),
     ]
+
+
+def a_fleet(size: int, availability: Availability) -> Workers:
+    return {number: (f"w{number}", availability) for number in range(1, size + 1)}
+
+
+def noted_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that is run from now on."""
+    plain, noted = Transaction.run, list[str]()
+
+    async def run(tx: Transaction, sql: str, **parameters: object) -> CursorResult[Any]:
+        noted.append(sql)
+        return await plain(tx, sql, **parameters)
+
+    monkeypatch.setattr(Transaction, "run", run)
+    return noted
+
+
+async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_global_lock_comes_last(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_lock(sql: str) -> bool:
+        return "lock_class" in sql and "hashtext(:schema)" in sql
+
+    counts: list[Sequence[str]] = []
+    for size in (1, 300):
+        await history.note_workers(store, a_fleet(size, AVAILABLE))
+        with monkeypatch.context() as patched:
+            noted = noted_statements(patched)
+            await history.note_workers(store, a_fleet(size, GONE))
+        counts.append(noted)
+        assert is_lock(noted[-2]), noted
+        assert "INTO own.happening" in noted[-1]
+        assert sum(is_lock(sql) for sql in noted) == 1
+    assert len(counts[0]) == len(counts[1])
+    told = await happenings.after(store, 0)
+    assert [one.detail for one in told if one.kind == WORKER_GONE] == ["1", *map(str, range(1, 301))]
+
+
+async def test_the_same_look_of_two_leaders_at_once_is_one_change(store: Database) -> None:
+    await history.note_workers(store, a_fleet(50, AVAILABLE))
+    async with asyncio.TaskGroup() as leaders:
+        for name in ("one", "two"):
+            leaders.create_task(history.note_workers(store, a_fleet(50, GONE), instance=name))
+    assert len(await happenings.after(store, 0)) == 50
+
+
+async def test_a_look_without_a_change_does_not_wait_for_the_global_lock(store: Database) -> None:
+    await history.note_workers(store, a_fleet(2, AVAILABLE))
+    async with store.transaction() as tx:
+        await happenings.take_turn(tx)
+        await history.note_workers(store, a_fleet(2, AVAILABLE))
+
+
+async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as proxy:
+        far = Database(proxy.url)
+        await history.note_workers(far, a_fleet(1500, AVAILABLE))
+        proxy.latency_seconds = 0.001
+        change = asyncio.create_task(history.note_workers(far, a_fleet(1500, GONE)))
+        operating, released = Operating(store, None), 0
+        while not change.done() or released == 0:
+            await operating.release_brake(Actor(who="me", via=Via.CLI), reason="test", for_seconds=60)
+            released += 1
+        await change
+        await far.dispose()
+    told = await happenings.after(store, 0, limit=10_000)
+    assert sum(one.kind == WORKER_GONE for one in told) == 1500
 
 
 async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
