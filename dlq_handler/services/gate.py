@@ -148,6 +148,7 @@ class Gate:
         self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
         if seen.is_in_recovery:
+            self._database.renew_connections()
             self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
         else:
             self._set(GateCause.RECOVERY, None)

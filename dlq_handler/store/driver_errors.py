@@ -42,10 +42,12 @@ _READ_ONLY = "25006"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error in our words, and whether it says that the link itself is down."""
+    """An error in our words, and what it says about the connection."""
 
     error: Exception
     is_link_down: bool
+    is_read_only: bool = False
+    """True: the server at the other end takes no changes. After a failover it is the wrong one."""
 
 
 def fault_of(error: BaseException, doing: str) -> Fault:
@@ -69,7 +71,9 @@ def fault_of(error: BaseException, doing: str) -> Fault:
     is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY) or (
         sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
     )
-    return Fault(Unavailable("database", f"{what} ({sqlstate})"), is_link_down)
+    return Fault(
+        Unavailable("database", f"{what} ({sqlstate})"), is_link_down, is_read_only=sqlstate == _READ_ONLY
+    )
 
 
 def _is_made_up(sqlstate: str) -> bool:

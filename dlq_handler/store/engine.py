@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.errors import Unavailable
@@ -81,7 +82,11 @@ class Database:
             pool_recycle=300,
             pool_use_lifo=True,
             hide_parameters=True,
+            # Whatever the default of the database: every statement must see what others have committed before it.
+            isolation_level="READ COMMITTED",
         )
+        self._must_renew = False
+        event.listen(self._engine.sync_engine, "checkout", self._renew_if_needed)
 
     @property
     def link_age_seconds(self) -> float:
@@ -112,8 +117,10 @@ class Database:
             "statement_timeout": f"{timeout_ms}ms",
             "idle_timeout": f"{timeout_ms}ms",
         }
-        deadline = asyncio.timeout(self._connect_seconds + timeout_ms / 1000 + MARGIN_SECONDS)
+        seconds = self._connect_seconds + timeout_ms / 1000 + MARGIN_SECONDS
+        deadline = asyncio.timeout(seconds)
         doing = f"connect to {self._url.address}"
+        tx: Transaction | None = None
         try:
             async with deadline:
                 connection = await self._engine.connect()
@@ -121,12 +128,20 @@ class Database:
                     doing = "begin"
                     await connection.execute(_SETTINGS, settings)
                     doing = "query"
-                    yield Transaction(connection, self.own_schema)
+                    tx = Transaction(connection, self.own_schema)
+                    yield tx
                     doing = "commit"
                     await connection.commit()
         except TimeoutError as error:
             if not deadline.expired():
                 raise
+            # The server ends a statement at its limit: silence beyond that is a broken link.
+            if tx is not None and self._link.is_recent(
+                tx.answered_at, within_seconds=timeout_ms / 1000 + MARGIN_SECONDS
+            ):
+                # The database answers: what this transaction asks for is too much.
+                what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"
+                raise Unavailable("database", what) from error
             self._link.broke()
             raise Unavailable("database", f"{doing}: no answer in time, connection given up") from error
         except DRIVER_ERRORS as error:
@@ -148,9 +163,23 @@ class Database:
         except (TimeoutError, *DRIVER_ERRORS):
             await self._engine.dispose(close=False)
 
+    def renew_connections(self) -> None:
+        """Use no connection of now again. Call it when the server turns out to be a standby.
+
+        A failover may leave connections to the old server open. New connections may reach the new server.
+        """
+        self._must_renew = True
+
+    def _renew_if_needed(self, *_: object) -> None:
+        if self._must_renew:
+            self._must_renew = False
+            raise InvalidatePoolError
+
     def _note(self, fault: Fault) -> None:
         if fault.is_link_down:
             self._link.broke()
+        if fault.is_read_only:
+            self.renew_connections()
 
     def _search_path(self) -> str:
         # As the host's own services do it: its test schemas get no public.

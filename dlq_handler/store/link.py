@@ -40,6 +40,10 @@ class Link:
         self._is_broken |= self._last_answer > 0
         self._up_since = None
 
+    def is_recent(self, answered_at: float, *, within_seconds: float) -> bool:
+        """Whether an answer at this time of the process clock is too recent to call the link broken."""
+        return monotonic_seconds() - answered_at <= min(self._silence_seconds, within_seconds)
+
     @property
     def age_seconds(self) -> float:
         now = monotonic_seconds()

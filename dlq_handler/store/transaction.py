@@ -12,14 +12,20 @@ from typing import Any
 from sqlalchemy import CursorResult, Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dlq_handler.clock import monotonic_seconds
+
 
 class Transaction:
     def __init__(self, connection: AsyncConnection, own_schema: str) -> None:
         self.connection = connection
         self.own_schema = own_schema
+        self.answered_at = monotonic_seconds()
+        """The process clock at the last answer of the database within this transaction."""
 
     async def run(self, sql: str, **parameters: object) -> CursorResult[Any]:
-        return await self.connection.execute(_statement(sql, self.own_schema), parameters)
+        result = await self.connection.execute(_statement(sql, self.own_schema), parameters)
+        self.answered_at = monotonic_seconds()
+        return result
 
     async def rows(self, sql: str, **parameters: object) -> Sequence[Row[Any]]:
         return (await self.run(sql, **parameters)).all()

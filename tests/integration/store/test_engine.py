@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -329,3 +330,96 @@ async def test_refused_row_does_not_break_the_link(
         async with behind_proxy.transaction() as tx:
             await raise_sqlstate(tx, "22023")
     assert behind_proxy.link_age_seconds == 3
+
+
+async def overstay(store: Database) -> None:
+    """A transaction of many statements, each of them answered, that takes too long as a whole."""
+    async with store.transaction() as tx:
+        while True:
+            await tx.run("SELECT 1")
+
+
+async def test_a_transaction_of_too_many_statements_does_not_break_the_link(behind_proxy: Database) -> None:
+    await behind_proxy.ping()
+    with pytest.raises(Unavailable, match="took longer than 3 s in all"):
+        await overstay(behind_proxy)
+    assert behind_proxy.link_age_seconds > 0
+    await behind_proxy.ping()
+    assert behind_proxy.times_back == 0
+
+
+async def test_a_transaction_that_got_no_answer_for_long_breaks_the_link(proxy: TcpProxy) -> None:
+    store = Database(
+        proxy.url, connect_timeout_seconds=0.5, statement_timeout_ms=500, silence_seconds=1.0, pool_size=1
+    )
+    await store.ping()
+    with pytest.raises(Unavailable, match="no answer in time"):
+        await ask_after(store, proxy.freeze)
+    await proxy.heal()
+    await store.ping()
+    assert store.times_back == 1
+    await store.dispose()
+
+
+async def test_a_connection_on_which_nothing_was_answered_breaks_the_link(
+    proxy: TcpProxy, behind_proxy: Database
+) -> None:
+    await behind_proxy.ping()
+    proxy.freeze()
+    with pytest.raises(Unavailable, match="begin"):
+        await ask(behind_proxy, "SELECT 1")
+    await proxy.heal()
+    await behind_proxy.ping()
+    assert behind_proxy.times_back == 1
+
+
+async def read_only_connections(store: Database, count: int) -> None:
+    """Leave so many open connections in the pool that take no changes, as to a server that was demoted."""
+    async with AsyncExitStack() as open_ones:
+        for _ in range(count):
+            tx = await open_ones.enter_async_context(store.transaction())
+            await tx.run("SET SESSION default_transaction_read_only = on")
+
+
+async def write(store: Database) -> None:
+    async with store.transaction() as tx:
+        await tx.run("CREATE TABLE IF NOT EXISTS own.written (number integer)")
+
+
+async def test_after_a_failover_no_old_connection_is_used_again(store: Database) -> None:
+    await read_only_connections(store, 3)
+    with pytest.raises(Unavailable, match="25006"):
+        await write(store)
+    async with AsyncExitStack() as open_ones:
+        for _ in range(3):
+            tx = await open_ones.enter_async_context(store.transaction())
+            row = await tx.row("SELECT current_setting('transaction_read_only')")
+            assert row is not None
+            assert row[0] == "off"
+    await write(store)
+
+
+async def test_connections_are_renewed_once_when_the_server_is_a_standby(store: Database) -> None:
+    pid = "SELECT pg_backend_pid()"
+    first = await ask(store, pid)
+    assert await ask(store, pid) == first
+    store.renew_connections()
+    second = await ask(store, pid)
+    assert second != first
+    assert await ask(store, pid) == second
+
+
+async def test_the_default_isolation_level_of_the_database_changes_nothing(database: str, host: Host) -> None:
+    name = await host.session.fetchval("SELECT current_database()")
+    await host.session.execute(
+        f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'"
+    )
+    execution_id = await host.add_execution()
+    store = Database(database)
+    async with store.transaction() as tx:
+        row = await tx.row("SELECT current_setting('transaction_isolation') AS level")
+        assert row is not None
+        assert row.level == "read committed"
+        await host.session.execute(f"UPDATE execution SET config = '{{}}' WHERE id = {execution_id}")
+        await tx.run("UPDATE execution SET config = '{}' WHERE id = :id", id=execution_id)
+    await store.dispose()

@@ -33,6 +33,7 @@ class World:
         self.existing = 0
         self.is_away = False
         self.asked_for: list[int] = []
+        self.renewals = 0
         self.readiness, self.metrics = Readiness(), Metrics()
         self.gate = Gate(
             cast("Any", self),
@@ -48,6 +49,9 @@ class World:
     @property
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.seconds) + self.database_ahead
+
+    def renew_connections(self) -> None:
+        self.renewals += 1
 
     async def look(self, _: object, ids: list[int]) -> DatabaseLook:
         if self.is_away:
@@ -113,8 +117,10 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
         world.gate.consider([])
     assert world.closed() == {"recovery"}
     assert "standby" in world.readiness.notes[NOTE]
+    assert world.renewals == 1, "connections that a failover left open must not be used again"
     world.is_in_recovery = False
     await world.pass_seconds(2)
+    assert world.renewals == 1
     world.gate.check()
     assert world.gate.watched_seconds == 2
     assert world.closed() == {"young_link"}, "else nobody could see why heartbeats are not believed"
