@@ -145,8 +145,7 @@ class Sidecar:
         queue = self._settings.dlq_handler.shadow.queue
         log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
         self.metrics.shadow.set(1)
-        note = f"copies of letters are judged from {queue}; nothing is ended or announced"
-        self.readiness.note("shadow", note)
+        self.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
 
     async def _prepare(self, stop: asyncio.Event) -> None:
         """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
@@ -175,7 +174,7 @@ class Sidecar:
         """Those that take work up: they end first."""
         watch = IntakeWatch(
             self._source,
-            consumer_tags=compose.management_api(self._settings).consumer_tags,
+            api=compose.management_api(self._settings),
             own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
             observer=self.metrics,
@@ -217,6 +216,7 @@ class Sidecar:
             sight=self._sight,
             link=self._link,
             stop=stop,
+            source=self._source,
         )
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:

@@ -79,6 +79,11 @@ class DeadLetterSource:
         return self._intake.window.outstanding if self._intake else 0
 
     @property
+    def unacknowledged(self) -> int | None:
+        """Dead letters that this replica holds; None: it does not consume."""
+        return self.outstanding if self.is_consuming else None
+
+    @property
     def oldest_death(self) -> datetime | None:
         """Of the letters that are delivered and not settled; None when nobody knows."""
         return self._intake.window.oldest_death if self._intake else None

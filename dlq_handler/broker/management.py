@@ -83,6 +83,14 @@ class ManagementApi:
         except (KeyError, TypeError, AttributeError) as error:
             raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
 
+    async def unacknowledged(self, queue: str) -> int | None:
+        """Messages that the consumers of this queue hold, up to ten seconds ago. None: the API does not say."""
+        path = f"queues/{self._vhost}/{quote(queue, safe='')}?columns=messages_unacknowledged"
+        async with self._client() as client:
+            row = _mapping(await self._get(client, path))
+        number = row.get("messages_unacknowledged")
+        return number if isinstance(number, int) else None
+
     async def consumer_tags(self, queue: str) -> tuple[str, ...]:
         """The tags of all who consume this queue, as far as this user may see them."""
         async with self._client() as client:

@@ -31,7 +31,12 @@ def diagnoser(
     publisher: Publisher,
 ) -> Diagnoser:
     lookout = compose_view.lookout(
-        settings, database, link, gate=gate.look, watched_seconds=lambda: gate.watched_seconds
+        settings,
+        database,
+        link,
+        gate=gate.look,
+        watched_seconds=lambda: gate.watched_seconds,
+        own_unacknowledged=lambda: source.unacknowledged,
     )
     look_seconds = settings.dlq_handler.ui.look_seconds
     return Diagnoser(

@@ -51,8 +51,9 @@ def lookout(
     *,
     gate: Callable[[], Awaitable[GateSeen | Unknown]],
     watched_seconds: Callable[[], float],
+    own_unacknowledged: Callable[[], int | None] = lambda: None,
 ) -> Lookout:
-    """Inside a sidecar: `gate` and `watched_seconds` are its own gate's."""
+    """Inside a replica: `gate` and `watched_seconds` are its own gate's, `own_unacknowledged` its own intake's."""
     api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
     sight = WorkerSight(
         link,
@@ -70,6 +71,7 @@ def lookout(
         expectation=lambda worker_ids: expectation(settings, worker_ids),
         gate=gate,
         watched_seconds=watched_seconds,
+        own_unacknowledged=own_unacknowledged,
     )
 
 

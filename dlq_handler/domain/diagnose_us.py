@@ -58,7 +58,7 @@ def sidecar(view: View) -> Diagnosis | None:
     ):
         # Whose consumers those are the management API would tell. One of them is ours.
         said = doctor_broker.SIDECAR.ok(
-            f"this sidecar consumes {seen.name!r}, where {seen.taken.ready} letter(s) wait"
+            f"this replica consumes {seen.name!r}, where {seen.taken.waiting_in_words}"
         )
     paused_by = _what_pauses(view)
     if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
@@ -181,10 +181,10 @@ def _of_brake(seen: BrakeSeen, view: View) -> Observation:
 
 
 def _waiting(view: View) -> str:
-    """Whoever is stopped gives its letters back to the intake queue."""
+    """The dead letters in the intake queue: those that a replica holds wait too."""
     if not isinstance(view.intake, QueueSeen) or view.intake.taken is None:
-        return "nobody knows how many letters wait"
-    return f"{view.intake.taken.ready} letter(s) wait"
+        return "the number of waiting dead letters is unknown"
+    return view.intake.taken.waiting_in_words
 
 
 def shadow(view: View) -> Diagnosis:

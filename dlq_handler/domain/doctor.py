@@ -41,6 +41,22 @@ class Consumers:
     """None: the management API does not tell."""
     lists_fewer: bool = False
     """It answers, and knows of fewer than there are."""
+    unacknowledged: int | None = 0
+    """Messages that consumers hold. None: unknown, because the management API is not available."""
+    own_unacknowledged: int = 0
+    """Those of them that this replica holds; 0 in a command, which holds none."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the queue, ready or unacknowledged; at least this many where the second number is unknown."""
+        return self.ready + max(self.unacknowledged or 0, self.own_unacknowledged)
+
+    @property
+    def waiting_in_words(self) -> str:
+        number = str(self.waiting) if self.unacknowledged is not None else f"at least {self.waiting}"
+        return (
+            f"{number} dead letter{'' if self.waiting == 1 else 's'} wait{'s' if self.waiting == 1 else ''}"
+        )
 
     @property
     def way_to_tags(self) -> str:

@@ -70,18 +70,19 @@ def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observat
         )
     if taken.count == 0:
         return SIDECAR.problem(
-            f"nobody consumes {queue!r}, where {taken.ready} letter(s) wait",
+            f"no replica consumes {queue!r}, where {taken.waiting_in_words}",
             "start `dlq-handler run`; if one runs, its /readyz says what it waits for",
         )
     if taken.tags is None:
         return SIDECAR.cannot_tell(
-            f"{taken.count} consume(s) {queue!r}, of us or of others", taken.way_to_tags
+            f"{taken.count} consumer(s) of {queue!r}, where {taken.waiting_in_words}; their owners are unknown",
+            taken.way_to_tags,
         )
     ours = sum(tag.startswith(own_prefix) for tag in taken.tags)
     if ours:
-        return SIDECAR.ok(f"{ours} consume(s) {queue!r}, where {taken.ready} letter(s) wait")
+        return SIDECAR.ok(f"{ours} replica(s) consume {queue!r}, where {taken.waiting_in_words}")
     return SIDECAR.problem(
-        f"none of the {taken.count} that consume {queue!r} is ours",
+        f"none of the {taken.count} consumer(s) of {queue!r} is a replica of dlq-handler; {taken.waiting_in_words}",
         "start `dlq-handler run`; if one runs, its /readyz says what it waits for",
     )
 

@@ -3,7 +3,7 @@
 Changes nothing, and asks each question by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -130,11 +130,18 @@ class BrokerExaminer:
         return says.host_queue(queue.looked, taken, queue=queue.name)
 
 
-async def look_at_consumers(link: AdminLink, api: ManagementApi, queue: str) -> Consumers | None:
-    """None: there is no such queue."""
+async def look_at_consumers(
+    link: AdminLink,
+    api: ManagementApi,
+    queue: str,
+    *,
+    own_unacknowledged: Callable[[], int | None] = lambda: None,
+) -> Consumers | None:
+    """None: no such queue. `own_unacknowledged()`: messages that this process holds; None: it does not consume."""
     counts = await queue_probe.count(link, queue)
     if counts is None:
         return None
+    own = own_unacknowledged()
     try:
         tags = await api.consumer_tags(queue) if counts.consumers else ()
     except Unavailable:
@@ -146,4 +153,20 @@ async def look_at_consumers(link: AdminLink, api: ManagementApi, queue: str) -> 
         ready=counts.ready,
         tags=None if lists_fewer else tags,
         lists_fewer=lists_fewer,
+        unacknowledged=await unacknowledged(api, queue, counts.consumers, own=own),
+        own_unacknowledged=own or 0,
     )
+
+
+async def unacknowledged(api: ManagementApi, queue: str, consumers: int, *, own: int | None) -> int | None:
+    """Messages that all consumers of the queue hold; None: unknown.
+
+    Without a consumer there are none. A replica that is the only consumer knows its own number better than the
+    management API, whose numbers are seconds old.
+    """
+    if consumers == 0 or (consumers == 1 and own is not None):
+        return own or 0
+    try:
+        return await api.unacknowledged(queue)
+    except Unavailable:
+        return None

@@ -6,14 +6,17 @@ gate), a consumer that waits for letters is closed: who only waits would go on l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import structlog
 
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
+from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.domain.judge_canary import IntakeView
 from dlq_handler.errors import Unavailable
+from dlq_handler.services.doctor_broker import unacknowledged
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -28,20 +31,20 @@ class IntakeWatch:
         self,
         source: DeadLetterSource,
         *,
-        consumer_tags: Callable[[str], Awaitable[Sequence[str]]],
+        api: ManagementApi,
         own_tag_prefix: str,
         readiness: Readiness,
         observer: Observer,
         may_take: Callable[[], None] = lambda: None,
         interval_seconds: float = 5.0,
     ) -> None:
-        """`consumer_tags(queue)` asks the management API; it may be away, or hide what this user may not see.
+        """`api` may be away, or hide the consumers that its user may not see.
 
         `may_take()` raises `Unavailable` while no letter may be taken, in words.
         """
         self._may_take = may_take
         self._source, self._readiness, self._observer = source, readiness, observer
-        self._consumer_tags, self._own_tag_prefix = consumer_tags, own_tag_prefix
+        self._api, self._own_tag_prefix = api, own_tag_prefix
         self._interval_seconds = interval_seconds
         self._told: str | None = None
         self._waiting: int | None = None
@@ -77,7 +80,7 @@ class IntakeWatch:
             raise
         self._readiness.report("broker", ok=True, detail="answers")
         self._waiting = seen.ready
-        self._observer.intake_seen(seen.ready, seen.consumers)
+        self._observer.intake_seen(await self._messages(seen), seen.consumers)
         self._observer.oldest_letter_seen(self._oldest_age_seconds(seen.ready))
         tags = await self._tags(seen.consumers)
         is_missing = seen.consumers == 0 or (tags is not None and self._source.consumer_tag not in tags)
@@ -85,6 +88,13 @@ class IntakeWatch:
             log.error("intake.unregistered", queue=self._source.queue)
             self._source.give_up("the broker knows no consumer of ours")
         self._tell_of_others(seen.consumers, tags)
+
+    async def _messages(self, seen: QueueCounts) -> int:
+        """Ready and unacknowledged; without the management API those of other consumers are not counted."""
+        known = await unacknowledged(
+            self._api, self._source.queue, seen.consumers, own=self._source.unacknowledged
+        )
+        return seen.ready + max(known or 0, self._source.outstanding)
 
     def _oldest_age_seconds(self, ready: int) -> float | None:
         """From what the letters that we hold tell of their death: one taken and put back, only to be looked at, has one
@@ -100,7 +110,7 @@ class IntakeWatch:
         if consumers <= 1:
             return None
         try:
-            tags = await self._consumer_tags(self._source.queue)
+            tags = await self._api.consumer_tags(self._source.queue)
         except Unavailable:
             return None
         # A user without the tag 'monitoring' sees only its own consumers.

@@ -56,8 +56,8 @@ class Observer:
     def intake_reopened(self) -> None:
         """The consumer was registered anew."""
 
-    def intake_seen(self, ready: int | None, consumers: int | None) -> None:
-        """What the broker says of the intake queue; None when it cannot be asked."""
+    def intake_seen(self, messages: int | None, consumers: int | None) -> None:
+        """Messages in the intake queue, ready or unacknowledged, and its consumers; None: unknown."""
 
     def oldest_letter_seen(self, age_seconds: float | None) -> None:
         """Since the oldest letter in our hands died, 0 when no letter waits anywhere; None when nobody knows."""

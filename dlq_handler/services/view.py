@@ -91,11 +91,16 @@ class Lookout:
         expectation: Callable[[frozenset[int] | None], Expectation],
         gate: Callable[[], Awaitable[GateSeen | Unknown]],
         watched_seconds: Callable[[], float],
+        own_unacknowledged: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`gate()` asks a sidecar; `watched_seconds()`: for how long heartbeats have been seen without a break."""
+        """`gate()` asks a replica. `watched_seconds()`: time without a break in which heartbeats were read.
+
+        `own_unacknowledged()`: dead letters that this process holds; None: it does not consume.
+        """
         self._database, self._link, self._api, self._sight = database, link, api, sight
         self._policy, self._expectation = policy, expectation
         self._gate, self._watched_seconds = gate, watched_seconds
+        self._own_unacknowledged = own_unacknowledged
 
     async def look(self) -> View:
         async with asyncio.TaskGroup() as servers:
@@ -154,7 +159,7 @@ class Lookout:
             broker=BrokerSeen(),
             alarms=await self._ask(self._api.alarms()),
             topology=await self._ask(self._topology(expected)),
-            intake=await self._ask(self._queue(intake)) if expected.blueprint.has_intake else OFF,
+            intake=await self._ask(self._intake(intake)) if expected.blueprint.has_intake else OFF,
             completions=await self._ask(self._queue(self._policy.completed_queue)),
             requests=await self._ask(self._queue(self._policy.requests_queue)),
             queues=Unknown("no worker is known") if isinstance(fleet, Unknown) else await self._queues(fleet),
@@ -163,6 +168,11 @@ class Lookout:
     async def _topology(self, expected: Expectation) -> TopologySeen:
         report = await check_topology(self._link, self._api, expected)
         return TopologySeen(checked=report.topology, limits=report.limits)
+
+    async def _intake(self, name: str) -> QueueSeen:
+        own = self._own_unacknowledged
+        taken = await look_at_consumers(self._link, self._api, name, own_unacknowledged=own)
+        return QueueSeen(name=name, taken=taken)
 
     async def _queue(self, name: str) -> QueueSeen:
         return QueueSeen(name=name, taken=await look_at_consumers(self._link, self._api, name))

@@ -70,8 +70,8 @@ class Metrics(Series, Observer):
     def intake_reopened(self) -> None:
         self._reopened.inc()
 
-    def intake_seen(self, ready: int | None, consumers: int | None) -> None:
-        self._dlq_messages.set(_or_nan(ready))
+    def intake_seen(self, messages: int | None, consumers: int | None) -> None:
+        self._dlq_messages.set(_or_nan(messages))
         self._dlq_consumers.set(_or_nan(consumers))
 
     def oldest_letter_seen(self, age_seconds: float | None) -> None:

@@ -83,7 +83,9 @@ class Series:
             "intake_opened", "Times the consumer of the intake queue was registered."
         )
         self._dlq_messages = self._gauge(
-            "dlq_messages", "Messages ready in the intake queue (NaN: cannot tell)."
+            "dlq_messages",
+            "Messages in the intake queue, ready or unacknowledged (NaN: unknown). Without the management API, "
+            "messages that other replicas hold are not counted.",
         )
         self._dlq_consumers = self._gauge(
             "dlq_consumers", "Consumers on the intake queue (NaN: cannot tell)."

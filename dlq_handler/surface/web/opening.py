@@ -5,9 +5,12 @@ from functools import partial
 
 from dlq_handler import compose
 from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.queue_probe import count
 from dlq_handler.compose import backstop
+from dlq_handler.domain.doctor import Consumers
 from dlq_handler.services.diagnoser import Diagnoser
+from dlq_handler.services.doctor_broker import look_at_consumers
 from dlq_handler.services.explain import Explanation, explain
 from dlq_handler.services.operating import Operating
 from dlq_handler.services.rejudge import Rejudger
@@ -19,6 +22,9 @@ from dlq_handler.surface.web.tokens import Tokens, named_token
 from dlq_handler.surface.web.visitor import Role
 from dlq_handler.surface.web.world import UiWorld
 
+# The page that releases the brake waits for this answer.
+MANAGEMENT_SECONDS = 2.0
+
 
 def ui_world(
     settings: Settings,
@@ -29,8 +35,10 @@ def ui_world(
     sight: WorkerSight,
     link: AdminLink,
     stop: asyncio.Event,
+    source: DeadLetterSource,
 ) -> UiWorld:
     """`rejudger` None: in shadow mode nothing is judged again."""
+    api = compose.management_api(settings, timeout_seconds=MANAGEMENT_SECONDS)
     own, ui, instance = settings.dlq_handler, settings.dlq_handler.ui, compose.instance_name(settings)
 
     async def story_of(execution_id: int) -> Explanation | None:
@@ -42,9 +50,9 @@ def ui_world(
             requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
         )
 
-    async def waiting() -> int | None:
-        counts = await count(link, compose.blueprint(settings).intake_queue)
-        return None if counts is None else counts.ready
+    async def intake() -> Consumers | None:
+        queue = compose.blueprint(settings).intake_queue
+        return await look_at_consumers(link, api, queue, own_unacknowledged=lambda: source.unacknowledged)
 
     return UiWorld(
         database=database,
@@ -58,7 +66,7 @@ def ui_world(
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         instance=instance,
         tokens=ui_tokens(settings),
-        count_intake=waiting,
+        count_intake=intake,
         completed_key=own.outbox.routing_key,
         external_url=ui.external_url,
         host=ui.host,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.brake import BrakePolicy
+from dlq_handler.domain.doctor import Consumers
 from dlq_handler.domain.view import TopologySeen, Unknown, WorkerSeen
 from dlq_handler.domain.worker import WorkerQueueNames
 from dlq_handler.services.diagnoser import Diagnoser
@@ -38,8 +39,8 @@ class UiWorld:
     instance: str
     tokens: Tokens
     """Empty: whoever is on this machine may operate."""
-    count_intake: Callable[[], Awaitable[int | None]] | None = None
-    """How many letters wait right now, by the broker; None, or of None: there is no such queue to ask."""
+    count_intake: Callable[[], Awaitable[Consumers | None]] | None = None
+    """Reads the intake queue from the broker. None, or an answer of None: there is no such queue."""
     completed_key: str = "execution.completed"
     """Routing key of our notices: the outbox holds requests too."""
     # Below what proxies and load balancers allow a silent connection.

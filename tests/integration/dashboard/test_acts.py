@@ -5,6 +5,7 @@ import re
 import httpx
 import pytest
 
+from dlq_handler.domain.doctor import Consumers
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.errors import Unavailable
 from dlq_handler.store import brake, mute, operations
@@ -31,7 +32,9 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
     view = a_view(intake=a_queue(INTAKE, ready=12_431, tags=("dlq-handler.one",)))
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/brake/release")).text
-        assert re.search(r"<button>Release brake, judge 12,431 letters \(as seen \d+ s ago\)</button>", page)
+        assert re.search(
+            r"<button>Release brake, judge 12,431 dead letters \(as seen \d+ s ago\)</button>", page
+        )
         assert "cannot be brought back" in page
         form = {**fields(page), "for_seconds": "600", "reason": "the workers are really gone"}
         done = await client.post("/brake/release", data=form)
@@ -52,18 +55,24 @@ async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_loo
     await trip(store)
     view = a_view(intake=a_queue(INTAKE, ready=0, tags=("dlq-handler.one",)))
 
-    async def counted() -> int:
-        return 12_431
+    async def counted() -> Consumers:
+        return Consumers(count=1, ready=10_931, unacknowledged=1_500)
 
-    async def away() -> int:
+    async def partly_counted() -> Consumers:
+        return Consumers(count=2, ready=10_931, unacknowledged=None, own_unacknowledged=1_500)
+
+    async def away() -> Consumers:
         raise Unavailable("count letters", "no broker")
 
     async with asking(await a_ui_world(store, view=view, count_intake=counted)) as client:
         page = (await client.get("/brake/release")).text
-        assert "<button>Release brake, judge 12,431 letters</button>" in page
+        assert "<button>Release brake, judge 12,431 dead letters</button>" in page
+    async with asking(await a_ui_world(store, view=view, count_intake=partly_counted)) as client:
+        page = (await client.get("/brake/release")).text
+        assert "<button>Release brake, judge at least 12,431 dead letters</button>" in page
     async with asking(await a_ui_world(store, view=view, count_intake=away)) as client:
         page = (await client.get("/brake/release")).text
-        assert re.search(r"judge 0 letters \(as seen \d+ s ago\)</button>", page)
+        assert re.search(r"judge 0 dead letters \(as seen \d+ s ago\)</button>", page)
 
 
 async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) -> None:

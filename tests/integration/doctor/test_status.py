@@ -91,7 +91,7 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
     assert told["conclusion"] == "problem"
     first = told["diagnoses"][0]
     assert (first["part"], first["kind"]) == ("us", "sidecar")
-    assert "nobody consumes 'attune.dlx.queue'" in first["sentence"]
+    assert "no replica consumes 'attune.dlx.queue'" in first["sentence"]
     assert "`dlq-handler run`" in first["next_step"]
     assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from math import isnan
 
 import aio_pika
+import httpx
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
@@ -45,11 +46,22 @@ class Fixture:
         self.api = ManagementApi(management_url, vhost=amqp_url.rpartition("/")[2])
         self.watch = IntakeWatch(
             self.source,
-            consumer_tags=self.api.consumer_tags,
+            api=self.api,
             own_tag_prefix="dlq-handler.",
             readiness=self.readiness,
             observer=self.metrics,
         )
+
+    async def is_full(self) -> None:
+        async def full() -> bool:
+            return self.source.outstanding == 10
+
+        await eventually(full)
+
+    def messages(self) -> float:
+        number = self.metrics.registry.get_sample_value("dlq_handler_dlq_messages")
+        assert number is not None
+        return number
 
     def oldest_age(self) -> float:
         age = self.metrics.registry.get_sample_value("dlq_handler_dlq_oldest_age_seconds")
@@ -153,3 +165,44 @@ async def test_the_age_of_the_oldest_letter_is_told_from_those_in_our_hands(it: 
         await it.source._close_intake()
         await it.watch.tick()
         assert isnan(it.oldest_age()), "one waits, and we do not hold it"
+
+
+async def test_messages_counts_those_that_this_replica_holds(it: Fixture, vhost: str) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        await put(await connection.channel(), 25)
+        await it.is_full()
+        await it.watch.tick()
+        assert it.messages() == 25, "15 are ready, 10 are in the window"
+
+
+async def test_messages_counts_those_that_another_replica_holds(it: Fixture, vhost: str) -> None:
+    connection = await aio_pika.connect(vhost)
+    async with connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=7)
+        queue = await channel.get_queue(QUEUE, ensure=False)
+        await queue.consume(ignore, consumer_tag="dlq-handler.two")
+        await put(channel, 25)
+        await it.is_full()
+
+        async def all_counted() -> bool:
+            await it.watch.tick()
+            return it.messages() == 25
+
+        await eventually(all_counted, timeout=30)
+
+        # Without the management API the metric counts what this replica knows: 8 ready, 10 in its window.
+        it.watch._api = Away("http://127.0.0.1:1", vhost="/")
+        await it.watch.tick()
+        assert it.messages() == 18
+
+
+class Away(ManagementApi):
+    async def _ask(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
+        raise Unavailable("management API", "away")
+
+
+async def put(channel: aio_pika.abc.AbstractChannel, count: int) -> None:
+    for _ in range(count):
+        await channel.default_exchange.publish(aio_pika.Message(b"{}"), QUEUE)

@@ -115,7 +115,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         {"intake": a_queue(INTAKE, count=2, tags=("dlq-handler.one", "executor"))},
         "'executor' also",
     ),
-    ("sidecar", Part.US, {"intake": a_queue(INTAKE, count=0, ready=41, tags=())}, "41 letter(s) wait"),
+    ("sidecar", Part.US, {"intake": a_queue(INTAKE, count=0, ready=41, tags=())}, "41 dead letters wait"),
     ("sidecar", Part.US, {"intake": QueueSeen(name=INTAKE, taken=None)}, "there is no queue"),
     (
         "gate",
@@ -128,7 +128,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         "brake",
         Part.US,
         {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="600 executions ended in 60 s")},
-        "tripped when the limit of 500 ended executions a minute was reached; nothing is ended since, and 0 letter(s)",
+        "tripped when the limit of 500 ended executions a minute was reached; nothing is ended since, and 0 dead",
     ),
     (
         "brake",
@@ -291,13 +291,13 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
     found = by_kind(a_view(brake=tripped, intake=a_queue(INTAKE, count=0, ready=41, tags=())))["brake"]
     blind = by_kind(a_view(brake=tripped, intake=Unknown("the broker is away")))["brake"]
 
-    assert found.sentence.endswith("nothing is ended since, and 41 letter(s) wait")
+    assert found.sentence.endswith("nothing is ended since, and 41 dead letters wait")
     assert found.evidence == (
         "600 ended in 60 s",
         "tripped by one, until 2026-03-01 03:01:00Z or `dlq-handler brake release`",
         "12 executions were ended in the last 60 s",
     )
-    assert blind.sentence.endswith("nobody knows how many letters wait")
+    assert blind.sentence.endswith("the number of waiting dead letters is unknown")
 
 
 @pytest.mark.parametrize(
@@ -525,7 +525,7 @@ def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
 
     assert found[0].kind == cause
     assert sidecar.health is PROBLEM, "letters wait"
-    assert sidecar.sentence.startswith(f"paused by the {cause}: nobody consumes")
+    assert sidecar.sentence.startswith(f"paused by the {cause}: no replica consumes")
     assert "start" not in (sidecar.next_step or "")
 
 
@@ -546,7 +546,7 @@ def test_a_sidecar_that_is_not_there_or_has_no_cause_to_pause_is_to_be_started(
 ) -> None:
     sidecar = by_kind(a_view(intake=NOBODY, **changed))["sidecar"]
 
-    assert sidecar.sentence.startswith("nobody consumes")
+    assert sidecar.sentence.startswith("no replica consumes")
     assert "start `dlq-handler run`" in (sidecar.next_step or "")
 
 

@@ -51,7 +51,7 @@ def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_tho
 
     seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["sidecar"]
 
-    assert (seen.health, "3 letter(s) wait" in seen.sentence) == (OK, True)
+    assert (seen.health, "3 dead letters wait" in seen.sentence) == (OK, True)
     assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is CANNOT_TELL
     assert by_kind(a_view(intake=untold))["sidecar"].health is CANNOT_TELL
 

@@ -133,12 +133,16 @@ UNTOLD = Consumers(count=2, ready=0)
     ("consumers", "sidecar", "foreign"),
     [
         (None, (PROBLEM, "there is no queue"), (OK, "nobody else")),
-        (taken(0), (PROBLEM, "nobody consumes 'attune.dlx.queue', where 3"), (OK, "nobody else")),
-        (taken(1, "dlq-handler.a"), (OK, "1 consume(s)"), (OK, "nobody else")),
-        (taken(2, "dlq-handler.a", "dlq-handler.b"), (OK, "2 consume(s)"), (OK, "nobody else")),
-        (taken(2, "dlq-handler.a", "executor.dlq"), (OK, "1 consume(s)"), (PROBLEM, "'executor.dlq' also")),
+        (taken(0), (PROBLEM, "no replica consumes 'attune.dlx.queue', where 3"), (OK, "nobody else")),
+        (taken(1, "dlq-handler.a"), (OK, "1 replica(s) consume"), (OK, "nobody else")),
+        (taken(2, "dlq-handler.a", "dlq-handler.b"), (OK, "2 replica(s) consume"), (OK, "nobody else")),
+        (
+            taken(2, "dlq-handler.a", "executor.dlq"),
+            (OK, "1 replica(s) consume"),
+            (PROBLEM, "'executor.dlq' also"),
+        ),
         (taken(1, "executor.dlq"), (PROBLEM, "none of the 1"), (PROBLEM, "'executor.dlq' also")),
-        (UNTOLD, (CANNOT_TELL, "of us or of others"), (CANNOT_TELL, "is not told")),
+        (UNTOLD, (CANNOT_TELL, "their owners are unknown"), (CANNOT_TELL, "is not told")),
     ],
 )
 def test_who_consumes_the_intake_queue(
@@ -241,3 +245,24 @@ def test_who_is_listed_late_is_not_sent_to_mend_the_management_api() -> None:
     assert "look again in ten seconds" in str(found.fix)
     untold = doctor_broker.sidecar(Consumers(count=1, ready=0), queue="q", own_prefix="ours.")
     assert "look again" not in str(untold.fix)
+
+
+@pytest.mark.parametrize(
+    ("taken", "words"),
+    [
+        (Consumers(count=0, ready=1), "1 dead letter waits"),
+        (Consumers(count=1, ready=1793, unacknowledged=1500), "3293 dead letters wait"),
+        (Consumers(count=2, ready=1793, unacknowledged=None), "at least 1793 dead letters wait"),
+        (
+            Consumers(count=2, ready=1793, unacknowledged=None, own_unacknowledged=1500),
+            "at least 3293 dead letters wait",
+        ),
+        # The management API is seconds behind: this replica knows its own number.
+        (Consumers(count=2, ready=10, unacknowledged=3, own_unacknowledged=20), "30 dead letters wait"),
+    ],
+)
+def test_dead_letters_that_a_replica_holds_wait_too(taken: Consumers, words: str) -> None:
+    assert taken.waiting_in_words == words
+    for tags in ((), ("ours.one",), ("other",), None):
+        seen = doctor_broker.sidecar(replace(taken, tags=tags), queue="q", own_prefix="ours.")
+        assert words in seen.what

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from dlq_handler.domain import brake as the_brake
 from dlq_handler.domain.brake import BrakeMode, BrakeView, mode_of
+from dlq_handler.domain.doctor import Consumers
 from dlq_handler.domain.state_version import brake_version
 from dlq_handler.domain.view import QueueSeen
 from dlq_handler.errors import Unavailable
@@ -46,7 +47,8 @@ _ASK_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    letters: int
+    letters: str
+    """In words: "12 dead letters"."""
     seen: str | None
     """How long ago; None: just now."""
 
@@ -65,7 +67,7 @@ async def _look(site: Site) -> BrakeView:
 
 def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Act:
     policy = site.world.brake_policy
-    judged = "what waits" if waiting is None else counted(waiting.letters, "letter")
+    judged = "the dead letters" if waiting is None else waiting.letters
     aged = f" (as seen {waiting.seen})" if waiting is not None and waiting.seen else ""
     is_tripped = mode_of(seen, policy).is_tripped
     return Act(
@@ -103,15 +105,20 @@ async def _waiting(site: Site) -> Waiting | None:
     if site.world.count_intake is not None:
         try:
             async with asyncio.timeout(_ASK_SECONDS):
-                letters = await site.world.count_intake()
+                taken = await site.world.count_intake()
         except (Unavailable, TimeoutError):
-            letters = None
-        if letters is not None:
-            return Waiting(letters=letters, seen=None)
+            taken = None
+        if taken is not None:
+            return Waiting(letters=_letters(taken), seen=None)
     seen = None if site.view is None else site.view.intake
     if not isinstance(seen, QueueSeen) or seen.taken is None:
         return None
-    return Waiting(letters=seen.taken.ready, seen=ago(site.looked_at, site.now))
+    return Waiting(letters=_letters(seen.taken), seen=ago(site.looked_at, site.now))
+
+
+def _letters(taken: Consumers) -> str:
+    at_least = "" if taken.unacknowledged is not None else "at least "
+    return at_least + counted(taken.waiting, "dead letter")
 
 
 def _release(site: Site) -> Doing:
