@@ -18,6 +18,7 @@ from yarl import URL
 
 from dlq_handler.broker import equal_tables, tolerant_headers
 from dlq_handler.errors import Unavailable
+from dlq_handler.tasks import StopCheck
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 
@@ -25,12 +26,12 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 @asynccontextmanager
 async def broker_errors(doing: str) -> AsyncIterator[None]:
     """Turn every way in which aio-pika reports a lost or refusing broker into `Unavailable`."""
+    stop = StopCheck()
     try:
         yield
     except asyncio.CancelledError as error:
-        # On a half-open connection the client cancels the call itself; nobody asked our task to stop.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        # On a half-open connection the client cancels the call by itself.
+        if stop.is_stop:
             raise
         raise Unavailable("broker", f"{doing}: the connection was lost") from error
     except (AMQPError, OSError, TimeoutError, RuntimeError, EOFError, StopAsyncIteration) as error:

@@ -1,6 +1,5 @@
 """Ask the broker about many queues: a few questions at a time, without creating or changing anything."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -10,6 +9,7 @@ from aiormq.exceptions import ChannelAccessRefused, ChannelLockedResource, Chann
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.queue_probe import QueueCounts, probe_ttl_ms
 from dlq_handler.errors import Unavailable
+from dlq_handler.tasks import task_group
 
 _ASKERS = 8
 _QUEUES_PER_CHANNEL = 100
@@ -34,7 +34,7 @@ async def count_all(link: AdminLink, queues: Collection[str]) -> dict[str, Queue
             while asked:
                 asked = await _count_until_refused(link, asked, counted)
 
-    async with _told_once(), asyncio.TaskGroup() as askers:
+    async with _told_once(), task_group() as askers:
         for _ in range(_ASKERS):
             askers.create_task(ask())
     return counted
@@ -68,7 +68,7 @@ async def probe_all_ttl_ms(link: AdminLink, queues: Collection[str]) -> dict[str
         for queue in waiting:
             probed[queue] = await probe_ttl_ms(link, queue)
 
-    async with _told_once(), asyncio.TaskGroup() as askers:
+    async with _told_once(), task_group() as askers:
         for _ in range(_ASKERS):
             askers.create_task(ask())
     return probed

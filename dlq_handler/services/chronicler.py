@@ -32,6 +32,7 @@ from dlq_handler.services.leadership import Leadership
 from dlq_handler.store import brake, happenings, history
 from dlq_handler.store.engine import Database
 from dlq_handler.store.workers import worker_names
+from dlq_handler.tasks import task_group
 
 log = structlog.get_logger()
 
@@ -75,7 +76,7 @@ class Chronicler:
         self._told_brake: set[datetime | None] = {None}
 
     async def run(self, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as loops:
+        async with task_group() as loops:
             loops.create_task(every(self._policy.interval_seconds, self.tick, stop, name="chronicler"))
             loops.create_task(
                 every(self._policy.judged_seconds, self.tell_of_letters, stop, name="chronicler-letters")

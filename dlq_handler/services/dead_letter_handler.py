@@ -26,6 +26,7 @@ from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.topology_keeper import TopologyKeeper
 from dlq_handler.services.worst_error import worst_error
+from dlq_handler.tasks import task_group
 
 log = structlog.get_logger()
 
@@ -92,7 +93,7 @@ class DeadLetterHandler:
     async def _take_batches(self, stop: asyncio.Event) -> None:
         """Some at once: while the database works on one batch, another is judged and settled here."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with task_group() as group:
                 for number in range(self._policy.batches_at_once):
                     group.create_task(self._take_batch(stop), name=f"batch-{number}")
         except BaseExceptionGroup as failed:

@@ -15,6 +15,7 @@ from dlq_handler.services.doctor_broker import BrokerExam, BrokerExaminer
 from dlq_handler.services.doctor_canary import CanaryExaminer
 from dlq_handler.services.doctor_database import DatabaseExam, examine_database
 from dlq_handler.store.engine import Database
+from dlq_handler.tasks import task_group
 
 
 class Doctor:
@@ -33,7 +34,7 @@ class Doctor:
         self._warnings, self._marks_workers, self._expectation = warnings, marks_workers, expectation
 
     async def examine(self) -> list[Observation]:
-        async with asyncio.TaskGroup() as servers:
+        async with task_group() as servers:
             # Side by side: each may take seconds to find that nobody answers.
             about_database = servers.create_task(
                 examine_database(self._database, marks_workers=self._marks_workers)

@@ -1,8 +1,7 @@
-"""Run a tick again and again until told to stop. The only place where any exception may be outlived.
+"""Run a tick again and again until `stop` is set. The only place that may outlive any exception.
 
-A tick that meets `Unavailable` or `Contended` is tried again with a growing, jittered pause, so that a server that is
-away is neither hammered nor forgotten; any other exception is a bug: it is logged with its trace, and the loop goes on,
-because a sidecar that dies of one odd row rescues nobody.
+A tick that meets `Unavailable` or `Contended` is tried again after a growing, jittered pause. Any other exception is a
+bug: it is logged with its trace, and the loop goes on. A `CancelledError` that a library raised by itself is one too.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.tasks import StopCheck
 from dlq_handler.waiting import first_of
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ async def every(
     wake: asyncio.Event | None = None,
 ) -> None:
     """Tick at once, then `seconds` after the end of each tick (sooner when woken), until `stop` is set."""
-    backoff = Backoff()
+    backoff, cancelled = Backoff(), StopCheck()
     while not stop.is_set():
         try:
             await tick()
@@ -67,7 +67,9 @@ async def every(
                 )
                 log.warning("loop.interrupted", loop=name, part=part, error=what)
             wait = max(seconds, backoff.next_seconds())
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and cancelled.is_stop:
+                raise
             log.exception("loop.crashed", loop=name)
             wait = max(seconds, backoff.next_seconds())
         else:

@@ -35,6 +35,7 @@ from dlq_handler.services.view_of_database import DatabaseFacts, look_at_databas
 from dlq_handler.services.worker_sight import WorkerSight
 from dlq_handler.store.engine import Database
 from dlq_handler.store.status import Harm
+from dlq_handler.tasks import task_group
 
 BROKER_AWAY = Unknown("the broker does not answer")
 
@@ -103,7 +104,7 @@ class Lookout:
         self._own_unacknowledged = own_unacknowledged
 
     async def look(self) -> View:
-        async with asyncio.TaskGroup() as servers:
+        async with task_group() as servers:
             # Side by side: each may take seconds to find that nobody answers.
             about_database = servers.create_task(
                 look_at_database(

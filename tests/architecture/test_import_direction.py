@@ -17,7 +17,7 @@ PACKAGE = ROOT / "dlq_handler"
 # other.
 FLOORS: list[set[str]] = [
     {"domain"},
-    {"errors", "clock", "waiting", "logs", "settings"},
+    {"errors", "clock", "waiting", "tasks", "logs", "settings"},
     {"broker", "store"},
     {"services"},
     {"compose"},

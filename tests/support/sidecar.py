@@ -104,11 +104,17 @@ class SidecarProcess:
         return f"http://127.0.0.1:{self.ui_port}"
 
     async def readyz(self) -> tuple[int, dict[str, Any]]:
-        """(0, {}) while nobody listens."""
+        """(0, {}) while nothing listens."""
+        return await self._ask("/readyz")
+
+    async def healthz(self) -> tuple[int, dict[str, Any]]:
+        return await self._ask("/healthz")
+
+    async def _ask(self, path: str) -> tuple[int, dict[str, Any]]:
         try:
             # Unverified: to read the certificates costs more than the sidecar's start, at a question every 20 ms.
             async with httpx.AsyncClient(verify=False, trust_env=False) as client:
-                answer = await client.get(f"http://127.0.0.1:{self.port}/readyz")
+                answer = await client.get(f"http://127.0.0.1:{self.port}{path}")
         except httpx.TransportError:
             return 0, {}
         return answer.status_code, answer.json()

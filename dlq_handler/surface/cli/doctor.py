@@ -4,7 +4,6 @@ Behind it, what is wrong right now, in the words of `status`. It does not decide
 gone is what the sidecar is for, and whoever sets up a new one asks whether the next rescue would work.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from dlq_handler.surface.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.surface.cli.patience import wait_for
 from dlq_handler.surface.cli.printing import jsonable, print_json, print_table, printable
 from dlq_handler.surface.cli.status import EXIT_CODES, look
+from dlq_handler.tasks import task_group
 
 
 def doctor(
@@ -52,7 +52,7 @@ def doctor(
 
 async def _examine(loaded: Loaded, with_canary: bool) -> tuple[list[Observation], Sequence[Diagnosis]]:
     """Side by side: each waits for servers, and neither needs the other."""
-    async with asyncio.TaskGroup() as asking:
+    async with task_group() as asking:
         looking = asking.create_task(look(loaded.settings))
         async with open_doctor(
             loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=_say

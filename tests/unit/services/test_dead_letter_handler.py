@@ -133,6 +133,21 @@ async def test_batches_that_always_fail_are_tried_ever_more_rarely(
     assert source.settled == 0
 
 
+@pytest.mark.parametrize("batches_at_once", [1, 2])
+async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], batches_at_once: int) -> None:
+    judge = Judge(failures=float("inf"), error=Braked("too many"))
+    handler = a_handler(Source(), judge, Readiness(), batches_at_once=batches_at_once)
+    await handler._take(asyncio.Event())
+    with pytest.raises(Braked):
+        await handler._take(asyncio.Event())
+    task = asyncio.current_task()
+    assert task
+    assert task.cancelling() == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+
 async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[float]) -> None:
     source, readiness = Source(), Readiness()
     handler = a_handler(source, Judge(failures=1), readiness)

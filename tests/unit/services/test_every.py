@@ -36,6 +36,21 @@ async def test_cancelling_a_loop_ends_it() -> None:
         await task
 
 
+async def test_a_loop_outlives_a_call_that_a_library_cancelled() -> None:
+    stop, ticks = asyncio.Event(), 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 1:
+            raise asyncio.CancelledError
+        stop.set()
+
+    async with asyncio.timeout(20):
+        await every(0.0, tick, stop, name="test")
+    assert ticks == 2
+
+
 async def test_a_woken_loop_ticks_at_once() -> None:
     stop, wake, ticks = asyncio.Event(), asyncio.Event(), 0
 

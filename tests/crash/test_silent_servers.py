@@ -1,0 +1,89 @@
+"""A network that swallows everything for a minute: ready again soon after it is back, and nothing is lost.
+
+Scaled by default. `DLQ_TEST_SILENCE_SECONDS=60` runs it with the product's default times and prints how long it took:
+`DLQ_TEST_SILENCE_SECONDS=60 .venv/bin/python -m pytest -s tests/crash/test_silent_servers.py`.
+"""
+
+import asyncio
+import os
+import platform
+import time
+from typing import Any
+
+import pytest
+
+from dlq_handler.settings.own import DlqHandler
+from tests.crash.world import QUICK, World
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+from tests.support.tcp_proxy import TcpProxy
+
+FULL_SECONDS = float(os.environ.get("DLQ_TEST_SILENCE_SECONDS", "0"))
+BACK_WITHIN_SECONDS = 30
+
+SCALED = {
+    "broker__heartbeat_seconds": "1",
+    "broker__connect_timeout_seconds": "1",
+    "database__connect_timeout_seconds": "1",
+    "database__statement_timeout_ms": "1000",
+    "database__lock_timeout_ms": "500",
+    "pause__database_away_seconds": "1",
+}
+
+
+@pytest.mark.parametrize("silent", ["broker", "database", "both"])
+async def test_the_intake_outlives_a_silent_server(world: World, silent: str) -> None:
+    settings: dict[str, Any] = default_times() if FULL_SECONDS else SCALED
+    async with (
+        TcpProxy.to(world.vhost) as broker,
+        TcpProxy.to(world.database) as database,
+        world.sidecar(vhost=broker.url, database=database.url, **settings) as sidecar,
+    ):
+        proxies = {"broker": [broker], "database": [database], "both": [broker, database]}[silent]
+        await world.settled_once(await world.a_buried(20))
+        for proxy in proxies:
+            proxy.freeze()
+        before = await world.a_buried(100)
+        if FULL_SECONDS:
+            await asyncio.sleep(FULL_SECONDS)
+        else:
+            await is_reconnecting_in_vain(sidecar, proxies)
+        assert await sidecar.healthz() == (200, {"status": "alive"}), (
+            "a server that is away is no reason to restart"
+        )
+        for proxy in proxies:
+            await proxy.heal()
+        healed_at = time.monotonic()
+        await sidecar.wait_ready()
+        ready_seconds = time.monotonic() - healed_at
+        after = await world.a_buried(20)
+        await world.settled_once([*before, *after], may_repeat_notices=True)
+        assert sidecar.events("loop.crashed") == []
+        if FULL_SECONDS:
+            python = platform.python_version()
+            print(
+                f"\nPython {python}, {silent} silent for {FULL_SECONDS:g} s: ready after {ready_seconds:.1f} s"
+            )
+            assert ready_seconds < BACK_WITHIN_SECONDS
+
+
+async def is_reconnecting_in_vain(sidecar: SidecarProcess, proxies: list[TcpProxy]) -> None:
+    """The intake is closed, and every loop that needs the server has met the silence more than once."""
+    await eventually(lambda: sidecar.events("intake.closed"))
+    before = [proxy.accepted for proxy in proxies]
+
+    def has_tried() -> bool:
+        return all(proxy.accepted >= count + 8 for proxy, count in zip(proxies, before, strict=True))
+
+    await eventually(has_tried, timeout=60)
+
+
+def default_times() -> dict[str, str]:
+    """Takes back what tests shorten."""
+    own = DlqHandler()
+    sections = {
+        key: key.partition("__")
+        for key in (*QUICK, "worker__watch_interval_seconds", "outbox__poll_interval_seconds")
+    }
+    defaults = {key: getattr(getattr(own, section), name) for key, (section, _, name) in sections.items()}
+    return {key: str(value) for key, value in defaults.items()} | {"canary__enabled": "false"}
