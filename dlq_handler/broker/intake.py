@@ -98,7 +98,9 @@ class Intake:
         if self.lost is not None or not isinstance(method, Basic.Deliver) or method.delivery_tag is None:
             return
         letter = read_dead_letter(
-            _raw(method, header, body), body_limit_bytes=self._body_limit_bytes, key_prefix=self._key_prefix
+            raw_letter(method, header, body),
+            body_limit_bytes=self._body_limit_bytes,
+            key_prefix=self._key_prefix,
         )
         self.window.arrive(method.delivery_tag, letter)
         if self.window.is_over_bytes and self._channel is not None:
@@ -107,7 +109,7 @@ class Intake:
             self._wake.set()
 
 
-def _raw(deliver: Basic.Deliver, header: ContentHeader, body: bytes) -> RawLetter:
+def raw_letter(deliver: Basic.Deliver, header: ContentHeader, body: bytes) -> RawLetter:
     properties = header.properties
     flaw = properties if isinstance(properties, UndecodableProperties) else None
     return RawLetter(

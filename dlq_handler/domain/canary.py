@@ -45,14 +45,16 @@ def canary_body(probe_id: UUID, *, worker_id: int, queue: str, sent_by: str, now
 
 
 def is_canary(letter: DeadLetter) -> bool:
-    """Ours by its type, and because it died in our queue and nowhere else.
+    """A canary has the type, the id and the fields of one, and its only death was in the canary queue.
 
-    The type alone is a word that anybody can write into a body: such a letter would vanish without a record. That its
-    id is known to the database is not asked. Probes are swept, and sidecars of other schemas send some through the same
-    queue: put on record, each of them would be a letter that nobody can do anything about.
+    A canary is acknowledged without a record, and any sender can write the type into a body or forge a header. So every
+    mark must be there; a dead letter with some of them is recorded. The id may be unknown to the database: old canaries
+    are deleted, and sidecars with other schemas send theirs through the same queue.
     """
-    died_in_our_queue = letter.queue == letter.first_death_queue == CANARY_QUEUE
-    return letter.flaw is None and letter.message_type == CANARY_MESSAGE_TYPE and died_in_our_queue
+    is_marked = letter.flaw is None and letter.message_type == CANARY_MESSAGE_TYPE
+    if not is_marked or letter.execution_id is not None or letter.action_ref is not None:
+        return False
+    return letter.queue == letter.first_death_queue == CANARY_QUEUE and probe_id_of(letter) is not None
 
 
 def probe_id_of(canary: DeadLetter) -> UUID | None:

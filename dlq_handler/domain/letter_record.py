@@ -109,6 +109,29 @@ def _entries(
             )
 
 
+def bare_entry(letter: DeadLetter, error: str) -> Entry:
+    """Key, body and error alone, for a dead letter whose other fields the database refuses."""
+    why = "the database refuses the fields of this dead letter; only its body is on record"
+    bare = DeadLetter(
+        key=letter.key,
+        message_id=None,
+        correlation_id=None,
+        message_type=None,
+        execution_id=None,
+        worker_id=None,
+        stamp=None,
+        death=None,
+        first_death_queue=None,
+        exchange="",
+        routing_key="",
+        redelivered=letter.redelivered,
+        body=letter.body,
+        body_size=letter.body_size,
+        flaw=why,
+    )
+    return Entry(letter=bare, outcome=Outcome.UNREADABLE, why=why, error=error)
+
+
 def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime) -> Entry:
     """`tries` counts this refusal too."""
     return Entry(

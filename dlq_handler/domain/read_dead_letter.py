@@ -9,10 +9,9 @@ from typing import NoReturn
 
 from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter, Death
 from dlq_handler.domain.headers_as_json import headers_as_json
+from dlq_handler.domain.int64 import int64_or_none
 from dlq_handler.domain.read_deaths import first_death_queue, newest_death
 from dlq_handler.domain.text import storable
-
-INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +61,36 @@ _NOTHING = _Envelope(
 
 def read_dead_letter(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str = "") -> DeadLetter:
     """A prefix makes it another letter than the same message without: a copy never passes for the original."""
+    try:
+        return _read(raw, body_limit_bytes=body_limit_bytes, key_prefix=key_prefix)
+    except (
+        Exception
+    ) as error:  # the caller is the reader of the socket: an error there stops all dead letters
+        return _unread(raw, error, body_limit_bytes=body_limit_bytes, key_prefix=key_prefix)
+
+
+def _unread(raw: RawLetter, error: Exception, *, body_limit_bytes: int, key_prefix: str) -> DeadLetter:
+    """For content that the code below was not written for. By its type alone: an error's text may quote the sender."""
+    return DeadLetter(
+        key=key_prefix + hashlib.sha256(raw.raw_properties + raw.body).hexdigest(),
+        message_id=None,
+        correlation_id=None,
+        message_type=None,
+        execution_id=None,
+        worker_id=None,
+        stamp=None,
+        death=None,
+        first_death_queue=None,
+        exchange=storable(raw.exchange),
+        routing_key=storable(raw.routing_key),
+        redelivered=raw.redelivered,
+        body=raw.body[:body_limit_bytes],
+        body_size=len(raw.body),
+        flaw=f"cannot be read: {type(error).__name__}",
+    )
+
+
+def _read(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str) -> DeadLetter:
     envelope, flaw = _NOTHING, raw.undecodable
     try:
         envelope = _read_envelope(raw.body)
@@ -107,7 +136,7 @@ def _read_envelope(body: bytes) -> _Envelope:
         raise _Flaw("envelope without message_type")
     if not isinstance(payload, dict):
         raise _Flaw("envelope without payload")
-    execution_id = _int64(payload.get("execution_id"))
+    execution_id = int64_or_none(payload.get("execution_id"))
     flaw = None
     if execution_id is None and message_type == DISPATCH_MESSAGE_TYPE:
         flaw = f"execution_id is {_described(payload)}, not an integer of 64 bits"
@@ -116,7 +145,7 @@ def _read_envelope(body: bytes) -> _Envelope:
         message_id=_text(envelope.get("message_id")),
         correlation_id=_text(envelope.get("correlation_id")),
         execution_id=execution_id,
-        worker_id=_int64(payload.get("worker_id")),
+        worker_id=int64_or_none(payload.get("worker_id")),
         action_ref=_text(payload.get("action_ref")),
         stamp=read_time(payload.get("scheduled_attempt_updated_at")),
         flaw=flaw,
@@ -137,11 +166,6 @@ def _described(payload: Mapping[str, object]) -> str:
         return "missing"
     value = payload["execution_id"]
     return "null" if value is None else f"a {type(value).__name__}"
-
-
-def _int64(value: object) -> int | None:
-    # bool is an int to Python: True would be execution 1.
-    return value if isinstance(value, int) and not isinstance(value, bool) and value in INT64 else None
 
 
 def _text(value: object) -> str | None:

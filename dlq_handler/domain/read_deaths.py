@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from dlq_handler.domain.dead_letter import UNKNOWN_REASON, Death
+from dlq_handler.domain.int64 import int64_or_none
 from dlq_handler.domain.text import storable
 
 
@@ -51,12 +52,12 @@ def _deaths(value: object) -> list[Death]:
 
 
 def _death(entry: Mapping[str, object]) -> Death:
-    time, count, keys = entry.get("time"), entry.get("count"), entry.get("routing-keys")
+    time, count, keys = entry.get("time"), int64_or_none(entry.get("count")), entry.get("routing-keys")
     return Death(
         queue=_text(entry.get("queue")),
         reason=_text(entry.get("reason")) or UNKNOWN_REASON,
         time=_moment(time),
-        count=count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**63 else 1,
+        count=1 if count is None or count < 0 else count,
         exchange=_text(entry.get("exchange")),
         # A forged list of thousands would be held with every letter, beside the bytes that are counted.
         routing_keys=tuple(_text(key) or "" for key in keys[:10] if isinstance(key, str))

@@ -6,8 +6,12 @@ Evidence is the age of its heartbeat alone, and only while our own view can be t
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlq_handler.domain.int64 import INT64
+
 # The worker that does not exist: a game day dispatches to it. No host's sequence hands out a negative id.
 GAME_DAY_WORKER_ID = -1
+
+_LONGEST_ID = len(str(INT64[-1]))
 
 # Heartbeats: who stops in good order says so before the next one would be due, and a monitor marks nobody that early.
 _ON_TIME_BEATS = 1.5
@@ -96,7 +100,10 @@ def _id_in(name: str, pattern: str) -> int | None:
     middle = name[len(prefix) : len(name) - len(suffix)]
     if middle == str(GAME_DAY_WORKER_ID):
         return GAME_DAY_WORKER_ID
-    return int(middle) if middle.isascii() and middle.isdigit() and len(middle) < 20 else None
+    # Senders can put any number into a header; a worker's id is a bigint. The length is checked before the conversion,
+    # whose time grows with the square of it.
+    is_number = middle.isascii() and middle.isdigit() and len(middle) <= _LONGEST_ID
+    return int(middle) if is_number and int(middle) in INT64 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

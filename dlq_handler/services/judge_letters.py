@@ -1,7 +1,7 @@
 """Judge letters and write what follows: one transaction = status changes + letter records + outbox entries.
 
-Promises: after `commit` returns, every letter it was given is on record or named in `held_over`. A letter the database
-refuses to write is isolated by halving the batch and recorded as `update_failed`; it never takes others with it. Brake
+Promises: after `commit` returns, every letter it was given is on record or named in `held_over`. A letter that
+cannot be written is isolated by halving the batch and recorded as `update_failed`; it never takes others with it. Brake
 and gate are asked before anything is written. In shadow mode letter records are all that is written.
 Never: acknowledges anything, or decides anything itself.
 """
@@ -18,15 +18,16 @@ from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_batch import Ruling, judge_batch
 from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
-from dlq_handler.domain.letter_record import Entry, entries_of, update_failed
+from dlq_handler.domain.letter_record import Entry, entries_of
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
-from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, Unavailable
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.letter_log import tell_of_letters
 from dlq_handler.services.observer import Observer
+from dlq_handler.services.record_refused import CONTENT_ERRORS, RefusedRecorder
 from dlq_handler.store import dead_letters
 from dlq_handler.store.dead_letters import LockedView
 from dlq_handler.store.endings import end_executions
@@ -98,6 +99,9 @@ class LetterJudge:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
         self._brake, self.gate = brake, gate
+        self._refused = RefusedRecorder(
+            database=database, instance=policy.instance, names=policy.names, is_shadow=policy.is_shadow
+        )
         self._was_refused = False
         self.judged = 0
         """Letters that this process has put on record, for whoever wants to know that there are more."""
@@ -130,7 +134,7 @@ class LetterJudge:
         except GrantsMissing:
             self._was_refused = True
             raise
-        except RowRejected as error:
+        except CONTENT_ERRORS as error:
             if len(letters) == 1:
                 return await self._record_refused(letters[0], error)
         middle = len(letters) // 2
@@ -260,18 +264,9 @@ class LetterJudge:
                 wanted |= set() if worker_id is None else {worker_id}
         return await dead_letters.read_workers(tx, wanted) if wanted else {}
 
-    async def _record_refused(self, letter: DeadLetter, error: RowRejected) -> Committed:
-        log.error(
-            "dead_letter.refused",
-            execution_id=letter.execution_id,
-            message_id=letter.message_id,
-            error=str(error),
-        )
-        async with self._database.transaction() as tx:
-            view = await dead_letters.lock_executions(tx, ())
-            entry = update_failed(letter, str(error), tries=1, now=view.now)
-            await self._record(tx, [entry])
-        self._tell_of_letters([entry], view.now)
+    async def _record_refused(self, letter: DeadLetter, error: Exception) -> Committed:
+        entry, now = await self._refused.record(letter, error)
+        self._tell_of_letters([entry], now)
         return Committed(outbox=(), leased_at=monotonic_seconds())
 
 

@@ -131,11 +131,16 @@ async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dic
 
 
 async def record_letters(
-    tx: Transaction, entries: Sequence[Entry], *, instance: str, is_shadow: bool = False
+    tx: Transaction,
+    entries: Sequence[Entry],
+    *,
+    instance: str,
+    is_shadow: bool = False,
+    has_group: bool = True,
 ) -> list[Entry]:
-    """Put letters on record; of two with one key the first stays, in this batch or on record.
+    """Record dead letters. Of two with the same key the first one stays, in this batch or on record.
 
-    The answer are those that are on record by this.
+    Returns the entries that this call recorded. `has_group=False` records them in no group.
     """
     if not entries:
         return []
@@ -189,7 +194,7 @@ async def record_letters(
         tries=[entry.tries for entry in entries],
         next_try_at=[entry.next_try_at for entry in entries],
         evidence=[as_jsonb(entry.evidence) for entry in entries],
-        group_id=[None if is_shadow else group_id_of(entry) for entry in entries],
+        group_id=[group_id_of(entry) if has_group and not is_shadow else None for entry in entries],
         headers=[letter.headers for letter in letters],
         instance=instance,
         is_shadow=is_shadow,
@@ -197,6 +202,33 @@ async def record_letters(
     if result.rowcount == len(entries):
         return list(entries)
     return await _recorded(tx, entries)
+
+
+async def record_bare(tx: Transaction, entry: Entry, *, instance: str, is_shadow: bool) -> None:
+    """Record only key, body and error of a dead letter whose other fields the database refuses.
+
+    Nothing here is a value that a sender chose, but for the bytes of the body, and bytea takes any bytes.
+    """
+    await tx.run(
+        """
+        INSERT INTO own.letter (
+            key, reason, exchange, routing_key, body, body_size, flaw, outcome, why, error, received_at, judged_at,
+            instance, is_shadow)
+        VALUES (:key, :reason, '', '', :body, :body_size, :flaw, :outcome, :why, :error, now(), now(), :instance,
+                :is_shadow)
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=entry.letter.key,
+        reason=entry.letter.reason,
+        body=entry.letter.body,
+        body_size=entry.letter.body_size,
+        flaw=entry.letter.flaw,
+        outcome=entry.outcome.value,
+        why=entry.why,
+        error=None if entry.error is None else ascii(entry.error),
+        instance=instance,
+        is_shadow=is_shadow,
+    )
 
 
 async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:

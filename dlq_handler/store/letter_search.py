@@ -10,8 +10,8 @@ kept. It is looked for among all letters of the rarest condition, the longer the
 `database.statement_timeout_ms` is over; then the question is given up as `Unavailable`. Memory is a page always.
 """
 
+from dlq_handler.domain.int64 import INT64
 from dlq_handler.domain.letter_filter import CameBefore, CappedCount, LetterFilter, LetterPage
-from dlq_handler.domain.read_dead_letter import INT64
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import LISTED, record_of

@@ -1,20 +1,16 @@
 """A queue that tests put letters into and look into: sound letters, and bytes that no client library would send."""
 
 import json
-import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self
 
 import aio_pika
-import pamqp.frame
 from aio_pika.abc import AbstractIncomingMessage
-from aiormq.abc import ChannelFrame
-from pamqp.body import ContentBody
-from pamqp.commands import Basic
 
 from dlq_handler.broker.delivery import Delivery
 from tests.support.builders import a_body, an_x_death
+from tests.support.raw_publish import publish_bytes
 
 
 class Letterbox:
@@ -69,17 +65,7 @@ class Letterbox:
     ) -> None:
         """A message with these bytes for properties, flags included."""
         channel = await self._channel.get_underlay_channel()
-        exchange = self.EXCHANGE.encode()
-        publish = struct.pack(">IH", Basic.Publish.index, 0) + _short(exchange) + _short(routing_key) + b"\0"
-        header = struct.pack(">HHQ", 60, 0, len(body)) + properties
-        payload = (
-            _frame(1, channel.number, publish)
-            + _frame(2, channel.number, header)
-            + pamqp.frame.marshal(ContentBody(body), channel.number)
-        )
-        await channel.connection.write_queue.put(ChannelFrame(payload=payload, should_close=False))
-        # Behind our back the channel has counted one message more than the client knows of.
-        channel.delivery_tag += 1  # type: ignore[attr-defined]  # the abstract class does not name it
+        await publish_bytes(channel, self.EXCHANGE, routing_key=routing_key, properties=properties, body=body)
         # An answer to this means that the broker has taken the bytes before it.
         await self._channel.declare_queue(self.QUEUE, passive=True)
 
@@ -97,11 +83,3 @@ class Letterbox:
 
 def execution_ids(deliveries: list[Delivery]) -> list[int | None]:
     return [delivery.letter.execution_id for delivery in deliveries]
-
-
-def _short(text: bytes) -> bytes:
-    return bytes([len(text)]) + text
-
-
-def _frame(kind: int, channel: int, payload: bytes) -> bytes:
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"

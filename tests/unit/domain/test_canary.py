@@ -47,6 +47,10 @@ def test_a_letter_is_no_canary() -> None:
         {"first_death_queue": "worker.7.executions"},
         {"death": a_death()},
         {"flaw": "properties cannot be decoded"},
+        {"message_id": "made up"},
+        {"message_id": None},
+        {"execution_id": 5},
+        {"action_ref": "core.echo"},
     ],
     ids=[
         "never died",
@@ -54,6 +58,10 @@ def test_a_letter_is_no_canary() -> None:
         "died in a worker's queue first",
         "died in a worker's queue last",
         "is unreadable",
+        "has a made-up id",
+        "has no id",
+        "names an execution",
+        "names an action",
     ],
 )
 def test_what_only_calls_itself_a_canary_is_a_letter(forged: dict[str, Any]) -> None:

@@ -179,3 +179,14 @@ def test_no_letter_makes_the_reader_raise(body: object, some: dict[str, object],
     for text in (letter.queue, letter.reason, letter.action_ref, letter.flaw, letter.first_death_queue):
         assert text is None or ("\x00" not in text and text.encode())
     assert letter.died_at is None or isinstance(letter.died_at, datetime)
+
+
+def test_an_error_of_the_reader_itself_makes_an_unreadable_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise LookupError("quotes what a sender wrote")
+
+    monkeypatch.setattr("dlq_handler.domain.read_dead_letter.newest_death", fail)
+    letter = read(a_raw_letter())
+    assert letter.flaw == "cannot be read: LookupError"
+    assert letter.key
+    assert letter.body_size == len(letter.body)
