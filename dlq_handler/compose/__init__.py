@@ -193,8 +193,12 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
 
 
 def brake_policy(settings: Settings) -> BrakePolicy:
-    own = settings.dlq_handler.brake
-    return BrakePolicy(max_verdicts_per_minute=own.max_verdicts_per_minute, hold_seconds=own.hold_seconds)
+    own = settings.dlq_handler
+    return BrakePolicy(
+        max_verdicts_per_minute=own.brake.max_verdicts_per_minute,
+        hold_seconds=own.brake.hold_seconds,
+        batch_size=own.batch.size,
+    )
 
 
 def brake(

@@ -13,6 +13,9 @@ from dlq_handler.domain.judge_batch import Ruling
 
 WINDOW_SECONDS = 60
 
+# With room for fewer batches than this, transactions ask for room one after the other.
+TURNS_BELOW_BATCHES = 4
+
 
 class BrakeMode(StrEnum):
     OFF = "off"
@@ -36,6 +39,8 @@ class BrakePolicy:
     """0: no limit."""
     hold_seconds: float
     """0: until an operator releases it."""
+    batch_size: int = 500
+    """The largest number of executions that one transaction ends."""
 
     @property
     def is_on(self) -> bool:
@@ -105,14 +110,30 @@ def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
         case BrakeMode.HOLDING:
             return Hold(view.state.hold_until, view.state.why or "tripped")
         case BrakeMode.NORMAL | BrakeMode.LIMITED:
-            # Replicas that read at the same moment may have gone past the limit together: never below zero.
+            # Transactions that asked at the same time may have exceeded the limit together: never below zero.
             return Room(max(0, policy.max_verdicts_per_minute - view.ended_last_minute))
 
 
+def must_take_turns(view: BrakeView, policy: BrakePolicy) -> bool:
+    """Whether a transaction must wait for all others that end executions before it asks for room.
+
+    In limited mode always: then the limit is exact. Before the brake trips only while there is little room: until
+    then transactions that ask at the same time may each exceed the limit by one batch.
+    """
+    room = room_for(view, policy)
+    if not isinstance(room, Room):
+        return False
+    has_little_room = room.executions < TURNS_BELOW_BATCHES * policy.batch_size
+    return has_little_room or mode_of(view, policy) is BrakeMode.LIMITED
+
+
 def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out: int) -> str:
+    limit = policy.max_verdicts_per_minute
+    exceeded = view.ended_last_minute - limit
     return (
         f"{view.ended_last_minute} executions ended in {WINDOW_SECONDS} s, {changed} of them in one transaction, where "
-        f"{left_out} more were to be ended; the limit is {policy.max_verdicts_per_minute}"
+        f"{left_out} more were to be ended; the limit is {limit}"
+        + (f", and batches that ran at the same time exceeded it by {exceeded}" if exceeded > 0 else "")
     )
 
 

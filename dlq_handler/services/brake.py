@@ -1,8 +1,9 @@
 """The brake at work: asked before executions are ended, told what did not fit, looked at every few seconds.
 
-Promises: all replicas share one state and one count, both in the database; whoever leaves executions out beyond the
-limit trips it in the same transaction. Transactions that run side by side do not see each other's endings: each may go
-past the limit by what it ends itself, a batch at most. Never: ends anything, or decides anything itself.
+Promises: all replicas share one state and one count, both in the database. A transaction that leaves executions out
+because of the limit trips the brake. In limited mode the limit is exact: transactions that end executions run one after
+the other. Before the brake trips they do so only with room for fewer than four batches, so that each writer may exceed
+the limit by one batch. Never: ends anything, or decides anything itself.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from dlq_handler.domain.brake import (
     Room,
     in_words,
     mode_of,
+    must_take_turns,
     room_for,
     why_tripped,
 )
@@ -69,10 +71,17 @@ class Brake:
         )
 
     async def room(self, tx: Transaction) -> int | None:
-        """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds."""
+        """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds.
+
+        Call it first in a transaction: it may take a lock that comes before all others (see `store.brake.lock_room`).
+        """
         if not self._policy.is_on:
             return None
         view = await store.look(tx)
+        if must_take_turns(view, self._policy):
+            await store.lock_room(tx)
+            # Now the count has every ending of those that held the lock before.
+            view = await store.look(tx)
         self._tell(view)
         match room_for(view, self._policy):
             case NoLimit():
@@ -83,6 +92,14 @@ class Brake:
                 raise Braked(in_words(view, self._policy) or "tripped")
             case never:
                 assert_never(never)
+
+    async def check_now(self, tx: Transaction) -> None:
+        """Raises `Braked` while the brake holds. Takes no lock."""
+        if not self._policy.is_on:
+            return
+        view = await store.look(tx)
+        self._tell(view)
+        self.check()
 
     def check(self) -> None:
         """Raises `Braked` when the last look, a few seconds ago at most, found it holding. Asks nobody."""

@@ -112,7 +112,8 @@ class LetterJudge:
         try:
             async with self._database.transaction() as tx:
                 await dead_letters.rehearse(tx, is_shadow=self._policy.is_shadow)
-                await self.room(tx)
+                if not self._policy.is_shadow:
+                    await self._brake.check_now(tx)
             if self._was_refused:
                 await self._check_grants()
         except Contended as error:

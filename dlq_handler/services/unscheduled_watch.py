@@ -227,10 +227,12 @@ class UnscheduledWatch:
         )
         end = ending(execution, verdict.becomes, stale_result(execution, verdict, one.now), now=one.now)
         async with self._database.transaction() as tx:
+            # Before the lease: the brake's lock comes first everywhere.
+            room = None if policy.is_shadow else await self._brake.room(tx)
             await self._leadership.fence(tx)
             if policy.is_shadow:
                 return bool(await stale_verdicts.record(tx, [record]))
-            if await self._brake.room(tx) == 0:
+            if room == 0:
                 await self._brake.note(tx, 0, 1)
                 return False
             view = await lock_executions(tx, [execution.id])

@@ -89,14 +89,15 @@ class Brake(OwnSection):
     max_verdicts_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
         default=10_000,
         description=(
-            "Executions that all replicas together may end in 60 seconds before we stop; batches and pages that are "
-            "written at the same time may each use all that is left of it. 0 means no limit."
+            "Maximum number of executions that all replicas together end in 60 seconds before the brake trips. Each "
+            "batch that runs at that moment may exceed it once, by its own size (`batch.size`, `monitor.page_size`). "
+            "Once the brake has tripped the limit is exact. 0 means no limit."
         ),
     )
     hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = Field(
         default=600,
         description=(
-            "Seconds for which we then end nothing, before we go on at that rate; 0 means until "
+            "Seconds for which dlq-handler then ends nothing, before it goes on at that rate. 0 means until "
             "`dlq-handler brake release`."
         ),
     )

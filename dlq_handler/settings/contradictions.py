@@ -162,6 +162,12 @@ def warnings(settings: Settings) -> Iterator[str]:
                 f"dlq_handler.worker.unavailable_after_seconds allows only {beats:.1f} heartbeats: a worker "
                 f"that is slow to report once may lose executions that it is running"
             )
+    if 0 < own.brake.max_verdicts_per_minute < own.batch.size:
+        yield (
+            f"dlq_handler.brake.max_verdicts_per_minute is {own.brake.max_verdicts_per_minute}, less than "
+            f"dlq_handler.batch.size ({own.batch.size}): one batch of dead letters can trip the brake, and batches are "
+            f"written one after the other; raise the limit or lower batch.size"
+        )
     if own.ui.enabled and own.ui.external_url is not None and not own.ui.tokens:
         yield (
             f"dlq_handler.ui.external_url is {own.ui.external_url} and there are no dlq_handler.ui.tokens: whoever is "

@@ -9,6 +9,9 @@ from dlq_handler.store.transaction import Transaction
 # What is older says nothing to anybody. Well beyond the window, so that the sweep never meets a reader.
 KEPT_SECONDS = 180
 
+# Advisory lock class. It must never change: replicas of all versions use it.
+_LOCK_CLASS = 1_145_852_235
+
 
 async def look(tx: Transaction) -> BrakeView:
     """State and count in one statement; the count has this transaction's own endings in it."""
@@ -33,6 +36,19 @@ async def look(tx: Transaction) -> BrakeView:
         released_by=row.released_by,
     )
     return BrakeView(state=state, ended_last_minute=int(row.ended), now=row.now)
+
+
+async def lock_room(tx: Transaction) -> None:
+    """Wait for all other transactions that hold this lock, and hold it until this one ends.
+
+    Lock order: this lock, then rows of executions, records, the lease, the brake's row. A transaction that takes this
+    lock holds none of the others yet. A lock of the transaction: it works through a pooler.
+    """
+    await tx.run(
+        "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
+        lock_class=_LOCK_CLASS,
+        schema=tx.own_schema,
+    )
 
 
 async def trip(tx: Transaction, *, by: str, why: str, hold_seconds: float) -> bool:

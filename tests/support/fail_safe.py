@@ -14,13 +14,14 @@ def a_brake(
     *,
     limit: int = 0,
     hold_seconds: float = 600,
+    batch_size: int = 500,
     instance: str = "test",
     readiness: Readiness | None = None,
     observer: Observer | None = None,
 ) -> Brake:
     return Brake(
         store,
-        BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds),
+        BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds, batch_size=batch_size),
         instance=instance,
         readiness=readiness or Readiness(),
         observer=observer or Observer(),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
@@ -27,6 +28,7 @@ from dlq_handler.store import brake as store_brake
 from dlq_handler.store import dead_letters
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.metrics import Metrics
+from tests.integration.services.stale_world import Replica, StaleWorld
 from tests.integration.store.host import Host
 from tests.support.builders import a_dead_letter
 from tests.support.fail_safe import a_brake
@@ -388,3 +390,93 @@ async def test_command_shows_the_brake_and_releases_it(
         code, _, err = await process.cli("brake", "release", "--for", "soon")
         assert code == 2
         assert "no time span" in err
+
+
+async def is_limited(host: Host) -> None:
+    await host.session.execute(
+        "UPDATE dlq_handler.brake SET tripped_at = now() - interval '1 hour', hold_until = now(), tripped_by = 'test'"
+    )
+
+
+async def most_in_a_window(host: Host, seconds: float) -> int:
+    """The highest number of executions ended within so many seconds, whenever these begin."""
+    rows = await host.session.fetch(
+        "SELECT sum(changed) OVER (ORDER BY at RANGE make_interval(secs => $1) PRECEDING) AS ended"
+        " FROM dlq_handler.change_count",
+        seconds - 0.000_001,
+    )
+    return max(int(row["ended"]) for row in rows)
+
+
+async def test_limited_mode_is_exact_with_two_replicas_letters_and_monitor_side_by_side(
+    store: Database, host: Host, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, window_seconds, batch_size = 30, 2, 20
+    monkeypatch.setattr(store_brake, "WINDOW_SECONDS", window_seconds)
+    it = StaleWorld(store, host)
+    await it.stale_ones(40, worker=await it.a_dead_worker())
+    shares = [await letters_of(host, 25) for _ in range(4)]
+    await is_limited(host)
+    databases = [Database(database, pool_size=4) for _ in range(2)]
+
+    async def write_letters(replica: Database, letters: list[DeadLetter]) -> None:
+        judge = a_judge(replica, brake=a_brake(replica, limit=limit, batch_size=batch_size))
+        while letters:
+            batch, rest = letters[:batch_size], letters[batch_size:]
+            with contextlib.suppress(Contended):
+                held_over = (await judge.commit(batch)).held_over
+                batch = [letter for letter in batch if letter.key in held_over]
+            letters = batch + rest
+
+    async def scan(replica: Database, name: str) -> None:
+        monitor = Replica(replica, it.sight, name=name, limit=limit, page_size=batch_size)
+        while await failed(host) < 140:
+            with contextlib.suppress(Unavailable, Contended):
+                await monitor.sweep()
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as writers:
+        for number, letters in enumerate(shares):
+            writers.create_task(write_letters(databases[number % 2], letters))
+        for number, replica in enumerate(databases):
+            writers.create_task(scan(replica, f"replica-{number}"))
+    assert await failed(host) == 140
+    assert await most_in_a_window(host, window_seconds) <= limit
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    assert await host.session.fetchval(deadlocks) == 0
+    for one in databases:
+        await one.dispose()
+
+
+@pytest.mark.parametrize(("ended", "waits"), [(20, False), (21, True)])
+async def test_only_with_little_room_transactions_take_turns(
+    store: Database, host: Host, ended: int, waits: bool
+) -> None:
+    """Four batches of 20 are enough."""
+    brake = a_brake(store, limit=100, batch_size=20)
+    await host.session.execute("INSERT INTO dlq_handler.change_count VALUES (now(), $1)", ended)
+    async with store.transaction() as first:
+        await store_brake.lock_room(first)
+        async with store.transaction(lock_timeout_ms=50) as second:
+            if waits:
+                with pytest.raises(DBAPIError, match="lock timeout"):
+                    await brake.room(second)
+                await second.connection.rollback()
+            else:
+                assert await brake.room(second) == 100 - ended
+
+
+async def test_limited_mode_takes_turns_however_much_room_there_is(store: Database, host: Host) -> None:
+    await is_limited(host)
+    brake = a_brake(store, limit=10_000, batch_size=20)
+    async with store.transaction() as first:
+        await store_brake.lock_room(first)
+        with pytest.raises(Contended):
+            async with store.transaction(lock_timeout_ms=50) as second:
+                await brake.room(second)
+
+
+async def test_the_intake_is_checked_without_taking_turns(store: Database, host: Host) -> None:
+    await is_limited(host)
+    async with store.transaction() as first:
+        await store_brake.lock_room(first)
+        await a_judge(store, brake=a_brake(store, limit=1, batch_size=20)).check()

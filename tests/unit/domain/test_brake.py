@@ -17,6 +17,7 @@ from dlq_handler.domain.brake import (
     Room,
     in_words,
     mode_of,
+    must_take_turns,
     room_for,
     split_by_room,
     why_tripped,
@@ -116,10 +117,30 @@ def test_nothing_is_told_of_a_brake_in_its_normal_state() -> None:
 
 
 def test_why_it_tripped_has_the_figures() -> None:
-    told = why_tripped(a_view(103), a_policy(100), changed=40, left_out=7)
-    assert told.startswith("103 executions ended in 60 s, 40 of them in one transaction")
+    told = why_tripped(a_view(100), a_policy(100), changed=40, left_out=7)
+    assert told.startswith("100 executions ended in 60 s, 40 of them in one transaction")
     assert "7 more" in told
     assert told.endswith("limit is 100")
+    told = why_tripped(a_view(103), a_policy(100), changed=40, left_out=7)
+    assert told.endswith("limit is 100, and batches that ran at the same time exceeded it by 3")
+
+
+@pytest.mark.parametrize(
+    ("view", "limit", "takes_turns"),
+    [
+        pytest.param(a_view(0), 2000, False, id="room for four batches"),
+        pytest.param(a_view(1), 2000, True, id="one less"),
+        pytest.param(a_view(0), 100, True, id="a limit below four batches"),
+        pytest.param(a_view(9000), 0, False, id="off"),
+        pytest.param(a_view(9000, released_until=NOON + MINUTE), 2000, False, id="released"),
+        pytest.param(a_view(0, **tripped(NOON)), 9000, True, id="limited"),
+        pytest.param(a_view(0, **tripped(None)), 9000, False, id="nothing is ended, so nothing is asked for"),
+    ],
+)
+def test_transactions_take_turns_with_little_room_and_in_limited_mode(
+    view: BrakeView, limit: int, takes_turns: bool
+) -> None:
+    assert must_take_turns(view, a_policy(limit)) is takes_turns
 
 
 def rulings_for(*execution_ids: int | None, unknown: frozenset[int] = frozenset()) -> list[Ruling]:

@@ -240,6 +240,10 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
         ("dlq_handler: {worker: {unavailable_after_seconds: 75}}", "allows only 2.5 heartbeats"),
         ("executor: {scheduled_timeout: 329}", "is 329 s, raised to 330 s"),
         (
+            "dlq_handler: {brake: {max_verdicts_per_minute: 499}}",
+            "max_verdicts_per_minute is 499, less than dlq_handler.batch.size (500)",
+        ),
+        (
             "dlq_handlers: {}",
             "config.yaml:1: dlq_handlers is ignored: no key we know; did you mean dlq_handler?",
         ),
@@ -252,6 +256,11 @@ def test_what_surprises_is_a_warning(text: str, told: str) -> None:
 
 def test_defaults_have_no_warning() -> None:
     assert load(None, {}).warnings == ()
+
+
+@pytest.mark.parametrize("limit", [0, 500])
+def test_a_limit_of_the_brake_that_is_off_or_fits_a_batch_is_no_warning(limit: int) -> None:
+    assert loaded_from(f"dlq_handler: {{brake: {{max_verdicts_per_minute: {limit}}}}}").warnings == ()
 
 
 @pytest.mark.parametrize(
