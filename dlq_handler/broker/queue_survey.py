@@ -7,7 +7,7 @@ from itertools import islice
 from aiormq.exceptions import ChannelAccessRefused, ChannelLockedResource, ChannelNotFoundEntity
 
 from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.queue_probe import QueueCounts, probe_ttl_ms
+from dlq_handler.broker.queue_probe import TTL_ARGUMENT, QueueCounts, probe_queue
 from dlq_handler.errors import Unavailable
 from dlq_handler.tasks import task_group
 
@@ -60,13 +60,15 @@ async def _count_until_refused(
 
 
 async def probe_all_ttl_ms(link: AdminLink, queues: Collection[str]) -> dict[str, int | None]:
-    """`probe_ttl_ms` of many, a few at a time."""
+    """The x-message-ttl of many, a few at a time. None: the queue has no TTL. One that is missing here is unknown."""
     probed: dict[str, int | None] = {}
     waiting = iter(queues)
 
     async def ask() -> None:
         for queue in waiting:
-            probed[queue] = await probe_ttl_ms(link, queue)
+            answer = await probe_queue(link, queue, asked=(TTL_ARGUMENT,))
+            if answer is not None:
+                probed[queue] = answer.ttl_ms
 
     async with _told_once(), task_group() as askers:
         for _ in range(_ASKERS):

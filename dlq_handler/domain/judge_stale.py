@@ -42,18 +42,23 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     if case.age_seconds < horizon:
         return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
     if case.execution.worker_id is not None and not case.worker.is_queue_known:
-        # The horizon is not known either: the queue may have been declared with more time than the settings say, and
+        # The deadline is not known either: the queue may have been declared with more time than the settings say, and
         # a worker that comes back before that time is over takes the message and runs it.
         return _wait(case, "the broker cannot be asked about the queue of its worker", None)
-    nobody = _why_nobody_will_take_it(case)
-    if nobody is not None:
-        return _end(case, ExecutionStatus.FAILED, nobody, horizon)
+    held_timeout = case.policy.held_timeout_seconds
+    if _may_wait_without_ttl(case) and case.age_seconds < held_timeout:
+        why = f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
+        return _wait(case, why, case.when_aged(held_timeout))
+    if case.execution.worker_id is None:
+        why = "it has no worker any more: the worker's row was deleted"
+        return _end(case, ExecutionStatus.FAILED, why, horizon)
+    if case.silence is not None:
+        return _judge_unavailable(case, case.silence)
     finding = _what_a_second_look_must_find(case)
     first = _first_such_look(case)
     confirm_after = case.policy.confirm_after_seconds
     if finding is not None and first is not None and case.seconds_since(first) >= confirm_after:
         return _end(case, ExecutionStatus.FAILED, finding, horizon)
-    held_timeout = case.policy.held_timeout_seconds
     if case.age_seconds >= held_timeout:
         why = f"worker {case.execution.worker_id} lives, but has not run it for too long"
         return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
@@ -61,6 +66,16 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
         why = f"{finding}; a second look must find it so"
         return _wait(case, why, case.after(first or case.now, confirm_after))
     return _wait(case, _why_held(case), case.when_aged(held_timeout))
+
+
+def _judge_unavailable(case: StaleCase, silence: str) -> StaleVerdict:
+    """Of a scheduled execution. A worker that consumes may still run it, however old its heartbeat is: two looks."""
+    queue, limit = case.worker.queue, case.policy.confirm_after_seconds
+    first = _first_silent_look(case)
+    if is_unattended(queue) or (first is not None and case.seconds_since(first) >= limit):
+        return _end(case, ExecutionStatus.FAILED, silence, case.horizon_seconds)
+    why = f"{silence}, but its queue has a consumer; a second look must find it so"
+    return _wait(case, why, case.after(first or case.now, limit))
 
 
 def _judge_running(case: StaleCase) -> StaleVerdict:
@@ -87,10 +102,9 @@ def _judge_canceling(case: StaleCase) -> StaleVerdict:
     return _end(case, ExecutionStatus.CANCELLED, why, limit)
 
 
-def _why_nobody_will_take_it(case: StaleCase) -> str | None:
-    if case.execution.worker_id is None:
-        return "it has no worker any more: the worker's row was deleted"
-    return case.silence
+def _may_wait_without_ttl(case: StaleCase) -> bool:
+    queue = case.worker.queue
+    return queue is not None and queue.has_no_ttl and queue.may_hold_messages
 
 
 def _what_a_second_look_must_find(case: StaleCase) -> str | None:

@@ -46,6 +46,8 @@ class StaleCase:
     policy: StalePolicy
     steady_since: datetime | None = None
     """Before this moment the database's clock jumped ahead; None: it did not."""
+    longest_ttl_ms: int | None = None
+    """The longest TTL of any worker queue that was seen; None: none was seen."""
 
     @property
     def age_seconds(self) -> float:
@@ -53,10 +55,16 @@ class StaleCase:
 
     @property
     def horizon_seconds(self) -> float:
+        """The deadline: before this age its message may still be in a queue."""
         queue = self.worker.queue
-        if queue is None or queue.ttl_ms is None:
+        if self.execution.worker_id is None or (queue is not None and not queue.is_ttl_known):
+            # Which queue it was, or how long that keeps a message, is unknown.
+            ttl_ms = self.longest_ttl_ms
+        else:
+            ttl_ms = queue.ttl_ms if queue is not None else None
+        if ttl_ms is None:
             return self.policy.horizon_seconds
-        return max(self.policy.horizon_seconds, queue.ttl_ms / 1000 + self.policy.grace_seconds)
+        return max(self.policy.horizon_seconds, ttl_ms / 1000 + self.policy.grace_seconds)
 
     @property
     def silence(self) -> str | None:
@@ -103,6 +111,8 @@ class StaleCase:
         if queue is not None:
             seen |= {"consumers": queue.consumers, "ready": queue.ready, "unacked": queue.unacked}
             seen["queue_ttl_ms"] = queue.ttl_ms
+            if queue.has_no_ttl:
+                seen["queue_has_no_ttl"] = True
         looks = self._looks()
         if looks:
             seen["looks"] = looks
@@ -119,7 +129,11 @@ class StaleCase:
                 "last": look.looked_at.isoformat(),
             }
         if self.execution.status is ExecutionStatus.SCHEDULED:
-            firsts = {"unattended_since": look.unattended_since, "empty_since": look.empty_since}
+            firsts = {
+                "unavailable_since": look.unavailable_since,
+                "unattended_since": look.unattended_since,
+                "empty_since": look.empty_since,
+            }
             seen = {name: first.isoformat() for name, first in firsts.items() if first is not None}
             return {**seen, "last": look.looked_at.isoformat()} if seen else {}
         return {}

@@ -68,7 +68,20 @@ class QueueSight:
     unacked: int | None = None
     """What its consumers hold; None where the management API cannot be asked."""
     ttl_ms: int | None = None
-    """Its x-message-ttl as it was really declared; None when unknown."""
+    """Its x-message-ttl as it was declared; None: unknown, or it has none."""
+    has_no_ttl: bool = False
+    """It is known to have none: a message waits in it until a worker takes it."""
+
+    @property
+    def is_ttl_known(self) -> bool:
+        return self.ttl_ms is not None or self.has_no_ttl
+
+    @property
+    def may_hold_messages(self) -> bool:
+        """False only when neither the queue nor its consumers can hold one."""
+        if self.unacked is None:
+            return self.ready > 0 or self.consumers > 0
+        return self.ready + self.unacked > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ records and looks are all that is written. Never: decides anything itself, or as
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
@@ -58,6 +58,8 @@ class Page:
     sights: Sights
     looks: dict[int, WorkerLook]
     """Grows as pages are committed: a sweep looks once at each worker, however many pages it is on."""
+    longest_ttl_ms: int | None = None
+    """The longest TTL of any worker queue that was seen."""
 
     @property
     def worker_ids(self) -> set[int]:
@@ -68,7 +70,7 @@ class Page:
         return self._of(self.candidates[:middle]), self._of(self.candidates[middle:])
 
     def _of(self, candidates: Sequence[Candidate]) -> "Page":
-        return Page(candidates=candidates, sights=self.sights, looks=self.looks)
+        return replace(self, candidates=candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class StaleJudge:
                 looks=page.looks,
                 watched_seconds=self._gate.watched_seconds,
                 steady_since=self._gate.steady_since,
+                longest_ttl_ms=page.longest_ttl_ms,
                 policy=self._policy.stale,
                 is_shadow=self._policy.is_shadow,
             )

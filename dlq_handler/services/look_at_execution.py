@@ -26,6 +26,7 @@ async def look_at(
         return None
     # Not inside a transaction: the broker may take its time.
     sights = {} if execution.worker_id is None else await sight.look([execution.worker_id])
+    longest_ttl_ms = await sight.longest_ttl_ms()
     async with database.transaction() as tx:
         view = await read_executions(tx, [execution_id])
         gathered = await gather_cases(
@@ -35,6 +36,7 @@ async def look_at(
             looks={},
             watched_seconds=gate_watched_seconds,
             steady_since=None,
+            longest_ttl_ms=longest_ttl_ms,
             policy=policy,
             is_shadow=is_shadow,
         )

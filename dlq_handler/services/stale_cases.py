@@ -22,6 +22,9 @@ class Sight(Protocol):
     async def look(self, worker_ids: Collection[int]) -> Sights:
         """What the broker tells of these workers' queues."""
 
+    async def longest_ttl_ms(self) -> int | None:
+        """The longest TTL of any worker queue that was seen; None: none was seen."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
@@ -38,6 +41,7 @@ async def gather_cases(
     looks: Mapping[int, WorkerLook],
     watched_seconds: float,
     steady_since: datetime | None,
+    longest_ttl_ms: int | None,
     policy: StalePolicy,
     is_shadow: bool,
 ) -> Gathered:
@@ -71,6 +75,7 @@ async def gather_cases(
             now=view.now,
             watched_seconds=watched_seconds,
             steady_since=steady_since,
+            longest_ttl_ms=longest_ttl_ms,
             policy=policy,
         )
         for execution in executions

@@ -168,6 +168,9 @@ class TimeoutMonitor:
             candidates=candidates,
             sights=await self._ask_broker(walk.status, candidates),
             looks=walk.sweep.looks,
+            longest_ttl_ms=await self._sight.longest_ttl_ms()
+            if walk.status is ExecutionStatus.SCHEDULED
+            else None,
         )
 
     async def _commit(self, page: Page, walk: _Walk) -> None:

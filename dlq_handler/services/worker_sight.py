@@ -27,6 +27,15 @@ class SightPolicy:
     probes_ttl: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ttl:
+    ms: int | None = None
+    """None: the queue has none, if `is_known`."""
+    is_known: bool = True
+
+
+UNKNOWN_TTL = _Ttl(is_known=False)
+
 Fact = TypeVar("Fact")
 
 
@@ -62,7 +71,8 @@ class WorkerSight:
         self._link, self._statistics, self._names, self._now = link, statistics, names, now
         self._policy = policy or SightPolicy()
         self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
-        self._ttls = _Kept[int | None](self._policy.ttl_kept_seconds)
+        self._ttls = _Kept[_Ttl](self._policy.ttl_kept_seconds)
+        self._longest_ttl_ms: int | None = None
         self._api_answer: Mapping[str, QueueStatistics] = {}
         self._api_asked_again_at = 0.0
         # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
@@ -92,6 +102,20 @@ class WorkerSight:
             for one, counts in counted.items()
             if counts is None or one in ttls
         }
+
+    async def longest_ttl_ms(self) -> int | None:
+        """Of all worker queues that were ever seen here, also of those that are gone: what counts where the queue of a
+        message, or the TTL of that queue, is unknown. None: none was seen.
+        """
+        async with self._turn:
+            for queue, statistics in (await self._ask_api()).items():
+                if self._names.owner_of(queue) is not None:
+                    self._note_ttl(statistics.ttl_ms)
+        return self._longest_ttl_ms
+
+    def _note_ttl(self, ttl_ms: int | None) -> None:
+        if ttl_ms is not None:
+            self._longest_ttl_ms = max(ttl_ms, self._longest_ttl_ms or 0)
 
     async def _count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         known = self._counts.fresh(worker_ids, self._now())
@@ -123,26 +147,31 @@ class WorkerSight:
 
     async def _learn_ttls(
         self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics]
-    ) -> dict[int, int | None]:
+    ) -> dict[int, _Ttl]:
         known = self._ttls.fresh(worker_ids, self._now())
         for one in worker_ids:
             if told := statistics.get(self._names.queue(one)):
-                known[one] = told.ttl_ms
+                known[one] = _Ttl(ms=told.ttl_ms)
+                self._note_ttl(told.ttl_ms)
         queues = {self._names.queue(one): one for one in worker_ids if one not in known}
         if not self._policy.probes_ttl:
-            return known | dict.fromkeys(queues.values())
+            return known | dict.fromkeys(queues.values(), UNKNOWN_TTL)
         try:
             answer = await queue_survey.probe_all_ttl_ms(self._link, queues)
         except Unavailable as error:
             # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
             self.broker_trouble = error.what
             return known
-        probed = {queues[queue]: ttl_ms for queue, ttl_ms in answer.items()}
+        probed = {
+            one: _Ttl(ms=answer[queue]) if queue in answer else UNKNOWN_TTL for queue, one in queues.items()
+        }
+        for ttl in probed.values():
+            self._note_ttl(ttl.ms)
         self._ttls.keep(probed, self._now())
         return known | probed
 
 
-def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl_ms: int | None) -> QueueSight:
+def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueSight:
     """What AMQP says is of this instant; the API's numbers are some seconds old.
 
     That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
@@ -150,11 +179,10 @@ def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl_ms: int 
     since then is not ready by AMQP any more and not unacked by the API yet. So the older count of ready ones is not
     forgotten, and "ready + unacked = 0" holds only if it did for both.
     """
-    if statistics is None:
-        return QueueSight(consumers=counts.consumers, ready=counts.ready, ttl_ms=ttl_ms)
     return QueueSight(
         consumers=counts.consumers,
-        ready=max(counts.ready, statistics.ready),
-        unacked=statistics.unacked,
-        ttl_ms=ttl_ms,
+        ready=counts.ready if statistics is None else max(counts.ready, statistics.ready),
+        unacked=None if statistics is None else statistics.unacked,
+        ttl_ms=ttl.ms,
+        has_no_ttl=ttl.is_known and ttl.ms is None,
     )

@@ -37,10 +37,14 @@ class SetSight:
     def __init__(self) -> None:
         self.queues: dict[int, QueueSight | None] = {}
         self.asked: list[set[int]] = []
+        self.longest_ttl: int | None = None
 
     async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
         self.asked.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
+
+    async def longest_ttl_ms(self) -> int | None:
+        return self.longest_ttl
 
 
 class LongOpenGate(Gate):
@@ -137,8 +141,8 @@ class StaleWorld:
         self.sight.queues[worker_id] = queue
         return worker_id
 
-    async def a_dead_worker(self) -> int:
-        return await self.a_worker(heartbeat_age_seconds=HOUR)
+    async def a_dead_worker(self, *, queue: QueueSight | None = UNATTENDED) -> int:
+        return await self.a_worker(heartbeat_age_seconds=HOUR, queue=queue)
 
     async def stale_ones(
         self, count: int = 1, *, status: str = "scheduled", age_seconds: float = HOUR, **columns: Any

@@ -41,6 +41,9 @@ class Meanwhile:
             await self._it.host.session.execute(self._statements.pop(0))
         return await self._it.sight.look(worker_ids)
 
+    async def longest_ttl_ms(self) -> int | None:
+        return await self._it.sight.longest_ttl_ms()
+
 
 async def nobody_asked() -> QueueCounts | None:
     return None

@@ -9,6 +9,7 @@ import pytest
 
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
+from dlq_handler.domain.worker import QueueSight
 from dlq_handler.domain.worker_look import WorkerLook
 from dlq_handler.services.look_at_execution import look_at
 from dlq_handler.store import stale_verdicts, worker_looks
@@ -158,7 +159,7 @@ async def test_heartbeat_between_two_looks_saves_what_is_running(it: StaleWorld)
 
 
 async def test_after_an_outage_of_the_database_no_heartbeat_is_held_against_a_worker(it: StaleWorld) -> None:
-    worker = await it.a_dead_worker()
+    worker = await it.a_dead_worker(queue=BUSY)
     ids = [await it.a_stale_one(status=status, worker=worker) for status in ("scheduled", "running")]
     replica = it.a_replica()
     await replica.leadership.tick()
@@ -292,3 +293,48 @@ async def test_a_look_at_one_execution_tells_what_the_sweep_would_do_and_changes
     await it.a_replica().sweep()
     await it.looks_age(30)
     assert isinstance(await think(lost), End), "by the looks that the leader has taken"
+
+
+async def test_worker_that_consumes_but_does_not_report_is_decided_at_the_second_look(it: StaleWorld) -> None:
+    """Its heartbeats may hang while it holds messages that it is going to run."""
+    hangs, returns = await it.a_dead_worker(queue=BUSY), await it.a_dead_worker(queue=BUSY)
+    stale, saved = await it.a_stale_one(worker=hangs), await it.a_stale_one(worker=returns)
+    replica = it.a_replica()
+
+    await replica.sweep()
+    assert await it.statuses([stale, saved]) == {"scheduled"}
+
+    await it.looks_age(30)
+    await it.host.session.execute("UPDATE worker SET last_heartbeat = now() WHERE id = $1", returns)
+    await replica.sweep()
+
+    assert await it.status(stale) == "failed"
+    assert await it.status(saved) == "scheduled"
+
+
+async def test_message_in_a_queue_without_ttl_is_waited_for(it: StaleWorld) -> None:
+    worker = await it.a_dead_worker()
+    it.sight.queues[worker] = QueueSight(consumers=0, ready=1, unacked=0, has_no_ttl=True)
+    waits, late = (
+        await it.a_stale_one(worker=worker),
+        await it.a_stale_one(worker=worker, age_seconds=3 * HOUR),
+    )
+
+    await it.a_replica().sweep()
+
+    assert await it.status(waits) == "scheduled"
+    assert await it.status(late) == "failed", "held_timeout is over"
+
+
+async def test_execution_of_a_deleted_worker_waits_for_the_longest_ttl_known(it: StaleWorld) -> None:
+    stale = await it.a_stale_one(worker=await it.a_worker())
+    await it.host.session.execute("DELETE FROM worker")
+    await it.make_old([stale])
+    it.sight.longest_ttl = int(2 * HOUR * 1000)
+
+    await it.a_replica().sweep()
+    assert await it.status(stale) == "scheduled"
+
+    it.sight.longest_ttl = None
+    await it.a_replica().sweep()
+    assert await it.status(stale) == "failed"

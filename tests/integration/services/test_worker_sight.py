@@ -173,3 +173,48 @@ async def test_broker_that_is_away_leaves_workers_out_and_comes_back(it: Fixture
     await it.proxy.heal()
     assert set(await it.sight.look([1, 2])) == {1, 2}
     assert it.sight.broker_trouble is None
+
+
+async def test_queue_without_a_ttl_is_told_from_one_whose_ttl_is_unknown(it: Fixture) -> None:
+    await it.channel.declare_queue(worker_queue(3), durable=True)
+
+    by_probe = await it.sight.look([3])
+    it.pass_seconds(61)
+    it.told = {worker_queue(3): QueueStatistics(ready=0, unacked=0, ttl_ms=None)}
+    by_api = await it.sight.look([3])
+
+    for seen in (by_probe[3], by_api[3]):
+        assert seen is not None
+        assert (seen.ttl_ms, seen.has_no_ttl) == (None, True)
+
+
+async def test_ttl_that_the_broker_does_not_tell_is_unknown(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_: AdminLink, _queues: Mapping[str, int]) -> dict[str, int | None]:
+        return {}
+
+    monkeypatch.setattr("dlq_handler.services.worker_sight.queue_survey.probe_all_ttl_ms", refused)
+
+    seen = (await it.sight.look([1]))[1]
+
+    assert seen is not None
+    assert (seen.ttl_ms, seen.has_no_ttl) == (None, False)
+
+
+async def test_longest_ttl_is_that_of_all_worker_queues_ever_seen(it: Fixture) -> None:
+    assert await it.sight.longest_ttl_ms() is None
+    await it.sight.look([1])
+    assert await it.sight.longest_ttl_ms() == 60_000
+
+    it.pass_seconds(61)
+    it.told = {
+        worker_queue(1): QueueStatistics(ready=0, unacked=0, ttl_ms=10),
+        worker_queue(7): QueueStatistics(ready=0, unacked=0, ttl_ms=90_000),
+        "somebody.elses": QueueStatistics(ready=0, unacked=0, ttl_ms=10**9),
+    }
+    assert await it.sight.longest_ttl_ms() == 90_000
+
+    it.pass_seconds(61)
+    it.told = {}
+    assert await it.sight.longest_ttl_ms() == 90_000, "a message may be older than its queue"

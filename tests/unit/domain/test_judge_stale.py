@@ -49,6 +49,7 @@ BUSY = QueueSight(consumers=1, ready=0, unacked=3, ttl_ms=300_000)
 EMPTY = QueueSight(consumers=1, ready=0, unacked=0, ttl_ms=300_000)
 UNMANAGED = QueueSight(consumers=1, ready=0)
 UNATTENDED = QueueSight(consumers=0, ready=5, unacked=0)
+WITHOUT_TTL = QueueSight(consumers=0, ready=1, unacked=0, has_no_ttl=True)
 
 
 def a_case(
@@ -58,6 +59,7 @@ def a_case(
     worker_id: int | None = 7,
     watched_seconds: float = 3600,
     steady_since: datetime | None = None,
+    longest_ttl_ms: int | None = None,
     **worker: Any,
 ) -> StaleCase:
     view: dict[str, Any] = {"row": FRESH, "queue": BUSY, "is_queue_known": True} | worker
@@ -67,6 +69,7 @@ def a_case(
         now=NOW,
         watched_seconds=watched_seconds,
         steady_since=steady_since,
+        longest_ttl_ms=longest_ttl_ms,
         policy=POLICY,
     )
 
@@ -74,10 +77,12 @@ def a_case(
 @pytest.mark.parametrize(
     "worker",
     [
-        {"row": DEAD},
-        {"row": GONE},
-        {"row": DEAD, "queue": None},
         {"row": DEAD, "queue": UNATTENDED},
+        {"row": GONE, "queue": UNATTENDED},
+        {"row": DEAD, "queue": None},
+        {"row": DEAD, "look": a_look(unavailable_since=ago(30), last_heartbeat=ago(91))},
+        {"row": GONE, "look": a_look(unavailable_since=ago(30))},
+        {"row": DEAD, "queue": replace(WITHOUT_TTL, ready=0)},
         {"queue": None, "look": a_look(unattended_since=ago(30))},
         {"queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
         {"row": NEVER, "queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
@@ -150,6 +155,81 @@ def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Work
     assert isinstance(judge_stale(case), Wait)
 
 
+@pytest.mark.parametrize("row", [DEAD, GONE])
+@pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY])
+@pytest.mark.parametrize(
+    ("look", "until"),
+    [
+        (None, NOW + 30 * SECOND),
+        (a_look(unavailable_since=ago(29)), NOW + SECOND),
+        # The worker has reported since the first look.
+        (a_look(unavailable_since=ago(60), last_heartbeat=ago(200)), NOW + 30 * SECOND),
+    ],
+)
+def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
+    row: Worker | None, queue: QueueSight, look: WorkerLook | None, until: datetime
+) -> None:
+    """Its heartbeats may hang while it consumes, and runs what it has prefetched."""
+    if look is not None and look.last_heartbeat is None and row is not None:
+        look = replace(look, last_heartbeat=row.last_heartbeat)
+    verdict = judge_stale(a_case(row=row, queue=queue, look=look))
+    assert isinstance(verdict, Wait), verdict
+    assert verdict.until == until
+
+
+@pytest.mark.parametrize("row", [FRESH, DEAD, NEVER, GONE])
+@pytest.mark.parametrize(
+    "queue",
+    [
+        WITHOUT_TTL,
+        replace(WITHOUT_TTL, unacked=None),
+        replace(WITHOUT_TTL, ready=0, unacked=1, consumers=1),
+        # What its consumer holds is unknown.
+        replace(WITHOUT_TTL, ready=0, unacked=None, consumers=1),
+    ],
+)
+def test_message_in_a_queue_without_ttl_is_waited_for_whatever_the_worker(
+    row: Worker | None, queue: QueueSight
+) -> None:
+    look = a_look(
+        unavailable_since=ago(60),
+        unattended_since=ago(60),
+        empty_since=ago(60),
+        last_heartbeat=row.last_heartbeat if row else None,
+    )
+    verdict = judge_stale(a_case(age_seconds=3599, row=row, queue=queue, look=look))
+    assert isinstance(verdict, Wait), verdict
+    assert verdict.until == ago(3599) + 3600 * SECOND
+    assert verdict.evidence["queue_has_no_ttl"] is True
+    assert isinstance(judge_stale(a_case(age_seconds=3600, row=row, queue=queue, look=look)), End)
+
+
+def test_execution_whose_worker_was_deleted_is_decided_by_the_longest_ttl_known() -> None:
+    deleted: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
+    early = judge_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, **deleted))
+    assert isinstance(early, Wait), early
+    assert early.until == ago(929) + 930 * SECOND
+    verdict = judge_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, **deleted))
+    assert isinstance(verdict, End)
+    assert verdict.limit_seconds == verdict.evidence["horizon_seconds"] == 930
+    assert isinstance(judge_stale(a_case(age_seconds=330, longest_ttl_ms=1000, **deleted)), End), (
+        "never below the settings"
+    )
+
+
+def test_queue_whose_ttl_is_unknown_is_given_the_longest_one_known() -> None:
+    assert isinstance(
+        judge_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), Wait
+    )
+    assert isinstance(
+        judge_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), End
+    )
+    known = replace(UNATTENDED, ttl_ms=300_000)
+    assert isinstance(
+        judge_stale(a_case(age_seconds=330, longest_ttl_ms=900_000, row=DEAD, queue=known)), End
+    )
+
+
 def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
     slow = replace(UNATTENDED, ttl_ms=900_000)
     early = judge_stale(a_case(age_seconds=929, row=DEAD, queue=slow))
@@ -210,7 +290,7 @@ def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
 @pytest.mark.parametrize(
     ("status", "worker", "limit"),
     [
-        ("scheduled", {"row": DEAD}, 330),
+        ("scheduled", {"row": DEAD, "queue": UNATTENDED}, 330),
         ("scheduled", {"queue": BUSY}, 3600),
         ("scheduled", {"queue": EMPTY, "look": a_look(empty_since=ago(9000))}, 330),
         ("running", {"row": GONE, "look": a_look(unavailable_since=ago(9000))}, 30),
@@ -238,7 +318,8 @@ def test_parent_of_a_workflow_is_none_of_our_business_whatever_its_age(status: s
 
 
 def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> None:
-    scheduled, running = a_case(row=DEAD, queue=EMPTY), a_case("running", row=DEAD, look=a_look(**SILENT))
+    scheduled = a_case(row=DEAD, queue=replace(EMPTY, consumers=0))
+    running = a_case("running", row=DEAD, look=a_look(**SILENT))
     failed, abandoned = judge_stale(scheduled), judge_stale(running)
     assert isinstance(failed, End)
     assert isinstance(abandoned, End)
@@ -264,7 +345,7 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
         "unavailable_after_seconds": 90,
         "watched_seconds": 3600,
         "horizon_seconds": 330,
-        "consumers": 1,
+        "consumers": 0,
         "ready": 0,
         "unacked": 0,
         "queue_ttl_ms": 300_000,
@@ -328,6 +409,7 @@ cases = st.builds(
             ready=st.integers(0, 2),
             unacked=st.none() | st.integers(0, 2),
             ttl_ms=st.none() | st.integers(1, 2**31 - 1),
+            has_no_ttl=st.booleans(),
         ),
         is_queue_known=st.booleans(),
     ),
@@ -335,6 +417,7 @@ cases = st.builds(
     watched_seconds=st.floats(min_value=0, max_value=1e6),
     policy=st.just(POLICY),
     steady_since=st.none() | MOMENTS,
+    longest_ttl_ms=st.none() | st.integers(1, 2**31 - 1),
 )
 
 
@@ -364,6 +447,13 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
             assert age >= 330
             assert queue is None or queue.ttl_ms is None or age >= queue.ttl_ms / 1000 + 30
             assert case.worker.is_queue_known or case.execution.worker_id is None
+            if queue is not None and queue.has_no_ttl and queue.ready:
+                assert age >= 3600
+            if case.execution.worker_id is None and case.longest_ttl_ms:
+                assert age >= case.longest_ttl_ms / 1000 + 30
+            if case.execution.worker_id is not None and is_silent and queue is not None and queue.consumers:
+                assert case.worker.look is not None
+                assert case.worker.look.unavailable_since is not None
             if case.execution.worker_id is not None and not is_silent and age < 3600:
                 look = case.worker.look
                 assert look is not None
