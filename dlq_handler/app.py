@@ -35,8 +35,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.store import migrate
 from dlq_handler.surface.listeners import Listeners
 from dlq_handler.surface.metrics import Metrics
-from dlq_handler.surface.ops_http import ops_app
-from dlq_handler.surface.web.app import ui_app
+from dlq_handler.surface.own_thread import OtherLoop
 from dlq_handler.surface.web.opening import ui_world
 from dlq_handler.surface.web.world import UiWorld
 
@@ -50,11 +49,7 @@ class Sidecar:
         self._settings = settings
         self.readiness, self.metrics = Readiness(), Metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
-        self._listeners = Listeners(
-            settings,
-            ops=lambda _: ops_app(self.readiness, self.metrics),
-            ui=lambda stop: ui_app(self._ui_world(stop)),
-        )
+        self._listeners = Listeners(settings, self.readiness, self.metrics, ui_world=self._ui_world)
         self._database = compose.database(settings)
         self._address = compose.broker_address(settings, observer=self.metrics)
         self._publisher = compose.publisher(settings, self._address)
@@ -207,10 +202,12 @@ class Sidecar:
         """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
         return [] if self._is_shadow else [self._rejudger]
 
-    def _ui_world(self, stop: asyncio.Event) -> UiWorld:
+    def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
+        """Called on the listeners' loop; `services` leads to this one."""
         return ui_world(
             self._settings,
-            self._database,
+            compose.ui_database(self._settings),
+            services=services,
             diagnoser=self._diagnoser,
             rejudger=None if self._is_shadow else self._rejudger,
             sight=self._sight,

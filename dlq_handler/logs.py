@@ -6,12 +6,15 @@ no password. The libraries are heard from WARNING on; what they tell about conne
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from threading import Lock
 from typing import Any, Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.settings.redaction import MASK, is_secret_name, redact_text
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -33,6 +36,34 @@ _LEAST_LEVELS = {
 }
 
 _DEEPEST = 6
+
+RECORDS_A_MINUTE = 5
+# Keys that are remembered: what clients send may be part of one.
+_MOST_KEYS = 1000
+
+
+class RepeatLimit:
+    """At most so many records a minute of each kind, for those that clients can cause. Used by several threads."""
+
+    def __init__(
+        self, a_minute: int = RECORDS_A_MINUTE, *, now: Callable[[], float] = monotonic_seconds
+    ) -> None:
+        self._a_minute, self._now, self._lock = a_minute, now, Lock()
+        # Of each key: when its minute began, the records in it, those that were dropped since the last one written.
+        self._seen: OrderedDict[Hashable, tuple[float, int, int]] = OrderedDict()
+
+    def ask(self, key: Hashable) -> int | None:
+        """None: do not write it. Otherwise the number of records of this kind that were dropped since the last one."""
+        with self._lock:
+            now = self._now()
+            began, written, dropped = self._seen.pop(key, (now, 0, 0))
+            if now - began >= 60:
+                began, written = now, 0
+            is_dropped = written >= self._a_minute
+            self._seen[key] = (began, written, dropped + 1) if is_dropped else (began, written + 1, 0)
+            while len(self._seen) > _MOST_KEYS:
+                self._seen.popitem(last=False)
+            return None if is_dropped else dropped
 
 
 def configure_logging(*, level: Level, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002  the setting's name
@@ -78,6 +109,10 @@ def _quieten_libraries() -> None:
     for name, level in _LEAST_LEVELS.items():
         logging.getLogger(name).setLevel(level)
     logging.getLogger("asyncio").addFilter(_is_no_lost_connection)
+    for name in ("asyncio", "uvicorn.error"):
+        library = logging.getLogger(name)
+        library.filters[:] = [one for one in library.filters if not isinstance(one, _Floods)]
+        library.addFilter(_Floods())
     # uvicorn may have given its loggers handlers of their own, which would write past ours.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
@@ -89,6 +124,20 @@ def _is_no_lost_connection(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     by_client = type(error).__module__.partition(".")[0] in {"aiormq", "aio_pika"}
     return not (by_client or isinstance(error, ConnectionError))
+
+
+class _Floods(logging.Filter):
+    """Drops what a library repeats all the time: each client can cause a record with each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repeats = RepeatLimit()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        dropped = self._repeats.ask((record.levelno, str(record.msg).partition("\n")[0]))
+        if dropped:
+            record.msg = f"{record.msg} ({dropped} more like this since the last record)"
+        return dropped is not None
 
 
 def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

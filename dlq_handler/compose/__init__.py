@@ -69,6 +69,21 @@ def database(settings: Settings) -> Database:
     )
 
 
+def ui_database(settings: Settings) -> Database:
+    """For dashboard and API: a small pool with short statements, used on the listeners' loop only."""
+    use, ui = settings.dlq_handler.database, settings.dlq_handler.ui
+    return Database(
+        settings.database.url.get_secret_value(),
+        host_schema=settings.database.schema_name,
+        own_schema=settings.dlq_handler.schema_name,
+        pool_size=ui.pool_size,
+        connect_timeout_seconds=use.connect_timeout_seconds,
+        statement_timeout_ms=min(ui.statement_timeout_ms, use.statement_timeout_ms),
+        lock_timeout_ms=use.lock_timeout_ms,
+        application_name=f"dlq-handler {instance_name(settings)} ui",
+    )
+
+
 def broker_address(settings: Settings, *, observer: Observer | None = None) -> BrokerAddress:
     broker = settings.dlq_handler.broker
     return BrokerAddress(

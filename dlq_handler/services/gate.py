@@ -175,14 +175,15 @@ class Gate:
     def _set(self, cause: GateCause, why: str | None) -> None:
         was_closed = cause in self._causes
         if why is not None:
-            self._causes[cause] = why
+            # Replaced, not changed: metrics are read in another thread.
+            self._causes = self._causes | {cause: why}
             if not was_closed and cause is GateCause.YOUNG_LINK:
                 # How every process begins.
                 log.info("gate.closed", cause=cause.value, why=why)
             elif not was_closed:
                 log.warning("gate.closed", cause=cause.value, why=why)
         elif was_closed:
-            del self._causes[cause]
+            self._causes = {one: other for one, other in self._causes.items() if one is not cause}
             log.info("gate.opened", cause=cause.value)
         self._tell()
 

@@ -6,6 +6,7 @@ asked for on the strength of a state that has changed since raises `Changed` and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -23,7 +24,7 @@ from dlq_handler.domain.state_version import (
 )
 from dlq_handler.domain.verdict import REJUDGEABLE
 from dlq_handler.errors import Unavailable
-from dlq_handler.services.rejudge import Rejudged, Rejudger
+from dlq_handler.services.rejudge import Rejudged
 from dlq_handler.store import brake, letters, operations, put_up
 from dlq_handler.store import mute as store_mute
 from dlq_handler.store.engine import Database
@@ -77,8 +78,13 @@ class PutUp:
     """Letters of the group that this act did not reach: there were more than it puts up."""
 
 
+class Reprocessor(Protocol):
+    async def rejudge(self, record_id: int) -> Rejudged | None:
+        """None: it is not to be had just now, or there is nothing to do."""
+
+
 class Operating:
-    def __init__(self, database: Database, rejudger: Rejudger | None) -> None:
+    def __init__(self, database: Database, rejudger: Reprocessor | None) -> None:
         """Without a rejudger (shadow mode) no letter is judged again."""
         self._database, self._rejudger = database, rejudger
 
@@ -184,7 +190,7 @@ class Operating:
         return body
 
     async def _judge(
-        self, rejudger: Rejudger, letter_ids: Sequence[int]
+        self, rejudger: Reprocessor, letter_ids: Sequence[int]
     ) -> tuple[list[Rejudged], dict[int, str]]:
         judged: list[Rejudged] = []
         waiting: dict[int, str] = {}

@@ -16,7 +16,10 @@ class Check:
 
 @dataclass(slots=True)
 class Readiness:
-    """Written by the services, read by the HTTP surface; both live in one event loop, so no lock is needed."""
+    """Written by the services, read by the listeners in another thread.
+
+    Each change replaces a whole dictionary, so that a reader never sees one that changes under it.
+    """
 
     checks: dict[str, Check] = field(
         default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
@@ -25,13 +28,11 @@ class Readiness:
     """Facts an operator should see that do not make us unready, such as a foreign consumer."""
 
     def report(self, part: str, *, ok: bool, detail: str) -> None:
-        self.checks[part] = Check(ok=ok, detail=detail)
+        self.checks = self.checks | {part: Check(ok=ok, detail=detail)}
 
     def note(self, topic: str, text: str | None) -> None:
-        if text is None:
-            self.notes.pop(topic, None)
-        else:
-            self.notes[topic] = text
+        others = {one: about for one, about in self.notes.items() if one != topic}
+        self.notes = others if text is None else others | {topic: text}
 
     @property
     def is_ready(self) -> bool:

@@ -116,6 +116,17 @@ class Ui(OwnSection):
             "address may operate, which is why that is allowed on this machine only. In a variable: a JSON array."
         ),
     )
+    pool_size: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=3,
+        description=(
+            "Maximum number of database connections for dashboard and API. They are not those of "
+            "`dlq_handler.database.pool_size`, so that no search delays a dead letter."
+        ),
+    )
+    statement_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = Field(
+        default=5000,
+        description="Maximum duration of one statement for dashboard and API, in milliseconds.",
+    )
     look_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=10,
         description="Every how many seconds everything is looked at anew for the diagnosis.",

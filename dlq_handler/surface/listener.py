@@ -1,18 +1,23 @@
-"""One HTTP listener in this process: bound at once, served until told to stop.
+"""One HTTP listener in this process: bound at once, served until it is stopped.
 
-Promises: a port that is taken ends the start with `ListenerRefused`, which names the setting; whoever still waits for
-an answer at the end gets a second, no more, so that no request holds up SIGTERM.
+Promises: a port that is taken ends the start with `ListenerRefused`, which names the setting. Requests that are open at
+the end get one more second, so that none delays SIGTERM.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from dlq_handler.surface.connections import BACKLOG, BoundedProtocol, Connections, Limits
+from dlq_handler.tasks import task_group
+
 CLOSING_SECONDS = 1
+USUAL_LIMITS = Limits(connections=256, body_bytes=65_536)
 
 
 class ListenerRefused(Exception):
@@ -24,21 +29,52 @@ class ListenerRefused(Exception):
 
 
 class _Server(uvicorn.Server):
+    """uvicorn's server without its way to accept connections, which has no bound."""
+
+    def __init__(self, config: uvicorn.Config, *, name: str, limits: Limits) -> None:
+        super().__init__(config)
+        self._name, self._limits = name, limits
+        self._connections: Connections | None = None
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         # The process has one owner of SIGTERM, and it is not the web server: it would stop the loop under the batch.
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets  # noqa: S101  the listener's own
+        self.servers = []
+        self._connections = Connections(
+            sockets[0],
+            name=self._name,
+            limits=self._limits,
+            protocol=partial(
+                BoundedProtocol,
+                limits=self._limits,
+                config=self.config,
+                server_state=self.server_state,
+                app_state={},
+            ),
+        )
+        self._connections.start()
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._connections is not None:
+            self._connections.stop()
+        await super().shutdown(sockets)
+
 
 class Listener:
-    """`app` is asked for when serving begins, with the event that will end it: an answer that goes on and on must know
-    of it, and parts that an application needs may be made after the port is taken.
-    """
-
     def __init__(
-        self, *, host: str, port: int, setting: str, app: Callable[[asyncio.Event], ASGIApp]
+        self,
+        *,
+        host: str,
+        port: int,
+        setting: str,
+        limits: Limits = USUAL_LIMITS,
     ) -> None:
-        self._app, self._setting = app, setting
+        self._setting, self._limits = setting, limits
         # Bound here, not in the server: a taken port must end the start with a clear error, not a logged one.
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -50,6 +86,8 @@ class Listener:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind(address)
+            # From now on clients wait until serving begins.
+            self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
             raise ListenerRefused(host=host, port=port, setting=setting, why=str(error)) from error
@@ -62,18 +100,20 @@ class Listener:
         """Give the port back without having served."""
         self._socket.close()
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, app: ASGIApp) -> None:
         server = _Server(
             uvicorn.Config(
-                self._app(stop),
+                app,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_SECONDS,
-            )
+            ),
+            name=self._setting,
+            limits=self._limits,
         )
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             serving = group.create_task(server.serve(sockets=[self._socket]), name=self._setting)
             await stop.wait()
             server.should_exit = True

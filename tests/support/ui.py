@@ -109,9 +109,9 @@ async def asking(
 @asynccontextmanager
 async def listening(world: UiWorld) -> AsyncIterator[str]:
     """The same behind a real listener, for answers that go on and on: its URL. It ends when `world.stop` is set."""
-    listener = Listener(host="127.0.0.1", port=0, setting="dlq_handler.ui", app=lambda _: ui_app(world))
+    listener = Listener(host="127.0.0.1", port=0, setting="dlq_handler.ui")
     async with asyncio.TaskGroup() as group:
-        group.create_task(listener.run(world.stop))
+        group.create_task(listener.run(world.stop, ui_app(world)))
         try:
             yield f"http://127.0.0.1:{listener.port}"
         finally:

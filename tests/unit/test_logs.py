@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 
-from dlq_handler.logs import Format, Level, configure_logging
+from dlq_handler.logs import RECORDS_A_MINUTE, Format, Level, RepeatLimit, configure_logging
 from dlq_handler.settings import SecretUrl
 
 Lines = Callable[[], list[dict[str, object]]]
@@ -153,3 +153,36 @@ def test_console_in_a_pipe_has_no_colour() -> None:
 
     assert "sidecar.started" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_what_a_library_repeats_is_written_a_few_times_a_minute() -> None:
+    _, lines = configured()
+
+    for _ in range(1000):
+        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").warning("Another one.")
+
+    assert [line["text"] for line in lines()] == [
+        *["Invalid HTTP request received."] * RECORDS_A_MINUTE,
+        "Another one.",
+    ]
+
+
+def test_dropped_records_are_counted() -> None:
+    now = 0.0
+    limit = RepeatLimit(2, now=lambda: now)
+
+    assert [limit.ask("a") for _ in range(5)] == [0, 0, None, None, None]
+    assert limit.ask("b") == 0
+    now = 60.0
+    assert [limit.ask("a") for _ in range(3)] == [3, 0, None]
+
+
+def test_kinds_of_records_are_forgotten_before_they_fill_memory() -> None:
+    limit = RepeatLimit(1)
+
+    for number in range(3000):
+        limit.ask(number)
+
+    assert limit.ask(2999) is None
+    assert limit.ask(0) == 0

@@ -23,7 +23,6 @@ from dlq_handler.surface.web.follower import Caught, Follower
 from dlq_handler.surface.web.world import UiWorld
 
 KINDS = ("ready", "changed", "reset", "away", "back", "alive")
-MOST_STREAMS = 64
 RECONNECT_MS = 3000
 # While the database is away: what is known without it changes too.
 AWAY_AGAIN_SECONDS = 10.0
@@ -88,8 +87,9 @@ class Streams:
     async def open(self, last_id: int | None) -> StreamingResponse:
         # Before the answer begins: a database that is away is then an answer of its own.
         caught = await self._follower.catch_up(last_id)
-        if self._open >= MOST_STREAMS:
-            refused = Refused(503, f"There are {MOST_STREAMS} streams open, which is the most; close one.")
+        most = self._world.most_streams
+        if self._open >= most:
+            refused = Refused(503, f"{most} event streams are open, which is the limit. Close one.")
             refused.headers = {"Retry-After": str(RETRY_SECONDS)}
             raise refused
         # From here to the answer nobody else's turn comes, so that no two take the last place.

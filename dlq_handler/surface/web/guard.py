@@ -26,7 +26,9 @@ API = "/api/"
 LOGIN = "/login"
 # What the login page itself needs is for everybody.
 FOR_EVERYBODY = (LOGIN, "/static/")
-LARGEST_BODY_BYTES = 262_144
+LARGEST_BODY_BYTES = 65_536
+# Before a token is shown: a login is a token and a path.
+LARGEST_LOGIN_BYTES = 4096
 MOST_FIELDS = 100
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -91,13 +93,24 @@ class Guard:
 
     async def _checked_body(self, request: Request) -> tuple[Receive, Response | None]:
         """Read, so that its size and the form's own secret can be checked; the route reads it again from memory."""
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LARGEST_BODY_BYTES:
-                text = f"A request may have {LARGEST_BODY_BYTES} bytes; this one has more."
-                return request.receive, refusal(request, 413, "Too large", text)
-        return _replayed(body, request.receive), self._foreign(request, body)
+        is_login = request.state.visitor is None or request.url.path == LOGIN
+        most = LARGEST_LOGIN_BYTES if is_login else LARGEST_BODY_BYTES
+        body = bytearray()
+        # The listener has checked that the length, where it is given, is a number, and refuses chunks.
+        size = int(request.headers.get("content-length", "0"))
+        if size <= most:
+            async for chunk in request.stream():
+                body += chunk
+                size = len(body)
+                if size > most:
+                    break
+        if size > most:
+            text = f"The body of this request has {size} bytes or more. The limit is {most}."
+            refused = refusal(request, 413, "Too large", text)
+            # Its rest is not read.
+            refused.headers["Connection"] = "close"
+            return request.receive, refused
+        return _replayed(bytes(body), request.receive), self._foreign(request, bytes(body))
 
     def _foreign(self, request: Request, body: bytes) -> Response | None:
         """A refusal when the browser was made to send it by a page that is not ours."""

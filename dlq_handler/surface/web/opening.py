@@ -1,35 +1,68 @@
 """Turn settings and the parts of a running sidecar into the world that its ui listener stands on."""
 
 import asyncio
+from collections.abc import Collection
 from functools import partial
 
 from dlq_handler import compose
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.queue_probe import count
+from dlq_handler.broker.queue_probe import QueueCounts, count
 from dlq_handler.compose import backstop
 from dlq_handler.domain.doctor import Consumers
 from dlq_handler.services.diagnoser import Diagnoser
 from dlq_handler.services.doctor_broker import look_at_consumers
 from dlq_handler.services.explain import Explanation, explain
 from dlq_handler.services.operating import Operating
-from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.services.rejudge import Rejudged, Rejudger
+from dlq_handler.services.stale_cases import Sights
 from dlq_handler.services.worker_sight import WorkerSight
 from dlq_handler.settings import Settings
 from dlq_handler.settings.ui import read_token
 from dlq_handler.store.engine import Database
+from dlq_handler.surface.own_thread import OtherLoop
 from dlq_handler.surface.web.tokens import Tokens, named_token
 from dlq_handler.surface.web.visitor import Role
 from dlq_handler.surface.web.world import UiWorld
 
 # The page that releases the brake waits for this answer.
 MANAGEMENT_SECONDS = 2.0
+# Longer than the broker's own deadlines.
+LOOK_SECONDS = 15.0
+# Longer than a transaction's own deadline, with the default timeouts.
+REPROCESS_SECONDS = 45.0
+
+
+class _SightOfServices:
+    """Worker queues as the services see them, asked on their loop."""
+
+    def __init__(self, sight: WorkerSight, services: OtherLoop) -> None:
+        self._sight, self._services = sight, services
+
+    async def look(self, worker_ids: Collection[int]) -> Sights:
+        return await self._services.call(lambda: self._sight.look(worker_ids), within_seconds=LOOK_SECONDS)
+
+    async def longest_ttl_ms(self) -> int | None:
+        return await self._services.call(self._sight.longest_ttl_ms, within_seconds=LOOK_SECONDS)
+
+
+class _ReprocessorOfServices:
+    """Dead letters are reprocessed where the intake processes them: with its brake, its safety gate, its relay."""
+
+    def __init__(self, rejudger: Rejudger, services: OtherLoop) -> None:
+        self._rejudger, self._services = rejudger, services
+
+    async def rejudge(self, record_id: int) -> Rejudged | None:
+        return await self._services.call(
+            lambda: self._rejudger.rejudge(record_id), within_seconds=REPROCESS_SECONDS
+        )
 
 
 def ui_world(
     settings: Settings,
     database: Database,
     *,
+    services: OtherLoop,
     diagnoser: Diagnoser,
     rejudger: Rejudger | None,
     sight: WorkerSight,
@@ -37,27 +70,39 @@ def ui_world(
     stop: asyncio.Event,
     source: DeadLetterSource,
 ) -> UiWorld:
-    """`rejudger` None: in shadow mode nothing is judged again."""
+    """`database` belongs to the loop that serves; `rejudger`, `sight`, `link` and `source` to that of the services.
+
+    `rejudger` None: in shadow mode nothing is reprocessed. Of the diagnoser only the last answer is read, which is
+    replaced as a whole.
+    """
     api = compose.management_api(settings, timeout_seconds=MANAGEMENT_SECONDS)
     own, ui, instance = settings.dlq_handler, settings.dlq_handler.ui, compose.instance_name(settings)
+
+    async def counted(queue: str) -> QueueCounts | None:
+        return await services.call(lambda: count(link, queue), within_seconds=LOOK_SECONDS)
 
     async def story_of(execution_id: int) -> Explanation | None:
         return await explain(
             database,
             execution_id,
             backstop.explain_policy(settings),
-            sight=sight,
-            requests_queue=partial(count, link, backstop.REQUESTS_QUEUE),
+            sight=_SightOfServices(sight, services),
+            requests_queue=partial(counted, backstop.REQUESTS_QUEUE),
         )
 
     async def intake() -> Consumers | None:
         queue = compose.blueprint(settings).intake_queue
-        return await look_at_consumers(link, api, queue, own_unacknowledged=lambda: source.unacknowledged)
+        return await services.call(
+            lambda: look_at_consumers(link, api, queue, own_unacknowledged=lambda: source.unacknowledged),
+            within_seconds=LOOK_SECONDS,
+        )
 
     return UiWorld(
         database=database,
         diagnoser=diagnoser,
-        operating=Operating(database, rejudger),
+        operating=Operating(
+            database, None if rejudger is None else _ReprocessorOfServices(rejudger, services)
+        ),
         explain=story_of,
         brake_policy=compose.brake_policy(settings),
         environment=ui.environment or instance,

@@ -20,6 +20,8 @@ from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.web.tokens import Tokens
 
+MOST_STREAMS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiWorld:
@@ -46,6 +48,8 @@ class UiWorld:
     # Below what proxies and load balancers allow a silent connection.
     alive_every_seconds: float = 15.0
     """After so long without news an open stream says that it is still there."""
+    most_streams: int = MOST_STREAMS
+    """Maximum number of event streams open at a time."""
     external_url: str | None = None
     host: str = "127.0.0.1"
     """The address listened on."""

@@ -156,9 +156,9 @@ async def test_who_comes_after_a_quiet_hour_hears_the_first_news_at_once(ui_stor
     assert [one.subject for one in (await follower.after(start)).happenings] == ["news"]
 
 
-async def test_there_are_only_so_many_streams(ui_store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST_STREAMS", 2)
-    async with listening(await a_ui_world(ui_store)) as url, httpx.AsyncClient(trust_env=False) as client:
+async def test_there_are_only_so_many_streams(ui_store: Database) -> None:
+    world = await a_ui_world(ui_store, most_streams=2)
+    async with listening(world) as url, httpx.AsyncClient(trust_env=False) as client:
         async with AsyncExitStack() as open_ones:
             # Kept: a stream that nobody refers to any more is closed by the collector.
             streams = [

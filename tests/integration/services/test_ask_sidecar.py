@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 
 async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open() -> None:
     readiness, metrics, stop = Readiness(), Metrics(), asyncio.Event()
-    listener = Listener(host="127.0.0.1", port=0, setting="test", app=lambda _: ops_app(readiness, metrics))
+    listener = Listener(host="127.0.0.1", port=0, setting="test")
     url = f"http://127.0.0.1:{listener.port}"
 
     async def is_serving() -> bool:
@@ -25,7 +25,7 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
             return False
 
     async with asyncio.TaskGroup() as serving:
-        serving.create_task(listener.run(stop))
+        serving.create_task(listener.run(stop, ops_app(readiness, metrics)))
         try:
             await eventually(is_serving)
             unlooked = await ask_for_gate(url)

@@ -12,7 +12,7 @@ from dlq_handler.domain.operation import Via
 from dlq_handler.errors import Unavailable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.operations import list_operations
-from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
+from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, LARGEST_LOGIN_BYTES, MOST_FIELDS, Guard
 from dlq_handler.surface.web.session import COOKIE
 from dlq_handler.surface.web.stamp import HEADERS
 from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking
@@ -210,6 +210,23 @@ async def test_a_body_is_bounded(on_loopback: httpx.AsyncClient) -> None:
     too_much = b" " * (LARGEST_BODY_BYTES + 1)
     answer = await on_loopback.post(RELEASE, content=too_much, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
+
+
+async def test_before_a_token_is_shown_a_body_is_small(behind_tokens: httpx.AsyncClient) -> None:
+    """Also one that does not state its length, and on any path that is open to all."""
+    too_much = b"token=" + b"x" * LARGEST_LOGIN_BYTES
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(2 * LARGEST_LOGIN_BYTES):
+            yield b"x"
+
+    for path in ("/login", "/static/app.css"):
+        for content in (too_much, chunks()):
+            answer = await behind_tokens.post(path, content=content)
+            assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
+    fits = b"token=" + b"x" * (LARGEST_LOGIN_BYTES - 6)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await behind_tokens.post("/login", content=fits, headers=form)).status_code == 303
 
 
 async def test_a_fault_of_ours_shows_an_id_and_nothing_else(ui_store: Database) -> None:

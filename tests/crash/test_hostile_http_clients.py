@@ -1,0 +1,102 @@
+"""No HTTP client delays a dead letter: all are decided during each attack, and /healthz answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import httpx
+import pytest
+
+from tests.crash.world import PATIENT, World
+from tests.support.eventually import eventually
+from tests.support.hostile_http import connections, one_byte_chunks, requests
+from tests.support.sidecar import SidecarProcess
+
+# Scaled: a sidecar with few descriptors is exhausted by few connections.
+FEW_DESCRIPTORS = 256
+LIMITED = (
+    "import resource, runpy, sys; "
+    f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW_DESCRIPTORS}, {FEW_DESCRIPTORS})); "
+    "runpy.run_module('dlq_handler', run_name='__main__', alter_sys=True)"
+)
+LETTERS = 20
+# A bar for a busy machine, not a measurement: before the cure nothing was decided while the attack went on.
+WITHIN_SECONDS = 30
+# As a liveness probe of Kubernetes would have it, for a busy machine.
+PROBE_SECONDS = 10
+MOST_RECORDS = 30
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HALF_A_HEADER = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-Ends: "
+PART_OF_A_LOGIN = (
+    b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    b"Content-Length: 200000\r\n\r\ntoken=" + b"x" * 100_000
+)
+
+Attack = Callable[[SidecarProcess], AbstractAsyncContextManager[None]]
+
+UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+ATTACKS: dict[str, Attack] = {
+    "idle connections, ops": lambda it: connections(it.port, 2 * FEW_DESCRIPTORS),
+    "idle connections, ui": lambda it: connections(it.ui_port, 2 * FEW_DESCRIPTORS),
+    "half headers, ops": lambda it: connections(it.port, 2 * FEW_DESCRIPTORS, HALF_A_HEADER),
+    "upgrades, ops": lambda it: connections(it.port, FEW_DESCRIPTORS, UPGRADE),
+    "pipelined requests, ops": lambda it: connections(it.port, 4, HEALTH * 20_000),
+    "partial bodies, ui": lambda it: connections(it.ui_port, FEW_DESCRIPTORS, PART_OF_A_LOGIN),
+    "one-byte chunks, ops": lambda it: one_byte_chunks(it.port, "/healthz", clients=8, chunks=200_000),
+    "one-byte chunks, ui": lambda it: one_byte_chunks(it.ui_port, "/login", clients=8, chunks=200_000),
+}
+
+
+@pytest.fixture
+async def sidecar(world: World) -> AsyncIterator[SidecarProcess]:
+    async with world.sidecar(start=False) as one:
+        await one.start(program=("-c", LIMITED))
+        yield one
+
+
+async def test_no_client_delays_a_dead_letter(world: World, sidecar: SidecarProcess) -> None:
+    """One sidecar for all attacks, one after the other: what one leaves behind would show in the next."""
+    for name, attack in ATTACKS.items():
+        async with attack(sidecar):
+            dispatches = await world.a_buried(LETTERS)
+            for _ in range(3):
+                assert await health(sidecar) == 200, name
+            try:
+                await world.settled_once(dispatches, timeout=WITHIN_SECONDS)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+    assert (await sidecar.readyz())[0] == 200
+    records = [line for line in sidecar.log_text().splitlines() if json.loads(line)["level"] != "info"]
+    assert len(records) < MOST_RECORDS, "\n".join(records[:10])
+    assert await sidecar.terminate() == 0
+
+
+async def test_reads_that_hang_hold_no_connection_of_the_intake(world: World) -> None:
+    """More of them than the pool has connections, each waiting for the audit's table."""
+    async with (
+        world.sidecar(database__pool_size="8", **PATIENT) as sidecar,
+        world.auditor.database.transaction() as session,
+    ):
+        await session.execute("LOCK TABLE dlq_handler.operation IN ACCESS EXCLUSIVE MODE")
+        async with requests(sidecar.ui_port, ["/api/v1/audit"] * 12):
+            await eventually(lambda: reads_wait(world))
+            dispatches = await world.a_buried(LETTERS)
+            await world.settled_once(dispatches, timeout=WITHIN_SECONDS)
+            assert await health(sidecar) == 200
+
+
+async def reads_wait(world: World) -> bool:
+    return await world.batches_wait(2)
+
+
+async def health(sidecar: SidecarProcess) -> int:
+    """0: no answer within the time of a probe."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS), httpx.AsyncClient(verify=False, trust_env=False) as client:
+            answer = await client.get(f"http://127.0.0.1:{sidecar.port}/healthz", timeout=PROBE_SECONDS)
+    except (httpx.HTTPError, TimeoutError):
+        return 0
+    return answer.status_code
