@@ -11,12 +11,12 @@ from dlq_handler.domain.letter_record import ClaimedLetter, Entry, LetterRecord
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
+from dlq_handler.store.expiry import MayGoOn, always, delete_in_batches
 from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.swept import note_swept, note_swept_executions
 from dlq_handler.store.transaction import Transaction
 
-SWEEP_BATCH = 1000
 # By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
 MOST_PUT_UP = 10_000
 
@@ -119,46 +119,49 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
     )
 
 
-async def sweep_resolved(database: Database, *, older_than_seconds: float) -> int:
-    """Delete old letters that nobody has to look at any more; the answer is how many."""
+async def sweep_resolved(
+    database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
+) -> int:
+    """Delete old dead letters that need no attention anymore. Returns their number."""
     resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
-    # By their judgement too: a letter that was kept for days and resolved just now must be there to be looked up.
-    return await _sweep(database, resolved, older_than_seconds, by_judgement=True)
+    # By the time of the decision too: a dead letter that was kept for days and resolved just now can be looked up.
+    return await _sweep(database, resolved, older_than_seconds, by_judgement=True, may_go_on=may_go_on)
 
 
-async def sweep_unresolved(database: Database, *, older_than_seconds: float) -> int:
-    """Delete letters that nobody resolved in all that time; the answer is how many."""
+async def sweep_unresolved(
+    database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
+) -> int:
+    """Delete dead letters that stayed unresolved for so long. Returns their number."""
     unresolved = [outcome.value for outcome in UNRESOLVED]
-    return await _sweep(database, unresolved, older_than_seconds, by_judgement=False)
+    return await _sweep(database, unresolved, older_than_seconds, by_judgement=False, may_go_on=may_go_on)
 
 
 async def _sweep(
-    database: Database, outcomes: Sequence[str], older_than_seconds: float, *, by_judgement: bool
+    database: Database,
+    outcomes: Sequence[str],
+    older_than_seconds: float,
+    *,
+    by_judgement: bool,
+    may_go_on: MayGoOn,
 ) -> int:
-    swept = 0
-    while True:
-        # Some at a time: one large DELETE would hold its locks, and its transaction, against its deadline.
-        async with database.transaction() as tx:
-            rows = await tx.rows(
-                """
-                DELETE FROM own.letter WHERE id IN (
-                    SELECT id FROM own.letter
-                     WHERE received_at < now() - make_interval(secs => :age)
-                       AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
-                       AND outcome = ANY (CAST(:outcomes AS text[]))
-                     LIMIT :batch FOR UPDATE SKIP LOCKED)
-                RETURNING id, execution_id
-                """,
-                age=float(older_than_seconds),
-                by_judgement=by_judgement,
-                outcomes=list(outcomes),
-                batch=SWEEP_BATCH,
-            )
-            await note_swept(tx, [row.id for row in rows])
-            await note_swept_executions(tx, [row.execution_id for row in rows])
-        swept += len(rows)
-        if len(rows) < SWEEP_BATCH:
-            return swept
+    async def deleted(tx: Transaction, rows: Sequence[Row[Any]]) -> None:
+        await note_swept(tx, [row.id for row in rows])
+        await note_swept_executions(tx, [row.execution_id for row in rows])
+
+    return await delete_in_batches(
+        database,
+        "letter",
+        """
+        received_at < now() - make_interval(secs => :age)
+        AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
+        AND outcome = ANY (CAST(:outcomes AS text[]))
+        """,
+        may_go_on=may_go_on,
+        deleted=deleted,
+        age=float(older_than_seconds),
+        by_judgement=by_judgement,
+        outcomes=list(outcomes),
+    )
 
 
 def record_of(row: Row[Any]) -> LetterRecord:

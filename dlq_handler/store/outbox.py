@@ -15,9 +15,8 @@ from uuid import UUID
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
+from dlq_handler.store.expiry import MayGoOn, always, delete_in_batches
 from dlq_handler.store.transaction import Transaction
-
-SWEEP_BATCH = 1000
 
 # How the last error of a notice begins that no queue took.
 UNROUTABLE = "unroutable: "
@@ -243,21 +242,14 @@ async def pending(database: Database) -> Pending:
     return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0), unroutable=row.unroutable)
 
 
-async def sweep_confirmed(database: Database, *, older_than_seconds: float) -> int:
-    """Delete what was confirmed and is old, some at a time; the answer is how many."""
-    swept = 0
-    while True:
-        async with database.transaction() as tx:
-            result = await tx.run(
-                """
-                DELETE FROM own.outbox WHERE id IN (
-                    SELECT id FROM own.outbox
-                     WHERE created_at < now() - make_interval(secs => :age) AND confirmed_at IS NOT NULL
-                     LIMIT :batch FOR UPDATE SKIP LOCKED)
-                """,
-                age=float(older_than_seconds),
-                batch=SWEEP_BATCH,
-            )
-        swept += result.rowcount
-        if result.rowcount < SWEEP_BATCH:
-            return swept
+async def sweep_confirmed(
+    database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
+) -> int:
+    """Delete old entries that the broker confirmed. Returns their number."""
+    return await delete_in_batches(
+        database,
+        "outbox",
+        "created_at < now() - make_interval(secs => :age) AND confirmed_at IS NOT NULL",
+        may_go_on=may_go_on,
+        age=float(older_than_seconds),
+    )

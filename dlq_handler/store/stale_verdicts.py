@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
 
 from dlq_handler.domain.stale_verdict import StaleOutcome, StaleRecord
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
+from dlq_handler.store.expiry import MayGoOn, always, delete_in_batches
 from dlq_handler.store.for_people import for_people
 from dlq_handler.store.jsonb import as_jsonb
 from dlq_handler.store.swept import note_swept_executions
 from dlq_handler.store.transaction import Transaction
-
-SWEEP_BATCH = 1000
 
 # The end itself tells the rest; what was only announced must not be announced again.
 _RESOLVED = (StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED)
@@ -94,31 +96,33 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
     return [StaleRecord(**{**for_people(row), "outcome": StaleOutcome(row.outcome)}) for row in rows]
 
 
-async def sweep_verdicts(database: Database, *, resolved_seconds: float, unresolved_seconds: float) -> int:
-    """Delete old ones, some at a time; the answer is how many."""
-    swept = 0
-    while True:
-        async with database.transaction() as tx:
-            rows = await tx.rows(
-                """
-                DELETE FROM own.stale_verdict WHERE id IN (
-                    SELECT id FROM own.stale_verdict
-                     WHERE decided_at < now() - make_interval(secs => :first)
-                       AND decided_at < now() - make_interval(secs =>
-                             CASE WHEN outcome = ANY (CAST(:outcomes AS text[])) OR is_shadow
-                                  THEN CAST(:resolved AS double precision)
-                                  ELSE CAST(:unresolved AS double precision) END)
-                     LIMIT :batch FOR UPDATE SKIP LOCKED)
-                RETURNING execution_id
-                """,
-                # What the index can tell.
-                first=float(min(resolved_seconds, unresolved_seconds)),
-                resolved=float(resolved_seconds),
-                unresolved=float(unresolved_seconds),
-                outcomes=[outcome.value for outcome in _RESOLVED],
-                batch=SWEEP_BATCH,
-            )
-            await note_swept_executions(tx, [row.execution_id for row in rows])
-        swept += len(rows)
-        if len(rows) < SWEEP_BATCH:
-            return swept
+async def sweep_verdicts(
+    database: Database,
+    *,
+    resolved_seconds: float,
+    unresolved_seconds: float,
+    may_go_on: MayGoOn = always,
+) -> int:
+    """Delete old ones. Returns their number."""
+
+    async def deleted(tx: Transaction, rows: Sequence[Row[Any]]) -> None:
+        await note_swept_executions(tx, [row.execution_id for row in rows])
+
+    return await delete_in_batches(
+        database,
+        "stale_verdict",
+        """
+        decided_at < now() - make_interval(secs => :first)
+        AND decided_at < now() - make_interval(secs =>
+              CASE WHEN outcome = ANY (CAST(:outcomes AS text[])) OR is_shadow
+                   THEN CAST(:resolved AS double precision)
+                   ELSE CAST(:unresolved AS double precision) END)
+        """,
+        may_go_on=may_go_on,
+        deleted=deleted,
+        # The part of the condition that the index can use.
+        first=float(min(resolved_seconds, unresolved_seconds)),
+        resolved=float(resolved_seconds),
+        unresolved=float(unresolved_seconds),
+        outcomes=[outcome.value for outcome in _RESOLVED],
+    )

@@ -1,17 +1,25 @@
 """Kept letters are judged again by the same rules, and records go when their time is over, not before."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import Row
+from structlog.testing import capture_logs
 
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
+from dlq_handler.errors import RowRejected, Unavailable
+from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.retention import RetentionPolicy, RetentionSweeper
-from dlq_handler.store import dead_letters, letters, migrate
+from dlq_handler.store import dead_letters, expiry, letters, migrate
 from dlq_handler.store.engine import Database
+from dlq_handler.store.transaction import Transaction
+from tests.integration.store.test_stale import nodes
 from tests.support.builders import a_dead_letter
 from tests.support.judging import a_judge
 
@@ -152,3 +160,91 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
         "operation": 2,
         "swept": 2,
     }
+
+
+async def old_letters(it: Fixture, count: int) -> None:
+    await it.sql(
+        "INSERT INTO own.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,"
+        " judged_at, instance) SELECT n, 'expired', '', '', repeat('x', 500)::bytea, 500, 'failed', '',"
+        " now() - interval '2 days', now() - interval '2 days', '' FROM generate_series(1, CAST(:count AS int)) AS n",
+        count=count,
+    )
+    await it.sql("ANALYZE own.letter")
+
+
+async def old_notices(it: Fixture, count: int) -> None:
+    await it.sql(
+        "INSERT INTO own.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange, routing_key,"
+        " body, created_at, next_try_at, confirmed_at) SELECT gen_random_uuid(), gen_random_uuid(), n, false, '', '',"
+        " '', at, at, at FROM generate_series(1, CAST(:count AS int)) AS n, (SELECT now() - interval '2 days' AS at)"
+        " AS old",
+        count=count,
+    )
+
+
+async def count_of(it: Fixture, table: str) -> int:
+    [row] = await it.sql(f"SELECT count(*) AS records FROM own.{table}")
+    return int(row.records)
+
+
+async def test_a_stop_is_obeyed_after_the_batch_in_hand(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    await old_letters(it, 50)
+    await old_notices(it, 50)
+    stop = asyncio.Event()
+
+    async def stop_then(tx: Transaction, ids: Collection[int]) -> None:
+        stop.set()
+
+    monkeypatch.setattr(letters, "note_swept", stop_then)
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 10)
+    async with asyncio.timeout(30):
+        await it.sweeper.run(stop)
+    assert (await count_of(it, "letter"), await count_of(it, "outbox")) == (40, 50)
+
+
+async def test_a_table_that_cannot_be_cleaned_keeps_no_other_from_it(it: Fixture) -> None:
+    await old_letters(it, 3)
+    await old_notices(it, 3)
+    await it.sql(
+        "CREATE FUNCTION own.refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'not this one'; END $$"
+    )
+    await it.sql(
+        "CREATE TRIGGER refuse BEFORE DELETE ON own.letter FOR EACH ROW EXECUTE FUNCTION own.refuse()"
+    )
+    with pytest.raises(RowRejected, match="not this one"):
+        await it.sweeper.tick()
+    assert (await count_of(it, "letter"), await count_of(it, "outbox")) == (3, 0)
+
+
+async def test_a_database_that_is_away_is_asked_once() -> None:
+    away = Database(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    policy = RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)
+    with capture_logs() as told, pytest.raises(Unavailable):
+        await RetentionSweeper(away, policy).tick()
+    assert told == []
+
+
+async def test_a_later_batch_reads_no_more_than_the_first(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What earlier batches deleted is still in the table, and nothing has vacuumed it yet."""
+    await it.sql("ALTER TABLE own.letter SET (autovacuum_enabled = off)")
+    await old_letters(it, 3000)
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 100)
+    plain, blocks = Transaction.rows, list[int]()
+
+    async def rows(tx: Transaction, sql: str, **parameters: object) -> Sequence[Row[Any]]:
+        if "DELETE FROM own.letter" in sql:
+            async with tx.connection.begin_nested() as attempt:
+                [plan] = await plain(tx, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", **parameters)
+                told = plan[0] if isinstance(plan[0], list) else json.loads(plan[0])
+                [search] = [node for node in nodes(told[0]["Plan"]) if node["Node Type"] == "LockRows"]
+                blocks.append(search["Shared Hit Blocks"] + search["Shared Read Blocks"])
+                await attempt.rollback()
+        return await plain(tx, sql, **parameters)
+
+    monkeypatch.setattr(Transaction, "rows", rows)
+    assert await letters.sweep_resolved(it.store, older_than_seconds=DAY) == 3000
+    assert len(blocks) >= 30
+    assert max(blocks[1:30]) <= 2 * blocks[0], blocks

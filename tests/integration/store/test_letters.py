@@ -9,7 +9,7 @@ from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_record import Entry, update_failed
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store import dead_letters, letter_search, letters
+from dlq_handler.store import dead_letters, expiry, letter_search, letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.workers import worker_ids
 from tests.integration.store.host import Host
@@ -132,7 +132,7 @@ async def test_new_judgement_replaces_the_old_one(store: Database, host: Host) -
 async def test_resolved_letters_are_swept_by_age_and_unresolved_ones_stay(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters, "SWEEP_BATCH", 2)
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 2)
     old = [an_entry(outcome.value, outcome) for outcome in Outcome]
     await record(store, *old, an_entry("young"))
     for entry in old:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from dlq_handler.domain.outgoing import Notice
-from dlq_handler.store import outbox
+from dlq_handler.store import expiry, outbox
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
 from dlq_handler.store.workflow_tasks import already_retried
@@ -185,7 +185,7 @@ async def test_pending_tells_how_many_and_how_old(store: Database, host: Host) -
 async def test_sweep_takes_old_confirmed_entries_and_nothing_else(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "SWEEP_BATCH", 2)
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 2)
     entries = await add(store, *(a_notice(number) for number in range(1, 8)), holder="me")
     await outbox.mark_confirmed(store, [entry.id for entry in entries[:6]])
     await host.session.execute(
