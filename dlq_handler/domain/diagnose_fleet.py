@@ -104,6 +104,7 @@ def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
             f"{who} {verb} inactive in the host's table, so the scheduler gives {them} nothing; "
             f"{_many(declined, 'request was', 'requests were')} turned down lately for want of a worker",
             f"restart {them}: {they} as active at the start, and no heartbeat does that later",
+            headline="Active workers are marked inactive and get no work",
         ),
         evidence=[
             f"{one.name}: inactive, last heartbeat {in_units(one.silent_seconds)} ago"

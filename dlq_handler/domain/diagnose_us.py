@@ -19,6 +19,7 @@ from dlq_handler.domain.view import (
     BrakeSeen,
     DatabaseSeen,
     GateSeen,
+    Hung,
     LeaderSeen,
     OwnSeen,
     QueueSeen,
@@ -32,6 +33,8 @@ STUCK_SECONDS = 60.0
 
 # Of a gate whose sidecar sees its database again, or for the first time.
 LOOKS_AGAIN = "wait a moment: it looks again by itself; if it stays so, its log says why"
+
+RESTART = "restart the replica that hangs; do not start a second one, its address is taken"
 
 # A sidecar that runs has the lease again within half of executor.timeout_check_interval, and after an outage within the
 # longest pause between two attempts. For one who looks from outside and knows neither: both of a stock one.
@@ -62,10 +65,15 @@ def sidecar(view: View) -> Diagnosis | None:
         )
     paused_by = _what_pauses(view)
     if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
-        # To start another one would help nobody: it would pause too.
+        # Another replica would pause too.
         said = doctor_broker.SIDECAR.problem(
             f"paused by the {paused_by}: {said.what}",
-            f"see to the {paused_by}: a sidecar that runs goes on by itself",
+            f"fix the {paused_by} first; a running replica then continues on its own",
+            headline=f"dlq-handler is paused by the {paused_by}",
+        )
+    elif said.health is Health.PROBLEM and isinstance(view.gate, Hung):
+        said = doctor_broker.SIDECAR.problem(
+            f"{view.gate.why}; {said.what}", RESTART, headline="A replica of dlq-handler hangs"
         )
     elif said.health is Health.PROBLEM and view.own is not None:
         said = _of_own_consumer(view.own, said.what)
@@ -129,6 +137,7 @@ def gate(view: View) -> Diagnosis:
             GATE.problem(
                 f"verdicts that rest on heartbeats wait: {words}",
                 "find out who set the database's clock; it opens by itself",
+                headline="Decisions that need heartbeats are paused",
             ),
             evidence=evidence,
         )
@@ -142,9 +151,11 @@ def _way_to_gate(view: View, seen: Unknown) -> str:
     if isinstance(seen, Unsure):
         is_database_there = isinstance(view.database, DatabaseSeen) and view.database.trouble is None
         return LOOKS_AGAIN if is_database_there else MEND_FIRST
+    if isinstance(seen, Hung):
+        return RESTART
     if view.own is None and is_unconsumed(view):
-        # No listener to be mended: there is no sidecar that could have one.
-        return "start `dlq-handler run`: a sidecar that runs tells"
+        # No listener to fix: no replica runs that could have one.
+        return "start `dlq-handler run`; only a running replica can report this"
     return MEND_FIRST
 
 
@@ -219,6 +230,8 @@ def _of_free_lease(view: View, seen: LeaderSeen) -> Observation:
             "nobody leads just now; a sidecar is there, which takes the lease after an outage or a start",
             "wait a moment, then ask again; if it stays so, its log says why",
         )
+    if own is None and isinstance(view.gate, Hung):
+        return MONITOR.problem(f"{nobody}; {view.gate.why}", RESTART)
     if own is None:
         return MONITOR.problem(
             nobody, "start `dlq-handler run`; if one runs, its log says why it does not lead"

@@ -55,6 +55,7 @@ def gone(view: View) -> Diagnosis:
             # Where nobody is left, that is the news, and its numbers are told there.
             f"{what}; {_harm(found)}" if there else what,
             f"start {it} again; what waits for {it} ends at its TTL, is announced, and can be run again by its owner",
+            headline=_subject(found, "is unavailable", "are unavailable"),
         ),
         since=oldest.standing.gone_since,
         evidence=_told(found, _about_absence),
@@ -79,6 +80,7 @@ def hung(view: View) -> Diagnosis:
             WORKER_HUNG.problem(
                 f"{_who(found, 'hangs', 'hang')}: {_about_held(found)}",
                 f"restart {it}: what {holds} goes back to its queue, past its TTL, and comes to us at once",
+                headline=_subject(found, "hangs", "hang"),
             ),
             since=min(_hung_since(one, view) for one in found),
             evidence=_told(found, _about_hanging),
@@ -121,7 +123,11 @@ def queue(view: View) -> Diagnosis:
                 "and expire"
             )
         return diagnosed(
-            WORKER_QUEUE.problem("; ".join(told), _way_back(len(found), is_lost=bool(lost))),
+            WORKER_QUEUE.problem(
+                "; ".join(told),
+                _way_back(len(found), is_lost=bool(lost)),
+                headline=_subject(found, "does not consume its queue", "do not consume their queues"),
+            ),
             evidence=_told(found, _about_queue),
             about=_ids(found),
         )
@@ -278,6 +284,10 @@ def _who(found: Sequence[WorkerSeen], one_does: str, many_do: str) -> str:
     if len(found) == 1:
         return f"{found[0].name} {one_does}"
     return f"{len(found)} workers, {found[0].name} among them, {many_do}"
+
+
+def _subject(found: Sequence[WorkerSeen], one_does: str, many_do: str) -> str:
+    return f"{found[0].name} {one_does}" if len(found) == 1 else f"{len(found)} workers {many_do}"
 
 
 def _ids(found: Sequence[WorkerSeen]) -> list[int]:

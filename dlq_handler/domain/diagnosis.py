@@ -28,9 +28,11 @@ UNUSABLE_LETTERS = Looked(Part.SENDERS, "unusable letters")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One thing that is looked at, with the command that tells more and the page that explains it."""
+    """One check, with the command that shows more and the page that explains it."""
 
     looked: Looked
+    headline: str
+    """The problem as a short sentence, for the top of a page and the first line of an answer."""
     command: str
     anchor: str
     slides: bool = False
@@ -48,33 +50,139 @@ class Kind:
 # The worst first, and causes before what they cause: without a database nothing else matters, and shadow mode is
 # somebody's wish.
 KINDS = (
-    Kind(looked=doctor_database.DATABASE, command="dlq-handler doctor", anchor="database-away-or-slow"),
-    Kind(looked=doctor_broker.BROKER, command="dlq-handler doctor", anchor="broker-away"),
-    Kind(looked=doctor_database.OWN_TABLES, command="dlq-handler migrate", anchor="own-tables-outdated"),
-    Kind(looked=doctor_database.DATABASE_RIGHTS, command="dlq-handler grants", anchor="rights-missing"),
-    Kind(looked=GATE, command="dlq-handler doctor", anchor="gate-closed"),
-    Kind(looked=BRAKE, command="dlq-handler brake status", anchor="brake-tripped"),
-    Kind(looked=doctor_broker.SIDECAR, command="dlq-handler doctor", anchor="dlq-not-processed"),
-    Kind(looked=doctor_broker.ALARMS, command="rabbitmqctl list_alarms", anchor="broker-alarm"),
-    Kind(looked=doctor_broker.TOPOLOGY, command="dlq-handler topology check", anchor="topology-hole"),
-    Kind(looked=doctor.CANARY, command="dlq-handler topology check", anchor="canary-lost"),
-    Kind(looked=doctor_broker.FOREIGN_CONSUMERS, command="dlq-handler doctor", anchor="foreign-consumer"),
-    Kind(looked=doctor_database.WORKERS, command="dlq-handler workers list", anchor="no-workers"),
-    Kind(looked=WORKER_GONE, command="dlq-handler workers list", anchor="worker-gone"),
-    Kind(looked=WORKER_HUNG, command="dlq-handler workers list", anchor="worker-hung", slides=True),
-    Kind(looked=WORKER_QUEUE, command="dlq-handler workers list", anchor="worker-queue-without-consumer"),
-    Kind(looked=WORKER_BACKLOG, command="dlq-handler workers list", anchor="worker-backlog", slides=True),
-    Kind(looked=doctor_broker.COMPLETIONS, command="dlq-handler doctor", anchor="completions-not-consumed"),
-    Kind(looked=doctor_broker.REQUESTS, command="dlq-handler doctor", anchor="requests-not-consumed"),
-    Kind(looked=ANNOUNCING, command="dlq-handler doctor", anchor="notices-not-sent", slides=True),
-    Kind(looked=MONITOR, command="dlq-handler doctor", anchor="monitor-without-leader"),
+    Kind(
+        looked=doctor_database.DATABASE,
+        headline="The database is unreachable",
+        command="dlq-handler doctor",
+        anchor="database-away-or-slow",
+    ),
+    Kind(
+        looked=doctor_broker.BROKER,
+        headline="The broker is unreachable",
+        command="dlq-handler doctor",
+        anchor="broker-away",
+    ),
+    Kind(
+        looked=doctor_database.OWN_TABLES,
+        headline="The tables of dlq-handler do not fit this version",
+        command="dlq-handler migrate",
+        anchor="own-tables-outdated",
+    ),
+    Kind(
+        looked=doctor_database.DATABASE_RIGHTS,
+        headline="Database rights are missing",
+        command="dlq-handler grants",
+        anchor="rights-missing",
+    ),
+    Kind(
+        looked=GATE, headline="The safety gate is closed", command="dlq-handler doctor", anchor="gate-closed"
+    ),
+    Kind(
+        looked=BRAKE,
+        headline="The brake (circuit breaker) is tripped",
+        command="dlq-handler brake status",
+        anchor="brake-tripped",
+    ),
+    Kind(
+        looked=doctor_broker.SIDECAR,
+        headline="No replica of dlq-handler takes dead letters",
+        command="dlq-handler doctor",
+        anchor="dlq-not-processed",
+    ),
+    Kind(
+        looked=doctor_broker.ALARMS,
+        headline="The broker accepts no messages",
+        command="rabbitmqctl list_alarms",
+        anchor="broker-alarm",
+    ),
+    Kind(
+        looked=doctor_broker.TOPOLOGY,
+        headline="A dead-letter route is broken",
+        command="dlq-handler topology check",
+        anchor="topology-hole",
+    ),
+    Kind(
+        looked=doctor.CANARY,
+        headline="Canary messages do not arrive",
+        command="dlq-handler topology check",
+        anchor="canary-lost",
+    ),
+    Kind(
+        looked=doctor_broker.FOREIGN_CONSUMERS,
+        headline="Another consumer takes dead letters",
+        command="dlq-handler doctor",
+        anchor="foreign-consumer",
+    ),
+    Kind(
+        looked=doctor_database.WORKERS,
+        headline="No worker is available",
+        command="dlq-handler workers list",
+        anchor="no-workers",
+    ),
+    Kind(
+        looked=WORKER_GONE,
+        headline="A worker is unavailable",
+        command="dlq-handler workers list",
+        anchor="worker-gone",
+    ),
+    Kind(
+        looked=WORKER_HUNG,
+        headline="A worker hangs",
+        command="dlq-handler workers list",
+        anchor="worker-hung",
+        slides=True,
+    ),
+    Kind(
+        looked=WORKER_QUEUE,
+        headline="A worker does not consume its queue",
+        command="dlq-handler workers list",
+        anchor="worker-queue-without-consumer",
+    ),
+    Kind(
+        looked=WORKER_BACKLOG,
+        headline="A worker is slower than the TTL of its queue",
+        command="dlq-handler workers list",
+        anchor="worker-backlog",
+        slides=True,
+    ),
+    Kind(
+        looked=doctor_broker.COMPLETIONS,
+        headline="Completion events are not consumed",
+        command="dlq-handler doctor",
+        anchor="completions-not-consumed",
+    ),
+    Kind(
+        looked=doctor_broker.REQUESTS,
+        headline="Scheduling requests are not consumed",
+        command="dlq-handler doctor",
+        anchor="requests-not-consumed",
+    ),
+    Kind(
+        looked=ANNOUNCING,
+        headline="Completion events are not published",
+        command="dlq-handler doctor",
+        anchor="notices-not-sent",
+        slides=True,
+    ),
+    Kind(
+        looked=MONITOR,
+        headline="No replica runs the timeout monitor",
+        command="dlq-handler doctor",
+        anchor="monitor-without-leader",
+    ),
     Kind(
         looked=UNUSABLE_LETTERS,
+        headline="Unusable dead letters arrive",
         command="dlq-handler letters list --outcome unreadable",
         anchor="unusable-letters",
         slides=True,
     ),
-    Kind(looked=SHADOW, command="dlq-handler config show", anchor="shadow-mode"),
+    Kind(
+        looked=SHADOW,
+        headline="Shadow mode (dry run) is on",
+        command="dlq-handler config show",
+        anchor="shadow-mode",
+    ),
 )
 
 SLIDING = frozenset(kind.name for kind in KINDS if kind.slides)
@@ -97,6 +205,8 @@ class Diagnosis:
     command: str
     """What to type to see more of it, or to mend it."""
     runbook: str
+    headline: str = ""
+    """A short sentence in plain English without its full stop, so that a time can follow it."""
     about: str = ""
     """Whom, where the kind alone does not say it: ids of workers, "7 8". Its numbers change by themselves; this only
     when it is another problem. One text, so that what is on record reads back as the same.
@@ -141,8 +251,19 @@ def diagnosed(
         next_step=seen.fix,
         command=command or kind.command,
         runbook=kind.page,
+        headline=_headline(seen, kind),
         about=" ".join(map(str, sorted(about))),
     )
+
+
+def _headline(seen: Observation, kind: Kind) -> str:
+    match seen.health:
+        case Health.PROBLEM:
+            return seen.headline or kind.headline
+        case Health.CANNOT_TELL:
+            return f"The result of the check “{kind.name}” is unknown"
+        case Health.OK:
+            return f"The check “{kind.name}” found no problem"
 
 
 def in_order(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:

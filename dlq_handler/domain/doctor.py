@@ -68,7 +68,9 @@ def settings(warnings: Sequence[str]) -> Observation:
 
 
 def without_database(looked: Looked) -> Observation:
-    return looked.cannot_tell("the database does not answer", "mend the database first, then ask again")
+    return looked.cannot_tell(
+        "the database is unreachable", "start the database or correct its URL, then ask again"
+    )
 
 
 def without_broker(looked: Looked) -> Observation:

@@ -29,15 +29,23 @@ def database(
 ) -> Observation:
     """`answer_seconds`: how long it took to say its name."""
     if trouble is not None:
-        return DATABASE.problem(trouble, "start PostgreSQL, or mend database.url")
+        is_unreachable = "unreachable" in trouble or "no answer" in trouble
+        return DATABASE.problem(
+            trouble,
+            "start PostgreSQL, or correct database.url",
+            headline="The database is unreachable" if is_unreachable else "The database cannot be used",
+        )
     if is_in_recovery:
         return DATABASE.problem(
-            "answers, but is a standby: nothing can be written", "point database.url at the primary"
+            "answers, but is a standby: nothing can be written",
+            "point database.url at the primary",
+            headline="The database is a read-only standby",
         )
     if answer_seconds > SLOW_SECONDS:
         return DATABASE.problem(
-            f"took {answer_seconds:.1f} s for an answer that needs no row: letters are judged slowly, or not at all",
-            "look for what keeps PostgreSQL busy: locks, checkpoints, its disk, the network to it",
+            f"a query that reads no row took {answer_seconds:.1f} s; dead letters are processed slowly or not at all",
+            "find out what keeps PostgreSQL busy: locks, checkpoints, its disk or the network",
+            headline="The database answers slowly",
         )
     return DATABASE.ok("answers")
 

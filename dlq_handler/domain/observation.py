@@ -1,7 +1,7 @@
 """An observation: one thing that was looked at, whether it is well, and what to do if it is not. Pure."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -41,6 +41,8 @@ class Observation:
     """What to do; None only when it is ok."""
     notes: tuple[str, ...] = ()
     """Worth knowing, and no reason to worry."""
+    headline: str = ""
+    """What is wrong as a short sentence, without its full stop. Empty: the usual one for this check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class Looked:
     def ok(self, what: str, *, notes: Iterable[str] = ()) -> Observation:
         return Observation(part=self.part, check=self.check, health=Health.OK, what=what, notes=tuple(notes))
 
-    def problem(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
-        return self._ill(Health.PROBLEM, what, fix, notes)
+    def problem(self, what: str, fix: str, *, notes: Iterable[str] = (), headline: str = "") -> Observation:
+        return replace(self._ill(Health.PROBLEM, what, fix, notes), headline=headline)
 
     def cannot_tell(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
         return self._ill(Health.CANNOT_TELL, what, fix, notes)

@@ -30,7 +30,13 @@ class Unsure(Unknown):
     """Whoever was asked is there, and cannot tell itself: nobody else may conclude it in its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hung(Unknown):
+    """A process holds the address and does not answer: it hangs. That is not the same as no process."""
+
+
 NOT_ASKED = Unknown("nobody has looked")
+DATABASE_AWAY = Unknown("the database is unreachable")
 
 Off = Literal["off"]
 """Switched off in the settings: there is nothing to be seen, and nothing to be said."""
@@ -229,6 +235,23 @@ class View:
     requests: QueueSeen | Unknown = NOT_ASKED
     own: OwnSeen | None = None
     """None: a command looks, which is no sidecar."""
+
+
+def without_database(view: View, *, trouble: str, since: datetime | None) -> View:
+    """The same, with the database unreachable: everything that was read from it is unknown now."""
+    return replace(
+        view,
+        database=DatabaseSeen(trouble=trouble, since=since),
+        tables=DATABASE_AWAY,
+        rights=DATABASE_AWAY,
+        canaries=OFF if view.canaries == OFF else DATABASE_AWAY,
+        brake=DATABASE_AWAY,
+        leader=OFF if view.leader == OFF else DATABASE_AWAY,
+        outbox=DATABASE_AWAY,
+        workers=DATABASE_AWAY,
+        requested=DATABASE_AWAY,
+        letters=DATABASE_AWAY,
+    )
 
 
 def unseen(view: View, why: str) -> View:

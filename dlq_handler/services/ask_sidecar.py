@@ -1,16 +1,19 @@
-"""Ask a sidecar that runs beside us for its gate, by its ops listener. Reads only; nobody there is `Unavailable`."""
+"""Ask the replica on this machine for its safety gate, over its ops listener. Reads only.
+
+No process at the address is `Unavailable`. A process that accepts the connection and does not answer is `Hung`.
+"""
 
 import asyncio
 
 import httpx
 
 from dlq_handler.domain.gate import GateCause
-from dlq_handler.domain.view import GateSeen, Unsure
+from dlq_handler.domain.view import GateSeen, Hung, Unsure
 from dlq_handler.errors import Unavailable
 
 
-async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure:
-    """The causes by its metrics, which are for programs; the words by its notes, which are for people."""
+async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure | Hung:
+    """The causes come from its metrics, the words from the notes of /readyz."""
     try:
         async with (
             asyncio.timeout(timeout_seconds),
@@ -19,13 +22,17 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
             metrics = (await client.get(f"{base_url}/metrics")).raise_for_status().text
             # 503 is an answer: not ready, and the notes say why.
             notes = (await client.get(f"{base_url}/readyz")).json().get("notes", {})
-    except (httpx.HTTPError, TimeoutError, ValueError, AttributeError) as error:
-        raise Unavailable("sidecar", f"none answers at {base_url} ({type(error).__name__})") from error
+    except httpx.ConnectError as error:
+        raise Unavailable("sidecar", f"no process listens at {base_url}") from error
+    except (httpx.TimeoutException, TimeoutError):
+        return Hung(f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs")
+    except (httpx.HTTPError, ValueError, AttributeError) as error:
+        raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error
     if "dlq_handler_gate_closed{" not in metrics:
-        raise Unavailable("sidecar", f"what answers at {base_url} is none")
+        raise Unavailable("sidecar", f"{base_url} answers, but it is not dlq-handler")
     causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
     if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
         # The note is as old as the last look: of one that hangs it says nothing yet.
-        why = notes.get("gate", "it has not looked at the database yet, or not lately")
-        return Unsure(f"the sidecar at {base_url} answers: {why}")
+        why = notes.get("gate", "it has not checked the database yet, or not lately")
+        return Unsure(f"the replica at {base_url} answers: {why}")
     return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)

@@ -1,4 +1,5 @@
-"""Look at the database every few seconds: does it answer, are our tables there, what waits in the outbox?
+"""Check the database every few seconds, and at once when a connection is lost: does it answer, are the tables of
+dlq-handler there, how many entries are in the outbox?
 
 The looks also date the link: only a link that was up without a break says anything about old heartbeats.
 """
@@ -36,7 +37,8 @@ class DatabaseWatch:
         self._times_back = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="database-watch")
+        lost = self._database.connection_lost
+        await every(self._interval_seconds, self.tick, stop, name="database-watch", wake=lost)
 
     async def tick(self) -> None:
         try:

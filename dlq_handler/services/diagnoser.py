@@ -18,7 +18,7 @@ from dlq_handler.domain.diagnosis_history import dated, ill_since, is_change, is
 from dlq_handler.domain.happening import DIAGNOSIS_CHANGED, Part
 from dlq_handler.domain.patience import Lacks, Patience
 from dlq_handler.domain.seconds import in_units
-from dlq_handler.domain.view import DatabaseSeen, OwnLink, Unknown, View, unseen
+from dlq_handler.domain.view import DatabaseSeen, OwnLink, Unknown, View, unseen, without_database
 from dlq_handler.services.every import every
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.view import answered
@@ -70,13 +70,18 @@ class Diagnoser:
 
     @property
     def latest(self) -> Seen | None:
-        """None: nobody has looked yet.
+        """None: before the first look.
 
-        What is too old is told as unknown: looks that fail, for whatever reason, must not leave green what was green.
+        An outage of the database that was found since then is included. A look that is too old counts as unknown: looks
+        that fail, for whatever reason, must not leave green what was green.
         """
         seen = self._latest
         if seen is None:
             return None
+        outage = self._database.outage
+        if outage is not None and _has_database(seen.view):
+            view = without_database(seen.view, trouble=outage.what, since=outage.since)
+            return replace(seen, view=view, diagnoses=dated(diagnose(view), self._ill_since, at=seen.at)[0])
         age = monotonic_seconds() - seen.taken_at
         if age <= max(TOO_OLD_SECONDS, 3 * self._interval_seconds):
             return seen

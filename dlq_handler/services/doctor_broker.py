@@ -88,7 +88,7 @@ class BrokerExaminer:
     async def _clock(self, database_clock: Reading | None) -> Observation:
         if database_clock is None:
             return BROKER_CLOCK.cannot_tell(
-                "the database does not answer", "mend the database first, then ask again"
+                "the database is unreachable", "start the database or correct its URL, then ask again"
             )
         asked_at = datetime.now(UTC)
         try:

@@ -1,7 +1,7 @@
 """The database's part of a view: each question by itself, so that one missing table or right hides nothing else."""
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.happening import SIDECAR_STOPPED
 from dlq_handler.domain.judge_canary import Probe
 from dlq_handler.domain.view import (
+    DATABASE_AWAY,
     OFF,
     BrakeSeen,
     DatabaseSeen,
@@ -31,8 +32,6 @@ from dlq_handler.store.grants import missing_grants
 from dlq_handler.store.leases import read_lease
 from dlq_handler.store.status import Harm
 from dlq_handler.store.workers import list_workers
-
-DATABASE_AWAY = Unknown("the database does not answer")
 
 Fact = TypeVar("Fact")
 
@@ -70,16 +69,16 @@ async def look_at_database(
 ) -> DatabaseFacts:
     reached = await ask(look_at_server(database))
     if isinstance(reached, Unknown):
-        return DatabaseFacts(database=DatabaseSeen(trouble=reached.why))
+        return _away(database, reached)
     # Again, over the link that is up by now: to connect may take a while on a database that is quick.
     asked_at = monotonic_seconds()
     server = await ask(look_at_server(database))
     took_seconds = monotonic_seconds() - asked_at
     if isinstance(server, Unknown):
-        return DatabaseFacts(database=DatabaseSeen(trouble=server.why))
+        return _away(database, server)
     tables = await ask(_tables(database))
     is_current = not isinstance(tables, Unknown) and tables.version == tables.wanted
-    return DatabaseFacts(
+    facts = DatabaseFacts(
         database=DatabaseSeen(is_in_recovery=server.is_in_recovery, answer_seconds=took_seconds),
         at=server.now,
         tables=tables,
@@ -93,6 +92,17 @@ async def look_at_database(
         letters=await ask(status.unusable_letters(database, requests_queue=requests_queue)),
         probes=await ask(canary_store.read_probes(database, canary_queue)),
     )
+    if any(isinstance(getattr(facts, field.name), Unknown) for field in fields(facts)):
+        # One missing table or right, or an outage that began in between? The second makes all answers unknown.
+        answer = await ask(database.ping())
+        if isinstance(answer, Unknown):
+            return _away(database, answer)
+    return facts
+
+
+def _away(database: Database, trouble: Unknown) -> DatabaseFacts:
+    outage = database.outage
+    return DatabaseFacts(database=DatabaseSeen(trouble=trouble.why, since=outage.since if outage else None))
 
 
 async def _tables(database: Database) -> TablesSeen:

@@ -40,6 +40,23 @@ _ENDED_FOR_IDLENESS = "25P03"
 _READ_ONLY = "25006"
 
 
+_ALL_BUSY = (
+    "all connections wait for an answer; check whether PostgreSQL hangs, is overloaded or has locked tables"
+)
+
+# A connection that the server or the network ended. In the middle of a call the driver reports its own inner state.
+_LOST = (
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    ConnectionResetError,
+    ConnectionAbortedError,
+    BrokenPipeError,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """An error in our words, and what it says about the connection."""
@@ -57,9 +74,11 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(RowRejected("22000", "a value cannot be written in PostgreSQL's format"), False)
     sqlstate = getattr(cause, "sqlstate", None)
     if not isinstance(sqlstate, str):
-        # A pool that is empty for long says that we are slow, not that the database is away.
-        return Fault(Unavailable("database", f"{doing}: {_said(cause)}"), not isinstance(cause, PoolTimeout))
-    what = f"{doing}: {_said(cause)}"
+        if isinstance(cause, PoolTimeout):
+            # The replica is slow, or the server is: that is no proof that the server is away.
+            return Fault(Unavailable("database", f"{doing}: {_ALL_BUSY}"), False)
+        return _unreachable(doing, cause)
+    what = f"{doing}: {type(cause).__name__}: {_message(cause)}"
     if sqlstate in _CONTENDED:
         return Fault(Contended(f"{what} ({sqlstate})"), False)
     if sqlstate[:2] in _ROW_CLASSES or _is_made_up(sqlstate):
@@ -68,12 +87,17 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(GrantsMissing(what), False)
     if sqlstate == _NO_TABLE:
         what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
-    is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY) or (
-        sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS
-    )
+    if sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS:
+        return _unreachable(doing, cause)
+    is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY)
     return Fault(
         Unavailable("database", f"{what} ({sqlstate})"), is_link_down, is_read_only=sqlstate == _READ_ONLY
     )
+
+
+def _unreachable(doing: str, cause: BaseException) -> Fault:
+    """One word for every way in which a connection fails: "database: unreachable"."""
+    return Fault(Unavailable("database", f"unreachable ({doing}: {_why_unreachable(cause)})"), True)
 
 
 def _is_made_up(sqlstate: str) -> bool:
@@ -99,12 +123,12 @@ def _driver_error(error: BaseException) -> BaseException:
     return error
 
 
-def _said(error: BaseException) -> str:
+def _why_unreachable(error: BaseException) -> str:
+    """Without the driver's own words where they describe the driver and not the server."""
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there; is PostgreSQL up, is database.url right?"
-    if isinstance(error, PoolTimeout):
-        return "all our connections wait for answers; does PostgreSQL hang, is it overloaded or locked up?"
-    return f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+        return "connection refused"
+    is_lost = isinstance(error, _LOST) and not isinstance(error, asyncpg.ClientConfigurationError)
+    return "connection lost" if is_lost else _message(error) or type(error).__name__
 
 
 def _message(error: BaseException) -> str:

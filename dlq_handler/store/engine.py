@@ -17,10 +17,11 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
-from dlq_handler.store.link import SILENCE_SECONDS, Link
+from dlq_handler.store.link import SILENCE_SECONDS, Link, Outage
 from dlq_handler.store.moments import use_total_codec
 from dlq_handler.store.transaction import Transaction, quoted
 
@@ -72,6 +73,8 @@ class Database:
         self._statement_timeout_ms = statement_timeout_ms
         self._lock_timeout_ms = lock_timeout_ms
         self._link = Link(silence_seconds)
+        self.connection_lost = asyncio.Event()
+        """Set whenever a connection ends, so that the watch checks at once whether the database is still there."""
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self._connect,
@@ -92,6 +95,11 @@ class Database:
     def link_age_seconds(self) -> float:
         """How long the database has been answering without a break; 0 when it is not, or nobody asked."""
         return self._link.age_seconds
+
+    @property
+    def outage(self) -> Outage | None:
+        """None: no outage is known. `ping` finds one, any transaction that succeeds ends it."""
+        return self._link.outage
 
     @property
     def times_back(self) -> int:
@@ -142,8 +150,8 @@ class Database:
                 # The database answers: what this transaction asks for is too much.
                 what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"
                 raise Unavailable("database", what) from error
-            self._link.broke()
-            raise Unavailable("database", f"{doing}: no answer in time, connection given up") from error
+            self._broke()
+            raise Unavailable("database", f"unreachable ({doing}: no answer in time)") from error
         except DRIVER_ERRORS as error:
             fault = commit_fault_of(error) if doing == "commit" else fault_of(error, doing)
             self._note(fault)
@@ -151,7 +159,25 @@ class Database:
         self._link.answered()
 
     async def ping(self) -> None:
-        """Ask for a sign of life; raises `Unavailable` when there is none."""
+        """Check that the database answers; raises `Unavailable` if it does not."""
+        started = monotonic_seconds()
+        try:
+            await self._select()
+        except Unavailable as error:
+            if monotonic_seconds() - started > PING_SECONDS:
+                self._link.confirm_outage(error.what)
+                raise
+            # A connection that was in the pool may be dead while the database is there. A new one decides.
+            await self._ping_again()
+
+    async def _ping_again(self) -> None:
+        try:
+            await self._select()
+        except Unavailable as error:
+            self._link.confirm_outage(error.what)
+            raise
+
+    async def _select(self) -> None:
         async with self.transaction(statement_timeout_ms=int(PING_SECONDS * 1000)) as tx:
             await tx.run("SELECT 1")
 
@@ -177,9 +203,17 @@ class Database:
 
     def _note(self, fault: Fault) -> None:
         if fault.is_link_down:
-            self._link.broke()
+            self._broke()
         if fault.is_read_only:
             self.renew_connections()
+
+    def _broke(self) -> None:
+        self._link.broke()
+        self.connection_lost.set()
+
+    def _on_termination(self, _: asyncpg.Connection) -> None:
+        self._link.suspect()
+        self.connection_lost.set()
 
     def _search_path(self) -> str:
         # As the host's own services do it: its test schemas get no public.
@@ -206,6 +240,7 @@ class Database:
             raise ConnectionError(f"the database URL cannot be used ({type(error).__name__})") from None
         _keep_alive(connection, self._url.keepalive)
         await use_total_codec(connection)
+        connection.add_termination_listener(self._on_termination)
         return connection
 
 

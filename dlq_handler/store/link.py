@@ -4,6 +4,9 @@ After an outage every heartbeat looks old, because nobody could write one. So a 
 heartbeats asks how long we have been watching, and any doubt makes the answer zero.
 """
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
 from dlq_handler.clock import monotonic_seconds
 
 # Longer than the health loop's pause: nobody looked, so nobody knows.
@@ -18,6 +21,15 @@ def silence_within(limit_seconds: float) -> float:
     return min(SILENCE_SECONDS, limit_seconds / 2)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """The database is unreachable: a lost connection, and a new one that could not be made."""
+
+    since: datetime
+    """When the connection was lost, by this machine's clock."""
+    what: str
+
+
 class Link:
     def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._silence_seconds = silence_seconds
@@ -26,11 +38,14 @@ class Link:
         self._is_broken = False
         self.times_back = 0
         """How often it answered again after a break, whoever noticed the break."""
+        self.outage: Outage | None = None
+        self._lost_at: datetime | None = None
 
     def answered(self) -> None:
         now = monotonic_seconds()
         self.times_back += self._is_broken
         self._is_broken = False
+        self._lost_at = self.outage = None
         if self._up_since is None or now - self._last_answer > self._silence_seconds:
             self._up_since = now
         self._last_answer = now
@@ -39,6 +54,16 @@ class Link:
         # One that never answered has not come back when it does.
         self._is_broken |= self._last_answer > 0
         self._up_since = None
+        self.suspect()
+
+    def suspect(self) -> None:
+        """A connection ended. That alone proves no outage, but an outage that is found next began here."""
+        self._lost_at = self._lost_at or datetime.now(UTC)
+
+    def confirm_outage(self, what: str) -> None:
+        """A new connection was tried and failed. No effect if the link is up."""
+        if self._up_since is None and self._lost_at is not None:
+            self.outage = Outage(since=self._lost_at, what=what)
 
     def is_recent(self, answered_at: float, *, within_seconds: float) -> bool:
         """Whether an answer at this time of the process clock is too recent to call the link broken."""

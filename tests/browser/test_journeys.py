@@ -21,7 +21,9 @@ async def test_a_paged_person_gets_from_the_diagnosis_to_one_execution_on_a_phon
 ) -> None:
     async with a_tab(browser, the_night.url, width=PHONE, scheme="dark", token=TOKENS["read"]) as tab:
         page = tab.page
-        await expect(page.locator("h1")).to_contain_text(f"{PYTHON} (7) has been gone", timeout=30_000)
+        await expect(page.locator("h1")).to_contain_text(
+            f"{PYTHON} (7) is unavailable since ", timeout=30_000
+        )
         assert PYTHON in await page.title()
         await page.get_by_role("link", name=f"Worker gone: {PYTHON}").click()
         await expect(page.locator("h1")).to_have_text(f"Worker gone: {PYTHON}")

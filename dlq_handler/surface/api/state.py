@@ -23,6 +23,8 @@ class Told(Shape):
     part: Part
     kind: str
     health: Health
+    headline: str
+    """A short sentence in plain English, without its full stop: the time of `since` may follow it."""
     sentence: str
     since: datetime | None
     evidence: Sequence[str]
@@ -152,6 +154,7 @@ def _diagnoses(world: UiWorld, at: datetime, found: Sequence[Diagnosis]) -> Diag
                 part=one.part,
                 kind=one.kind,
                 health=one.health,
+                headline=one.headline,
                 sentence=one.sentence,
                 since=one.since,
                 evidence=one.evidence,

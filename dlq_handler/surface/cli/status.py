@@ -97,9 +97,10 @@ def _waiting_alike(diagnoses: Sequence[Diagnosis]) -> Mapping[str, Sequence[str]
 
 
 def _print_in_full(one: Diagnosis, now: datetime) -> None:
-    print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.said)}")
+    since = None if one.since is None else with_age(one.since, now)
+    print(f"{SIGNS[one.health]} {one.health}  {printable(one.headline)}{f' since {since}' if since else ''}.")
+    print(f"    what   {one.subject}: {printable(one.said)}")
     told = {
-        "since": None if one.since is None else with_age(one.since, now),
         "next": one.next_step,
         "run": one.command,
         "read": one.runbook,

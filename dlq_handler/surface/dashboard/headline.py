@@ -54,7 +54,10 @@ class Told:
 
     state: State
     word: str
+    headline: str
+    """A sentence in plain English, with since when."""
     title: str
+    """The details, after the component and the check."""
     kind: str
     since: str | None
     evidence: Sequence[str]
@@ -126,7 +129,7 @@ def headline(
     ill = list(zip(told, diagnoses, strict=True))[1:]
     return Headline(
         state=worst.state,
-        title=worst.title if worst.state is not State.UNKNOWN else f"Cannot tell. {worst.title}",
+        title=worst.headline,
         fine=_fine_parts(diagnoses),
         worst=worst,
         problems=[one for one, diagnosis in ill if diagnosis.health is Health.PROBLEM],
@@ -136,12 +139,14 @@ def headline(
 
 
 def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | None]) -> Told:
+    since = None if diagnosis.since is None else moment(diagnosis.since, now)
     return Told(
         state=state_of(diagnosis),
+        headline=_sentence(diagnosis, since),
         word=diagnosis.health.value,
         title=stopped(f"{PARTS[diagnosis.part]}: {_after_part(diagnosis)}"),
         kind=diagnosis.kind,
-        since=None if diagnosis.since is None else moment(diagnosis.since, now),
+        since=since,
         evidence=[stopped(one) for one in diagnosis.evidence],
         next_step=None if diagnosis.next_step is None else stopped(diagnosis.next_step),
         command=diagnosis.command,
@@ -150,6 +155,12 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
         act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.kind),
     )
+
+
+def _sentence(diagnosis: Diagnosis, since: str | None) -> str:
+    # Records from before there were headlines have none.
+    text = diagnosis.headline or f"The check “{diagnosis.kind}” found a problem"
+    return f"{text} since {since} UTC." if since else f"{text}."
 
 
 def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:

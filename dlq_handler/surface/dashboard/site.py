@@ -11,7 +11,7 @@ from dlq_handler.domain import doctor_database
 from dlq_handler.domain.diagnose import diagnose
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.diagnosis_history import ill_since, recalled
-from dlq_handler.domain.view import DatabaseSeen, Unknown, View
+from dlq_handler.domain.view import Unknown, View, without_database
 from dlq_handler.surface.dashboard.headline import Headline, headline
 from dlq_handler.surface.dashboard.kept import Away, Memory, Remembered, WorkerMemory, WorkersKept
 from dlq_handler.surface.dashboard.shell import Shell
@@ -63,14 +63,14 @@ class Site:
         return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
     def seen_with(self, away: Away | None) -> tuple[View | None, Sequence[Diagnosis]]:
-        """What was seen last, and what this very page has found out since: that the database is away.
+        """The last look, and an outage of the database that this very page has found since.
 
-        Until the next look a page would else say in red that the database is unreachable, and in green that it is fine.
+        Without it a page would say in red that the database is unreachable, and in green that it is fine.
         """
         view, diagnoses = self.view, self.diagnoses
         if away is None or view is None or self._database_away_since is not None:
             return view, diagnoses
-        view = replace(view, database=DatabaseSeen(trouble=away.why, since=away.since))
+        view = without_database(view, trouble=away.why, since=away.since)
         return view, recalled(diagnose(view), ill_since(diagnoses))
 
     def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:

@@ -69,7 +69,9 @@ async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebo
             world = await a_ui_world(through)
             well = world.diagnoser.latest
             assert well is not None
-            view = replace(well.view, database=DatabaseSeen(trouble="connection refused"))
+            view = replace(
+                well.view, database=DatabaseSeen(trouble="unreachable (connect to db-7: connection refused)")
+            )
             began = well.at - timedelta(hours=2, minutes=7)
             async with asking(world) as client:
                 await client.get("/")
@@ -82,10 +84,12 @@ async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebo
             await through.dispose()
     assert re.search("unreachable</span> since [0-9:]{5};", not_looked_yet)
     assert "All is well" not in not_looked_yet, "in red and in green at once"
-    assert "<title>Database: " in not_looked_yet
+    assert "<title>The database is unreachable since " in not_looked_yet
     assert f"since {began:%H:%M}" not in not_looked_yet
     assert all(f"unreachable</span> since {began:%H:%M};" in page for page in pages)
-    assert f"Since {began:%H:%M:%S} UTC." in re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2} ", "", pages[0])
+    assert f"The database is unreachable since {began:%H:%M:%S} UTC." in re.sub(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2} ", "", pages[0]
+    )
 
 
 async def test_workers_that_the_last_look_did_not_see_are_shown_as_they_were(store: Database) -> None:
@@ -120,7 +124,7 @@ async def test_of_a_worker_nothing_is_none_only_when_the_record_says_so(
             await through.dispose()
     assert "None." not in page
     assert "Nothing is on record" not in page
-    assert page.count("Cannot tell: the database does not answer") == 2
+    assert page.count("Cannot tell: the database is unreachable") == 2
 
 
 async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
@@ -139,7 +143,7 @@ async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
             await through.dispose()
     for path, page in pages.items():
         assert (path, "<svg" in page, "<caption" in page) == (path, False, False)
-        assert "Cannot tell: the database does not answer, and nothing is kept of this time." in page
+        assert "Cannot tell: the database is unreachable, and nothing is kept of this time." in page
         assert "No dead letters" not in page
         assert re.search('href="[^"]*chart=table[^"]*">as table</a>', page)
     of_past = pages[f"/?at={night}"]

@@ -258,7 +258,7 @@ async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined
     assert {check for check, one in seen.items() if one.health is Health.OK} == {
         "settings", "broker", "broker rights", "topology", "foreign consumers", "completions", "requests",
     }  # fmt: skip
-    assert seen["canary"].what == "the database does not answer"
+    assert seen["canary"].what == "the database is unreachable"
 
 
 async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(patient: Patient) -> None:

@@ -226,7 +226,7 @@ async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_t
     assert {kind for kind, one in found.items() if one.health is OK} == {
         "broker", "broker alarm", "topology", "foreign consumers", "completions", "requests", "shadow",
     }  # fmt: skip
-    assert found["worker gone"].sentence == "the database does not answer"
+    assert found["worker gone"].sentence == "the database is unreachable"
     away = SidecarProcess(
         tmp_path, amqp_url=patient.amqp_url, database_url=nowhere, name="away", environment={}
     )

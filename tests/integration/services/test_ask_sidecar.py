@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from dlq_handler.domain.gate import GateCause
-from dlq_handler.domain.view import GateSeen, Unsure
+from dlq_handler.domain.view import GateSeen, Hung, Unsure
 from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.services.ask_sidecar import ask_for_gate
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.surface.listener import Listener
@@ -36,7 +39,24 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
         finally:
             stop.set()
 
-    why = "it has not looked at the database yet, or not lately"
-    assert unlooked == Unsure(f"the sidecar at {url} answers: {why}")
+    why = "it has not checked the database yet, or not lately"
+    assert unlooked == Unsure(f"the replica at {url} answers: {why}")
     assert open_gate == GateSeen(causes=[], asked=url)
     assert closed == GateSeen(causes=[GateCause.RECOVERY], asked=url)
+
+
+async def test_a_process_that_hangs_is_not_taken_for_no_process() -> None:
+    """As one that was stopped by SIGSTOP: the kernel accepts the connection, and no answer comes."""
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        hung = await ask_for_gate(url, timeout_seconds=0.3)
+    assert hung == Hung(f"the process at {url} does not answer within 0.3 s: it hangs")
+
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unavailable, match=f"no process listens at {nowhere}"):
+        await ask_for_gate(nowhere)

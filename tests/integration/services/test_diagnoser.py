@@ -1,20 +1,31 @@
 """The diagnoser keeps what it saw, says since when, and the leader puts changes on record."""
 
-from datetime import timedelta
-from typing import Any
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pytest
 
+from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.patience import Patience
-from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
+from dlq_handler.domain.view import DATABASE_AWAY, BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
+from dlq_handler.services.database_watch import DatabaseWatch
 from dlq_handler.services.diagnoser import TOO_OLD_SECONDS, Diagnoser, Seen
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
+from dlq_handler.services.readiness import Readiness
+from dlq_handler.services.view import answered
+from dlq_handler.services.view_of_database import look_at_database
 from dlq_handler.store import diagnoses, happenings
 from dlq_handler.store.engine import Database
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.views import NOW, a_queue, a_view
+
+Fact = TypeVar("Fact")
 
 AWAY = BrokerSeen(trouble="no route to host")
 MINUTE = timedelta(minutes=1)
@@ -165,3 +176,77 @@ async def test_what_nobody_can_see_for_a_while_keeps_its_date(store: Database) -
 def _worst(found: tuple[Any, list[Diagnosis]] | None) -> tuple[str, Any]:
     assert found is not None
     return found[1][0].health.value, found[0]
+
+
+async def test_an_outage_of_the_database_is_known_without_waiting_for_the_next_look(
+    store: Database, database: str
+) -> None:
+    """Neither watch nor diagnoser looks again within this test: the lost connection itself is the news."""
+    async with TcpProxy.to(database) as proxy:
+        ours = Database(proxy.url, application_name="outage-test")
+        replica, readiness, stop = Replica(ours), Readiness(), asyncio.Event()
+        watch = DatabaseWatch(ours, readiness=readiness, observer=Observer(), interval_seconds=3600)
+
+        async def is_known() -> bool:
+            return not readiness.checks["database"].ok
+
+        async with asyncio.TaskGroup() as running:
+            running.create_task(watch.run(stop))
+            try:
+                await eventually(lambda: answer(readiness.checks["schema"].ok))
+                assert (await replica.look()).health is Health.OK
+                before = datetime.now(UTC)
+                await proxy.refuse()
+                await eventually(is_known)
+            finally:
+                stop.set()
+
+        assert readiness.checks["database"].detail.startswith("unreachable (connect to ")
+        first, *others = replica.seen.diagnoses
+        assert (first.kind, first.headline) == ("database", "The database is unreachable")
+        assert "unreachable (connect to 127.0.0.1:" in first.sentence
+        assert first.since is not None
+        assert before <= first.since <= datetime.now(UTC)
+        unknown = {one.kind: one.sentence for one in others if one.health is Health.CANNOT_TELL}
+        assert set(unknown.values()) == {"the database is unreachable"}
+        assert {"workers", "worker gone", "worker queue", "canary", "brake", "own tables"} <= set(unknown)
+
+        await proxy.heal()
+        await ours.ping()
+        assert replica.seen.diagnoses[0].health is Health.OK, "the last look counts again"
+        await ours.dispose()
+
+
+async def test_an_outage_that_begins_in_the_middle_of_a_look_is_one_outage(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as proxy:
+        ours, asked = Database(proxy.url, application_name="outage-test"), 0
+
+        async def ask(asking: Awaitable[Fact]) -> Fact | Unknown:
+            nonlocal asked
+            asked += 1
+            if asked == 4:
+                await proxy.refuse()
+            return await answered(asking, within_seconds=5)
+
+        facts = await look_at_database(
+            ours,
+            brake=BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600),
+            lease="leader",
+            canary_queue="q",
+            requests_queue="r",
+            marks_workers=False,
+            ask=ask,
+        )
+        await ours.dispose()
+
+    assert asked > 4, "it began in between"
+    assert facts.database.trouble is not None
+    assert facts.database.trouble.startswith("database: unreachable (connect to ")
+    assert facts.database.since is not None
+    assert {facts.tables, facts.workers, facts.probes} == {DATABASE_AWAY}
+
+
+async def answer(value: bool) -> bool:
+    return value

@@ -28,9 +28,10 @@ def cells(view: View) -> dict[str, Cell]:
 def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
     top = told(workers=[GONE, a_worker(name="worker-shell", number=8)])
     [worst, *_] = diagnose(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))
-    assert top.title == f"Workers: {worst.sentence}."
+    assert top.title == "worker-python (7) is unavailable since 02:32:50 UTC."
     assert top.state is State.BAD
     assert top.worst is not None
+    assert top.worst.title == f"Workers: {worst.sentence}.", "the details stand below"
     assert top.worst.next_step == f"{worst.next_step}."
     assert top.worst.runbook_link == f"https://docs.example/{worst.runbook}"
 
@@ -115,7 +116,7 @@ def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None
     cell = cells(a_view(**braked))["Sidecar"]
 
     assert (cell.state, cell.word, cell.number) == (State.BAD, "brake tripped", None)
-    assert told(**braked).title.startswith("Sidecar: brake: tripped when the limit of 500")
+    assert told(**braked).title == "The brake (circuit breaker) is tripped since 03:00:00 UTC."
 
 
 def test_what_is_unknown_is_neither_zero_nor_green() -> None:

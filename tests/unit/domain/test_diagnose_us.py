@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.domain.diagnose import diagnose
-from dlq_handler.domain.diagnose_us import LOOKS_AGAIN
+from dlq_handler.domain.diagnose_us import LOOKS_AGAIN, RESTART
 from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.doctor import MEND_FIRST, Consumers
 from dlq_handler.domain.gate import GateCause
@@ -17,6 +17,7 @@ from dlq_handler.domain.view import (
     BrokerSeen,
     DatabaseSeen,
     GateSeen,
+    Hung,
     LeaderSeen,
     OwnLink,
     OwnSeen,
@@ -133,7 +134,8 @@ def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict
     assert (found["sidecar"].health, found["monitor"].health) == (CANNOT_TELL, CANNOT_TELL)
 
 
-UNANSWERED = Unknown("none answers at http://127.0.0.1:9464 (ConnectError)")
+UNANSWERED = Unknown("sidecar: no process listens at http://127.0.0.1:9464")
+HANGS = Hung("the process at http://127.0.0.1:9464 does not answer within 2 s: it hangs")
 
 
 @pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
@@ -192,11 +194,15 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
 @pytest.mark.parametrize(
     ("seen", "next_step"),
     [
-        ({"gate": UNANSWERED, "intake": NOBODY}, "start `dlq-handler run`: a sidecar that runs tells"),
+        (
+            {"gate": UNANSWERED, "intake": NOBODY},
+            "start `dlq-handler run`; only a running replica can report this",
+        ),
         (
             {"gate": UNANSWERED, "intake": a_queue(INTAKE, tags=("executor",))},
-            "start `dlq-handler run`: a sidecar that runs tells",
+            "start `dlq-handler run`; only a running replica can report this",
         ),
+        ({"gate": HANGS, "intake": NOBODY}, RESTART),
         ({"gate": HAS_NOT_LOOKED}, LOOKS_AGAIN),
         # It has no way to look.
         ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
@@ -218,3 +224,17 @@ def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> Non
     found = Running().sees(0, intake=NOBODY, gate=Unsure("it has not looked yet"), **braked)["sidecar"]
 
     assert found.sentence.startswith("paused by the brake")
+
+
+def test_a_replica_that_hangs_is_restarted_and_not_started_a_second_time() -> None:
+    """A process that holds its port and does not answer is there: a second one would exit with 78."""
+    free = LeaderSeen(is_held=False, until=ago(3600))
+    found = by_kind(a_view(gate=HANGS, intake=a_queue(INTAKE, count=0, ready=4, tags=()), leader=free))
+
+    for kind in ("sidecar", "monitor"):
+        assert (found[kind].health, found[kind].next_step) == (PROBLEM, RESTART)
+        assert "does not answer within 2 s: it hangs" in found[kind].sentence
+    assert found["sidecar"].headline == "A replica of dlq-handler hangs"
+    assert "4 dead letters wait" in found["sidecar"].sentence
+    absent = by_kind(a_view(gate=UNANSWERED, intake=NOBODY, leader=free))
+    assert "start `dlq-handler run`" in (absent["sidecar"].next_step or "")

@@ -224,7 +224,7 @@ def test_settings_that_surprise_are_no_problem() -> None:
 
 
 def test_what_rests_on_a_server_that_is_away_cannot_be_told() -> None:
-    says(doctor.without_database(doctor_database.WORKERS), CANNOT_TELL, "the database does not answer")
+    says(doctor.without_database(doctor_database.WORKERS), CANNOT_TELL, "the database is unreachable")
     says(doctor.without_broker(doctor_broker.TOPOLOGY), CANNOT_TELL, "the broker does not answer")
 
 

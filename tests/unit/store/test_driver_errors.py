@@ -63,7 +63,8 @@ def test_a_pool_that_ran_dry_is_told_in_our_words_and_is_no_broken_link() -> Non
     fault = fault_of(PoolTimeout("QueuePool limit of size 8 overflow 0 reached"), "connect")
 
     assert str(fault.error) == (
-        "database: connect: all our connections wait for answers; does PostgreSQL hang, is it overloaded or locked up?"
+        "database: connect: all connections wait for an answer; "
+        "check whether PostgreSQL hangs, is overloaded or has locked tables"
     )
     assert not fault.is_link_down
 
@@ -75,3 +76,32 @@ def test_a_connection_that_died_in_mid_call_is_a_lost_link_for_us_and_for_the_re
     assert isinstance(died, DRIVER_ERRORS)
     assert isinstance(died, DATABASE_AWAY)
     assert (type(fault_of(died, "query").error), fault_of(died, "query").is_link_down) == (Unavailable, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
+            "lost",
+        ),
+        (asyncpg.InterfaceError("cannot perform operation: connection is closed"), "lost"),
+        (asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"), "lost"),
+        (asyncpg.AdminShutdownError("terminating connection due to administrator command"), "lost"),
+        (ConnectionResetError(104, "Connection reset by peer"), "lost"),
+        (ConnectionRefusedError(111, "Connect call failed"), "refused"),
+        (asyncpg.CannotConnectNowError("the database system is starting up"), "is starting up"),
+        (ConnectionError("no connection within 5 s"), "no connection within 5 s"),
+    ],
+)
+def test_every_lost_connection_says_that_the_database_is_unreachable(error: Exception, why: str) -> None:
+    fault = fault_of(error, "query")
+
+    text = str(fault.error)
+    assert (fault.is_link_down, text.startswith("database: unreachable (query: "), why in text) == (
+        True,
+        True,
+        True,
+    )
+    assert type(error).__name__ not in text
+    assert "switch to state" not in text

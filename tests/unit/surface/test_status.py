@@ -26,13 +26,18 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     status.print_for_people(DIAGNOSES, conclusion_of(DIAGNOSES), NOW)
     out = printed()
 
-    assert out.startswith(
-        "✕ problem  workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of"
+    first, second, *_ = out.splitlines()
+    headline = "py\\x1b[31m\\tthon (7) is unavailable since 2026-03-01T02:33:00Z (27 min ago)."
+    assert first == f"✕ problem  {headline}"
+    assert second.startswith(
+        "    what   workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of"
     )
-    assert "    since  2026-03-01T02:33:00Z (27 min ago)\n" in out
     assert "    run    dlq-handler workers list\n" in out
     assert "    read   docs/runbook.md#worker-gone\n" in out
-    assert "? cannot tell  us: brake: the database sleeps\n" in out
+    assert (
+        "? cannot tell  The result of the check “brake” is unknown.\n    what   us: brake: the database sleeps\n"
+        in out
+    )
     assert "✓ ok: database, broker," in out
     assert out.endswith("✕ problem: worker gone, as of 2026-03-01T03:00:00Z\n")
 
@@ -43,7 +48,7 @@ def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
     away = Unknown("the database does not answer")
     diagnoses = diagnose(
         a_view(
-            database=DatabaseSeen(trouble="database: nobody listens there"),
+            database=DatabaseSeen(trouble="database: unreachable (connect to db-7:5432: connection refused)"),
             tables=away,
             rights=away,
             workers=away,
@@ -54,7 +59,8 @@ def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
     status.print_for_people(diagnoses, conclusion_of(diagnoses), NOW)
     lines = printed().splitlines()
 
-    assert lines[0] == "✕ problem  database: nobody listens there"
+    assert lines[0] == "✕ problem  The database is unreachable."
+    assert lines[1] == "    what   database: unreachable (connect to db-7:5432: connection refused)"
     [folded] = [
         line for line in lines if line.startswith("? cannot tell  own tables, database rights, brake, ")
     ]

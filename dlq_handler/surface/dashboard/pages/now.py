@@ -47,7 +47,7 @@ class NowFacts:
 
 
 # It is away, and this page was not open before: why is said above.
-UNREAD = "the database does not answer, and nothing is kept of this time"
+UNREAD = "the database is unreachable, and nothing is kept of this time"
 
 NOTHING = NowFacts(
     chart=ChartFacts(minutes=(), blind=(), lanes=(), marks=()),
