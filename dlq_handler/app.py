@@ -65,8 +65,9 @@ class Sidecar:
         self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
         self._source = compose.source(settings, self._address)
-        self._sight = compose.worker_sight(settings, self._address)
         self._link = AdminLink(self._address)
+        self._queues = compose.quiet_queues(settings, self._link)
+        self._sight = compose.worker_sight(settings, self._address, queues=self._queues)
         self._worker_watch = WorkerWatch(
             self._database,
             self._sight,
@@ -104,6 +105,7 @@ class Sidecar:
             self._link,
             leadership=self._leadership,
             gate=self._gate,
+            queues=self._queues,
             source=self._source,
             publisher=self._publisher,
         )
@@ -250,7 +252,7 @@ class Sidecar:
         return backstop.monitors(
             self._settings,
             self._database,
-            self._link,
+            self._queues,
             judge=self._stale_judge,
             leadership=self._leadership,
             brake=self._brake,

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.topology_snapshot import (
     BindingFacts,
     ConsumerFacts,
@@ -25,6 +26,11 @@ from dlq_handler.domain.topology_snapshot import (
 from dlq_handler.errors import Unavailable
 
 _REFUSED = frozenset({401, 403})
+
+# Each refused request leaves a warning in the broker's log, and background checks ask every few seconds.
+REFUSED_PAUSE_SECONDS = 300.0
+
+REFUSED = "it refuses this user; give it the tag 'monitoring'"
 
 Rows = Sequence[Mapping[str, Any]]
 Policies = Mapping[str, Mapping[str, Any]]
@@ -48,6 +54,7 @@ class ManagementApi:
         self._base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
         self._vhost = quote(vhost, safe="")
         self._timeout_seconds = timeout_seconds
+        self._refused_until = float("-inf")
 
     async def snapshot(self) -> Snapshot:
         """Everything of the vhost. Not one instant, but a few requests long."""
@@ -90,6 +97,15 @@ class ManagementApi:
             row = _mapping(await self._get(client, path))
         number = row.get("messages_unacknowledged")
         return number if isinstance(number, int) else None
+
+    async def queue_names(self) -> frozenset[str]:
+        """The names of all queues of the vhost, as of now."""
+        async with self._client() as client:
+            rows = await self._rows(client, f"queues/{self._vhost}?disable_stats=true&columns=name")
+        try:
+            return frozenset(str(row["name"]) for row in rows)
+        except (KeyError, TypeError) as error:
+            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
 
     async def consumer_tags(self, queue: str) -> tuple[str, ...]:
         """The tags of all who consume this queue, as far as this user may see them."""
@@ -155,11 +171,14 @@ class ManagementApi:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
 
     async def _ask(self, client: httpx.AsyncClient, path: str) -> httpx.Response:
+        if monotonic_seconds() < self._refused_until:
+            raise Unavailable(self._where, REFUSED)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await client.get(f"{self._base}/api/{path}")
             if answer.status_code in _REFUSED:
-                raise Unavailable(self._where, "it refuses this user; give it the tag 'monitoring'")
+                self._refused_until = monotonic_seconds() + REFUSED_PAUSE_SECONDS
+                raise Unavailable(self._where, REFUSED)
             return answer.raise_for_status()
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error

@@ -12,6 +12,7 @@ from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.broker.publisher import Publisher
+from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.gate import GatePolicy
 from dlq_handler.domain.topology import Blueprint, ShadowLimits
@@ -153,12 +154,24 @@ def management_api(settings: Settings, *, timeout_seconds: float = 10.0) -> Mana
     )
 
 
-def worker_sight(settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True) -> WorkerSight:
+def quiet_queues(settings: Settings, link: AdminLink) -> QuietQueues:
+    """For the background checks of a replica, which ask again and again."""
+    return QuietQueues(link, names=management_api(settings, timeout_seconds=5.0).queue_names)
+
+
+def worker_sight(
+    settings: Settings,
+    address: BrokerAddress,
+    *,
+    probes_ttl: bool = True,
+    queues: QuietQueues | None = None,
+) -> WorkerSight:
     return WorkerSight(
         AdminLink(address),
         statistics=management_api(settings).queue_statistics,
         names=names(settings),
         policy=SightPolicy(probes_ttl=probes_ttl),
+        queues=queues,
     )
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.queue_probe import count
+from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.compose import availability_policy, brake_policy, instance_name
 from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
 from dlq_handler.domain.stale_case import StalePolicy
@@ -119,7 +118,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
 def monitors(
     settings: Settings,
     store: Database,
-    link: AdminLink,
+    queues: QuietQueues,
     *,
     judge: StaleJudge,
     leadership: Leadership,
@@ -148,7 +147,7 @@ def monitors(
         leadership=leadership,
         brake=brake,
         gate=gate,
-        requests_queue=partial(count, link, REQUESTS_QUEUE),
+        requests_queue=partial(queues.count_known, REQUESTS_QUEUE),
         observer=observer,
     )
     reconciler = Reconciler(
@@ -156,7 +155,7 @@ def monitors(
         leadership,
         reconcile_policy(settings),
         gate=gate,
-        completed_queue=partial(count, link, COMPLETED_QUEUE),
+        completed_queue=partial(queues.count_known, COMPLETED_QUEUE),
         observer=observer,
     )
     return [monitor, watch, reconciler]

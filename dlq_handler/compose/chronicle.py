@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.publisher import Publisher
+from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.compose import instance_name
 from dlq_handler.compose import view as compose_view
 from dlq_handler.compose.backstop import leadership_policy
@@ -27,6 +28,7 @@ def diagnoser(
     *,
     leadership: Leadership,
     gate: Gate,
+    queues: QuietQueues,
     source: DeadLetterSource,
     publisher: Publisher,
 ) -> Diagnoser:
@@ -36,6 +38,7 @@ def diagnoser(
         link,
         gate=gate.look,
         watched_seconds=lambda: gate.watched_seconds,
+        queues=queues,
         own_unacknowledged=lambda: source.unacknowledged,
     )
     look_seconds = settings.dlq_handler.ui.look_seconds

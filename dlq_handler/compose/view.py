@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.quiet_queues import QuietPolicy, QuietQueues
 from dlq_handler.compose import (
     availability_policy,
     brake_policy,
@@ -51,16 +52,22 @@ def lookout(
     *,
     gate: Callable[[], Awaitable[GateSeen | Unknown]],
     watched_seconds: Callable[[], float],
+    queues: QuietQueues | None = None,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
 ) -> Lookout:
-    """Inside a replica: `gate` and `watched_seconds` are its own gate's, `own_unacknowledged` its own intake's."""
+    """Inside a replica: `gate` and `watched_seconds` are its own gate's, `own_unacknowledged` its own intake's.
+
+    `queues` are those of a replica's background checks; a command asks about each queue once.
+    """
     api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    queues = queues or QuietQueues(link, names=api.queue_names, policy=QuietPolicy(asks_all_once=True))
     sight = WorkerSight(
         link,
         statistics=api.queue_statistics,
         names=names(settings),
-        # Each probe leaves a line in the broker's log, and a status is asked for again and again.
+        # Each probe leaves lines in the broker's log, and a status is asked for again and again.
         policy=SightPolicy(probes_ttl=False),
+        queues=queues,
     )
     return Lookout(
         database,
@@ -68,6 +75,7 @@ def lookout(
         api,
         sight,
         look_policy(settings),
+        queues=queues,
         expectation=lambda worker_ids: expectation(settings, worker_ids),
         gate=gate,
         watched_seconds=watched_seconds,

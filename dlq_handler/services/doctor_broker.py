@@ -3,13 +3,15 @@
 Changes nothing, and asks each question by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from dlq_handler.broker import queue_probe
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.broker.rights_probe import NeededRights, missing_rights
 from dlq_handler.domain import doctor_broker as says
 from dlq_handler.domain.doctor import Consumers, without_broker
@@ -114,7 +116,7 @@ class BrokerExaminer:
             return None, ()
         queue, prefix = expected.blueprint.intake_queue, expected.own_consumer_tag_prefix
         try:
-            taken = await look_at_consumers(self._link, self._api, queue)
+            taken = await look_at_consumers(partial(queue_probe.count, self._link), self._api, queue)
         except Unavailable as error:
             fix = "mend that first, then ask again"
             lines = (says.SIDECAR, says.FOREIGN_CONSUMERS)
@@ -131,14 +133,17 @@ class BrokerExaminer:
 
 
 async def look_at_consumers(
-    link: AdminLink,
+    count: Callable[[str], Awaitable[QueueCounts | None]],
     api: ManagementApi,
     queue: str,
     *,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
 ) -> Consumers | None:
-    """None: no such queue. `own_unacknowledged()`: messages that this process holds; None: it does not consume."""
-    counts = await queue_probe.count(link, queue)
+    """None: no such queue. `count(queue)` asks by AMQP.
+
+    `own_unacknowledged()`: messages that this process holds; None: it does not consume.
+    """
+    counts = await count(queue)
     if counts is None:
         return None
     own = own_unacknowledged()

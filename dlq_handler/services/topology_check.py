@@ -1,4 +1,4 @@
-"""Look at a live broker and judge its topology. Reads only: by the management API, or by AMQP without it."""
+"""Check the topology of a live broker. Reads only: by the management API, or by AMQP without it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,6 +14,8 @@ from dlq_handler.domain.topology_snapshot import ExchangeFacts, QueueFacts, Snap
 from dlq_handler.domain.topology_walk import DEAD_LETTER_EXCHANGE
 from dlq_handler.errors import Unavailable
 
+PROBED_BY_COMMAND = "run `dlq-handler topology check`, which reads queues by AMQP; background checks do not"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyReport:
@@ -23,8 +25,13 @@ class TopologyReport:
     limits: tuple[str, ...] = ()
 
 
-async def check_topology(link: AdminLink, api: ManagementApi, expected: Expectation) -> TopologyReport:
-    """Raises `Unavailable` when the broker itself does not answer."""
+async def check_topology(
+    link: AdminLink, api: ManagementApi, expected: Expectation, *, may_probe: bool = True
+) -> TopologyReport:
+    """Raises `Unavailable` when the broker does not answer, or without the management API when it `may_probe` not.
+
+    Probes leave several error lines per queue in the broker's log: they are for a person who asks once.
+    """
     await link.open()
     limits: list[str] = []
     if expected.worker_ids is None:
@@ -34,6 +41,8 @@ async def check_topology(link: AdminLink, api: ManagementApi, expected: Expectat
     try:
         snapshot = await _with_intake_count(link, await api.snapshot(), expected)
     except Unavailable as error:
+        if not may_probe:
+            raise Unavailable(error.part, f"{error.what}; {PROBED_BY_COMMAND}") from error
         limits.append(
             f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies; "
             f"dlq_handler.broker.management_url says where it is"
@@ -47,8 +56,8 @@ async def check_topology(link: AdminLink, api: ManagementApi, expected: Expectat
 async def _with_intake_count(link: AdminLink, snapshot: Snapshot, expected: Expectation) -> Snapshot:
     """The API hides the consumers of other users from a plain user; their number shows that there are some."""
     name = expected.blueprint.intake_queue
-    counts = await queue_probe.count(link, name)
-    if counts is not None and name in snapshot.queues:
+    counts = await queue_probe.count(link, name) if name in snapshot.queues else None
+    if counts is not None:
         snapshot.queues[name] = replace(snapshot.queues[name], consumer_count=counts.consumers)
     return snapshot
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.quiet_queues import UNKNOWN_QUEUE, QuietQueues
 from dlq_handler.domain.availability import is_history, standing_of
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.judge_canary import CanaryPolicy, IntakeView, WorkerCanary, judge_canaries, proven
@@ -89,6 +90,7 @@ class Lookout:
         sight: WorkerSight,
         policy: LookPolicy,
         *,
+        queues: QuietQueues,
         expectation: Callable[[frozenset[int] | None], Expectation],
         gate: Callable[[], Awaitable[GateSeen | Unknown]],
         watched_seconds: Callable[[], float],
@@ -99,6 +101,7 @@ class Lookout:
         `own_unacknowledged()`: dead letters that this process holds; None: it does not consume.
         """
         self._database, self._link, self._api, self._sight = database, link, api, sight
+        self._quiet = queues
         self._policy, self._expectation = policy, expectation
         self._gate, self._watched_seconds = gate, watched_seconds
         self._own_unacknowledged = own_unacknowledged
@@ -167,16 +170,16 @@ class Lookout:
         )
 
     async def _topology(self, expected: Expectation) -> TopologySeen:
-        report = await check_topology(self._link, self._api, expected)
+        report = await check_topology(self._link, self._api, expected, may_probe=False)
         return TopologySeen(checked=report.topology, limits=report.limits)
 
     async def _intake(self, name: str) -> QueueSeen:
         own = self._own_unacknowledged
-        taken = await look_at_consumers(self._link, self._api, name, own_unacknowledged=own)
+        taken = await look_at_consumers(self._quiet.count, self._api, name, own_unacknowledged=own)
         return QueueSeen(name=name, taken=taken)
 
     async def _queue(self, name: str) -> QueueSeen:
-        return QueueSeen(name=name, taken=await look_at_consumers(self._link, self._api, name))
+        return QueueSeen(name=name, taken=await look_at_consumers(self._quiet.count, self._api, name))
 
     async def _queues(self, fleet: Sequence[RegisteredWorker]) -> dict[int, QueueSight | None] | Unknown:
         # Hosts keep the rows of dead workers for ever: those are asked for only if something waits for them.
@@ -231,7 +234,7 @@ class Lookout:
 def _of_worker(worker_id: int, queues: dict[int, QueueSight | None] | Unknown) -> QueueSight | Unknown | None:
     if isinstance(queues, Unknown):
         return queues
-    return queues.get(worker_id, Unknown("the broker does not let us see its queue"))
+    return queues.get(worker_id, Unknown(f"its queue: {UNKNOWN_QUEUE}"))
 
 
 def _from_outside(intake: QueueSeen, own_prefix: str) -> IntakeView:

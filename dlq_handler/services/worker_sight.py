@@ -4,14 +4,17 @@ Promises: creates and changes nothing; a worker that could not be asked about is
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from dlq_handler.broker import queue_survey
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import QueueStatistics
 from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.worker import QueueSight, WorkerQueueNames
 from dlq_handler.errors import Unavailable
@@ -25,6 +28,8 @@ class SightPolicy:
     api_pause_seconds: float = 60.0
     """So long the management API is not asked again after it could not be."""
     probes_ttl: bool = True
+    """True: what `look` finds decides about executions, so each queue is asked, and its TTL probed."""
+    probes_per_minute: int = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +70,15 @@ class WorkerSight:
         statistics: Callable[[], Awaitable[Mapping[str, QueueStatistics]]],
         names: WorkerQueueNames,
         policy: SightPolicy | None = None,
+        queues: QuietQueues | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`statistics` asks the management API, which may be missing."""
+        """`statistics` asks the management API, which may be missing.
+
+        `queues` counts for everything that decides nothing, and spares the broker's log; without it all are asked.
+        """
+        self._queues = queues
+        self._probed_at: deque[float] = deque()
         self._link, self._statistics, self._names, self._now = link, statistics, names, now
         self._policy = policy or SightPolicy()
         self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
@@ -86,14 +97,14 @@ class WorkerSight:
         await self._link.close()
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
-        """Consumers and ready by AMQP alone. None: no such queue. A worker left out could not be asked about."""
+        """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""
         async with self._turn:
-            return await self._count(worker_ids)
+            return await self._count(worker_ids, is_quiet=True)
 
     async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
-        """All that can be known. None: no such queue. A worker left out could not be asked about."""
+        """All that can be known. None: no such queue. A worker that is left out is unknown."""
         async with self._turn:
-            counted = await self._count(worker_ids)
+            counted = await self._count(worker_ids, is_quiet=not self._policy.probes_ttl)
             present = [one for one, counts in counted.items() if counts is not None]
             statistics = await self._ask_api() if present else {}
             ttls = await self._learn_ttls(present, statistics)
@@ -117,20 +128,33 @@ class WorkerSight:
         if ttl_ms is not None:
             self._longest_ttl_ms = max(ttl_ms, self._longest_ttl_ms or 0)
 
-    async def _count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
+    async def _count(self, worker_ids: Collection[int], *, is_quiet: bool) -> dict[int, QueueCounts | None]:
         known = self._counts.fresh(worker_ids, self._now())
         queues = {self._names.queue(one): one for one in worker_ids if one not in known}
         if not queues:
             return known
         try:
-            answer = await queue_survey.count_all(self._link, queues)
+            answer = await self._ask_broker(queues, is_quiet=is_quiet)
         except Unavailable as error:
             self.broker_trouble = error.what
             return known
         self.broker_trouble = None
         counted = {queues[queue]: counts for queue, counts in answer.items()}
-        self._counts.keep(counted, self._now())
+        # A queue that was missing minutes ago is not evidence for a decision.
+        kept = {one: counts for one, counts in counted.items() if counts is not None or not is_quiet}
+        self._counts.keep(kept, self._now())
         return known | counted
+
+    async def _ask_broker(
+        self, queues: Collection[str], *, is_quiet: bool
+    ) -> Mapping[str, QueueCounts | None]:
+        if self._queues is None:
+            return await queue_survey.count_all(self._link, queues)
+        if is_quiet:
+            return await self._queues.count_all(queues)
+        answer = await queue_survey.count_all(self._link, queues)
+        self._queues.learn(answer)
+        return answer
 
     async def _ask_api(self) -> Mapping[str, QueueStatistics]:
         """Empty when it does not answer."""
@@ -156,8 +180,9 @@ class WorkerSight:
         queues = {self._names.queue(one): one for one in worker_ids if one not in known}
         if not self._policy.probes_ttl:
             return known | dict.fromkeys(queues.values(), UNKNOWN_TTL)
+        asked = self._allowed_probes(queues)
         try:
-            answer = await queue_survey.probe_all_ttl_ms(self._link, queues)
+            answer = await queue_survey.probe_all_ttl_ms(self._link, asked)
         except Unavailable as error:
             # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
             self.broker_trouble = error.what
@@ -167,8 +192,17 @@ class WorkerSight:
         }
         for ttl in probed.values():
             self._note_ttl(ttl.ms)
-        self._ttls.keep(probed, self._now())
+        self._ttls.keep({queues[queue]: probed[queues[queue]] for queue in asked}, self._now())
         return known | probed
+
+    def _allowed_probes(self, queues: Collection[str]) -> list[str]:
+        """As many as the limit per minute leaves room for: each probe leaves error lines in the broker's log."""
+        now = self._now()
+        while self._probed_at and now - self._probed_at[0] >= 60.0:
+            self._probed_at.popleft()
+        allowed = list(islice(queues, max(0, self._policy.probes_per_minute - len(self._probed_at))))
+        self._probed_at.extend([now] * len(allowed))
+        return allowed
 
 
 def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueSight:

@@ -89,8 +89,10 @@ class WorkerWatch:
         self._tell_of_changes(seen)
         unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
         self._absences = absences(self._absences, unavailable, self._now())
+        # Workers that report first: without the management API missing queues are looked for one by one.
+        by_heartbeat = sorted(fleet, key=_silent_seconds)
         await self._look_at_queues(
-            [one.id for one in fleet if not is_history(one) or one.id in with_dispatches]
+            [one.id for one in by_heartbeat if not is_history(one) or one.id in with_dispatches]
         )
 
     def _availabilities(self, fleet: Sequence[Worker]) -> dict[int, Availability]:
@@ -130,6 +132,11 @@ class WorkerWatch:
         )
         is_whole = len(counted) == len(asked)
         self._observer.unattended_queues_seen(len(self.unattended) if is_whole else None)
+
+
+def _silent_seconds(worker: Worker) -> float:
+    age = worker.heartbeat_age_seconds
+    return float("inf") if age is None else age
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:

@@ -93,7 +93,9 @@ def ui_world(
     async def intake() -> Consumers | None:
         queue = compose.blueprint(settings).intake_queue
         return await services.call(
-            lambda: look_at_consumers(link, api, queue, own_unacknowledged=lambda: source.unacknowledged),
+            lambda: look_at_consumers(
+                partial(count, link), api, queue, own_unacknowledged=lambda: source.unacknowledged
+            ),
             within_seconds=LOOK_SECONDS,
         )
 

@@ -218,3 +218,24 @@ async def test_longest_ttl_is_that_of_all_worker_queues_ever_seen(it: Fixture) -
     it.pass_seconds(61)
     it.told = {}
     assert await it.sight.longest_ttl_ms() == 90_000, "a message may be older than its queue"
+
+
+async def test_probes_are_limited_per_minute_and_the_rest_has_an_unknown_ttl_until_then(
+    it: Fixture, vhost: str
+) -> None:
+    workers = range(1, 63)
+    await verify_redeclare(vhost, dict.fromkeys(workers, 60_000))
+
+    def unprobed(seen: Mapping[int, QueueSight | None]) -> list[int]:
+        return [one for one, sight in seen.items() if sight is not None and sight.ttl_ms is None]
+
+    seen = await it.sight.look(workers)
+    assert len(seen) == 62
+    assert len(unprobed(seen)) == 2
+    assert not any(sight.has_no_ttl for sight in seen.values() if sight is not None)
+
+    it.pass_seconds(30)
+    assert len(unprobed(await it.sight.look(workers))) == 2
+
+    it.pass_seconds(30)
+    assert unprobed(await it.sight.look(workers)) == []

@@ -1,0 +1,166 @@
+"""Count queues in the background without filling the broker's log.
+
+A question about a missing queue closes its channel and leaves two error lines in the broker's log. So existence is
+read from the management API's list of queues where there is one. Without it, queues that were found are counted as
+often as anyone asks, and at most one question a minute may be refused, whatever the number of queues.
+
+Promises: a queue is reported as missing only while that is known: by a list of queues that is seconds old, or by two
+refused questions, the last of them minutes old. Everything else is unknown, and left out of the answer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.broker.queue_survey import count_all
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Unavailable
+
+UNKNOWN_QUEUE = (
+    "unknown whether it exists: without the management API missing queues are looked for slowly, because each "
+    "question leaves error lines in the broker's log"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietPolicy:
+    refusal_seconds: float = 60.0
+    """Interval between two questions that the broker may refuse."""
+    missing_kept_seconds: float = 300.0
+    """A queue that was missing this long ago is unknown."""
+    list_kept_seconds: float = 5.0
+    list_pause_seconds: float = 60.0
+    """Pause before the management API is asked again after it failed."""
+    asks_all_once: bool = False
+    """Ask about each queue once, whatever the broker's log gets: for a command that a person waits for."""
+
+
+@dataclass(slots=True)
+class _Missing:
+    refusals: int
+    last_asked_at: float
+    was_missing: bool
+    """False: the broker refused to say."""
+
+
+class QuietQueues:
+    """One per process, so that its background checks share what they know. `count_all` may be called concurrently."""
+
+    def __init__(
+        self,
+        link: AdminLink,
+        *,
+        names: Callable[[], Awaitable[Collection[str]]],
+        policy: QuietPolicy | None = None,
+        now: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`names` asks the management API for the names of all queues; it may be away."""
+        self._link, self._names, self._now = link, names, now
+        self._policy = policy or QuietPolicy()
+        self._present: set[str] = set()
+        self._missing: dict[str, _Missing] = {}
+        self._next_refusal_at = float("-inf")
+        self._listed: frozenset[str] | None = None
+        self._list_again_at = float("-inf")
+        # Two checks at once would spend the one question of this minute twice.
+        self._turn = asyncio.Lock()
+
+    async def count(self, queue: str) -> QueueCounts | None:
+        """None: no such queue. Raises `Unavailable` when that is unknown."""
+        counted = await self.count_all([queue])
+        if queue not in counted:
+            raise Unavailable("broker", f"queue {queue!r}: {UNKNOWN_QUEUE}")
+        return counted[queue]
+
+    async def count_known(self, queue: str) -> QueueCounts | None:
+        """None: no such queue, or unknown."""
+        return (await self.count_all([queue])).get(queue)
+
+    async def count_all(self, queues: Collection[str]) -> dict[str, QueueCounts | None]:
+        """None: no such queue. A queue that is left out is unknown. Raises `Unavailable` without the broker."""
+        async with self._turn:
+            unsure = [queue for queue in queues if queue not in self._present]
+            listed = await self._list() if unsure else None
+            if listed is not None:
+                self._present |= {
+                    queue for queue in listed.intersection(unsure) if not self._is_hidden(queue)
+                }
+            counted = await self._ask([queue for queue in queues if queue in self._present])
+            unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
+            if listed is not None:
+                counted |= dict.fromkeys(queue for queue in unsure if queue not in listed)
+                unsure = [queue for queue in unsure if queue in listed]
+            return counted | await self._ask_slowly(unsure)
+
+    def learn(self, counted: Mapping[str, QueueCounts | None]) -> None:
+        """Take over what another question has just answered."""
+        for queue, counts in counted.items():
+            self._note(queue, counts, was_missing=counts is None)
+
+    async def _list(self) -> frozenset[str] | None:
+        """The names of all queues; None when the management API does not answer."""
+        if self._now() >= self._list_again_at:
+            # First the pause: a caller whose time is up cancels the question, which would then be asked again at once.
+            self._listed, self._list_again_at = None, self._now() + self._policy.list_pause_seconds
+            with suppress(Unavailable):
+                self._listed = frozenset(await self._names())
+                self._list_again_at = self._now() + self._policy.list_kept_seconds
+        return self._listed
+
+    async def _ask(self, queues: Sequence[str]) -> dict[str, QueueCounts | None]:
+        counted = await count_all(self._link, queues) if queues else {}
+        for queue in queues:
+            self._note(queue, counted.get(queue), was_missing=queue in counted)
+        return counted
+
+    async def _ask_slowly(self, queues: Sequence[str]) -> dict[str, QueueCounts | None]:
+        """Ask one by one until the broker refuses one; the rest of the answer is what is still known."""
+        counted: dict[str, QueueCounts | None] = {}
+        for queue in self._in_turn(queues):
+            if self._now() < self._next_refusal_at and not self._is_first(queue):
+                break
+            counted |= await self._ask([queue])
+            if counted.get(queue) is None:
+                counted.pop(queue, None)
+                self._next_refusal_at = self._now() + self._policy.refusal_seconds
+        return counted | dict.fromkeys(
+            queue for queue in queues if queue not in counted and self._is_known_missing(queue)
+        )
+
+    def _in_turn(self, queues: Iterable[str]) -> list[str]:
+        """Those never asked about first; then the newest doubts, then the oldest answers."""
+        never = _Missing(0, float("-inf"), was_missing=False)
+
+        def rank(queue: str) -> tuple[int, float]:
+            known = self._missing.get(queue, never)
+            return min(known.refusals, 2), known.last_asked_at
+
+        return sorted(queues, key=rank)
+
+    def _is_hidden(self, queue: str) -> bool:
+        """The broker refused to say anything about it."""
+        known = self._missing.get(queue)
+        return known is not None and not known.was_missing
+
+    def _is_first(self, queue: str) -> bool:
+        return self._policy.asks_all_once and queue not in self._missing
+
+    def _is_known_missing(self, queue: str) -> bool:
+        known = self._missing.get(queue)
+        if known is None or not known.was_missing:
+            return False
+        is_sure = known.refusals > 1 or self._policy.asks_all_once
+        return is_sure and self._now() - known.last_asked_at < self._policy.missing_kept_seconds
+
+    def _note(self, queue: str, counts: QueueCounts | None, *, was_missing: bool) -> None:
+        if counts is not None:
+            self._present.add(queue)
+            self._missing.pop(queue, None)
+            return
+        self._present.discard(queue)
+        before = self._missing.get(queue)
+        refusals = 1 if before is None else before.refusals + 1
+        self._missing[queue] = _Missing(refusals, self._now(), was_missing)

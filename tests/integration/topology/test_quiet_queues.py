@@ -1,0 +1,114 @@
+"""Queues counted in the background: what is said of them is known, and the broker refuses one question a minute."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from dlq_handler.broker import quiet_queues
+from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.queue_probe import QueueCounts
+from dlq_handler.broker.queue_survey import count_all
+from dlq_handler.broker.quiet_queues import QuietPolicy, QuietQueues
+from dlq_handler.errors import Unavailable
+from tests.integration.topology.broker_side import declare_queue, delete_queue
+
+EMPTY = QueueCounts(ready=0, consumers=0)
+
+
+class Questions:
+    """What is asked of the broker, by a clock and a management API that the test owns."""
+
+    def __init__(self, link: AdminLink, monkeypatch: pytest.MonkeyPatch, **policy: bool) -> None:
+        self.now, self.refused, self.lists = 1000.0, 0, 0
+        self.listed: set[str] | None = None
+        """What the management API lists; None: it does not answer."""
+        self.queues = QuietQueues(link, names=self.names, policy=QuietPolicy(**policy), now=lambda: self.now)
+        monkeypatch.setattr(quiet_queues, "count_all", self.count_all)
+
+    async def names(self) -> Collection[str]:
+        self.lists += 1
+        if self.listed is None:
+            raise Unavailable("management API", "there is none")
+        return self.listed
+
+    async def count_all(self, link: AdminLink, queues: Collection[str]) -> Mapping[str, QueueCounts | None]:
+        counted = await count_all(link, queues)
+        self.refused += sum(counts is None for counts in counted.values())
+        return counted
+
+
+async def test_without_the_api_one_question_a_minute_is_refused_however_many_queues_are_missing(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(30)]
+    await declare_queue(link, names[7])
+    for _ in range(10):
+        before = asked.refused
+        for _ in range(6):
+            await asked.queues.count_all(names)
+            asked.now += 10
+        assert asked.refused - before <= 1
+    assert (await asked.queues.count_all(names))[names[7]] == EMPTY
+
+
+async def test_a_queue_is_missing_after_two_refusals_and_unknown_before_and_long_after(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    assert await asked.queues.count_all(["gone"]) == {}
+    with pytest.raises(Unavailable, match="unknown whether it exists"):
+        await asked.queues.count("gone")
+    asked.now += 61
+    assert await asked.queues.count_all(["gone"]) == {"gone": None}
+    # Asked about others meanwhile, so that nothing is left for this one.
+    asked.now += 301
+    assert await asked.queues.count_all(["gone too"]) == {}
+    assert await asked.queues.count_all(["gone"]) == {}
+    assert asked.refused == 3
+
+
+async def test_a_queue_that_was_missing_is_found_within_a_minute_of_being_declared(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    for _ in range(2):
+        await asked.queues.count_all(["late"])
+        asked.now += 61
+    await declare_queue(link, "late")
+    assert await asked.queues.count_all(["late"]) == {"late": EMPTY}
+    await delete_queue(link, "late")
+    assert await asked.queues.count_all(["late"]) == {"late": None}
+
+
+async def test_with_the_api_existence_is_read_from_its_list_and_nothing_is_refused(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    await declare_queue(link, "there")
+    asked.listed = {"there"}
+    for _ in range(20):
+        assert await asked.queues.count_all(["gone", "there"]) == {"gone": None, "there": EMPTY}
+        asked.now += 3
+    await declare_queue(link, "gone")
+    asked.listed = {"there", "gone"}
+    asked.now += 5
+    assert await asked.queues.count_all(["gone", "there"]) == {"gone": EMPTY, "there": EMPTY}
+    assert asked.refused == 0
+
+
+async def test_an_api_that_fails_is_left_alone_for_a_minute(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    for _ in range(12):
+        await asked.queues.count_all(["gone"])
+        asked.now += 5
+    assert asked.lists == 1
+
+
+async def test_a_command_asks_about_each_queue_once(link: AdminLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, names = Questions(link, monkeypatch, asks_all_once=True), [f"gone.{number}" for number in range(5)]
+    for _ in range(5):
+        assert await asked.queues.count_all(names) == dict.fromkeys(names)
+        asked.now += 10
+    assert asked.refused == 5
