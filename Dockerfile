@@ -39,7 +39,7 @@ ENV PATH=/opt/dlq-handler/bin:$PATH \
 USER 65532:65532
 EXPOSE 9464 8085
 STOPSIGNAL SIGTERM
-# Liveness, not readiness: while a server is away a restart of ours helps nobody. The start itself takes about 2 s.
+# Liveness, not readiness: a restart does not bring back a server that is away. The start itself takes about 2 s.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15s --retries=3 CMD ["dlq-handler", "health"]
 ENTRYPOINT ["dlq-handler"]
 CMD ["run"]

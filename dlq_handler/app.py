@@ -27,6 +27,7 @@ from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.services.rejudge import Rejudger
 from dlq_handler.services.retention import RetentionSweeper
+from dlq_handler.services.running import RunningServices, running_services
 from dlq_handler.services.service import Service
 from dlq_handler.services.slot_watch import SlotWatch
 from dlq_handler.services.start import wait_for
@@ -116,13 +117,13 @@ class Sidecar:
         if self._is_shadow:
             self._tell_of_shadow()
         listener_done = asyncio.Event()
-        async with asyncio.TaskGroup() as surface:
-            surface.create_task(self._listeners.run(listener_done), name="listeners")
+        async with running_services(stop) as services:
+            services.start(self._listeners, listener_done)
             try:
-                await self._prepare(stop)
-                # Stopped while it waited for its servers: nothing was taken up, so there is nothing to finish.
-                if not stop.is_set():
-                    await self._serve(stop)
+                await self._prepare(services.ending)
+                # Stopped while it waited for its servers: no work was taken, so there is none to finish.
+                if not services.ending.is_set():
+                    await self._serve(services)
             finally:
                 listener_done.set()
                 await self._close()
@@ -151,21 +152,20 @@ class Sidecar:
         # Bound before ready: a letter that dies before its key is bound is lost without a trace.
         await wait_for(self._keeper.tick, wait_until, stop)
 
-    async def _serve(self, stop: asyncio.Event) -> None:
+    async def _serve(self, services: RunningServices) -> None:
         grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
-        async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as downstream:
-            intake_done = asyncio.Event()
-            for service in self._downstream():
-                downstream.create_task(service.run(intake_done), name=type(service).__name__)
-            try:
-                async with asyncio.TaskGroup() as intake:
-                    for service in self._intake():
-                        intake.create_task(service.run(stop), name=type(service).__name__)
-                    await stop.wait()
-                    log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
-                    deadline.reschedule(asyncio.get_running_loop().time() + grace_seconds)
-            finally:
-                intake_done.set()
+        self.readiness.liveness.watch()
+        intake_done = asyncio.Event()
+        for service in self._downstream():
+            services.start(service, intake_done)
+        for service in self._intake():
+            services.start(service, services.ending)
+        await services.ending.wait()
+        log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
+        async with asyncio.timeout(grace_seconds):
+            await services.wait(services.ending)
+            intake_done.set()
+            await services.wait(intake_done)
 
     def _intake(self) -> Sequence[Service]:
         """Those that take work up: they end first."""
@@ -295,5 +295,5 @@ class Sidecar:
                 held_slot_seconds=self._settings.dlq_handler.monitor.held_slot_seconds,
                 observer=self.metrics,
             ),
-            LoopWatch(self.metrics),
+            LoopWatch(self.metrics, self.readiness.liveness),
         ]

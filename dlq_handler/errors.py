@@ -55,6 +55,17 @@ class RowRejected(Exception):
         self.what = what
 
 
+class ServiceEnded(Exception):
+    """A service ended before it was asked to. That is a bug; the process ends, so that it is started again."""
+
+    exit_code = 70
+
+    def __init__(self, service: str, how: str) -> None:
+        super().__init__(f"{service} ended before it was asked to: {how}")
+        self.service = service
+        self.how = how
+
+
 class StartTimedOut(Exception):
     """A server did not answer within `dlq_handler.startup.wait_seconds`."""
 

@@ -1,4 +1,4 @@
-"""The command `dlq-handler`: nouns, then verbs. Exits 0 fine, 1 failed, 2 usage, 69 a server is away, 78 settings."""
+"""The command `dlq-handler`: nouns, then verbs. Exit codes: surface/cli/exits.py."""
 
 import asyncio
 import os
@@ -10,14 +10,14 @@ import structlog
 import typer
 
 from dlq_handler import __version__, compose
-from dlq_handler.errors import Contended, RowRejected, StartTimedOut, Unavailable
+from dlq_handler.errors import Contended, RowRejected, ServiceEnded, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
 from dlq_handler.surface.cli import audit, brake, config, executions, letters, notify, topology, workers
 from dlq_handler.surface.cli.config import load_or_exit
 from dlq_handler.surface.cli.database import grants, migrate
 from dlq_handler.surface.cli.doctor import doctor
-from dlq_handler.surface.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_UNAVAILABLE
+from dlq_handler.surface.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_SERVICE_ENDED, EXIT_UNAVAILABLE
 from dlq_handler.surface.cli.game_day import game_day
 from dlq_handler.surface.cli.health import check_health
 from dlq_handler.surface.cli.options import ConfigOption
@@ -77,7 +77,7 @@ def run(config: ConfigOption = None) -> None:
 
 @app.command()
 def health(config: ConfigOption = None) -> None:
-    """Say whether the sidecar in this container is alive (exit code 0 or 1), for its health check; see also /readyz."""
+    """Check that every loop of the sidecar in this container turns (exit code 0 or 1). Servers: see /readyz."""
     raise typer.Exit(check_health(config))
 
 
@@ -104,6 +104,9 @@ async def _run(settings: Settings) -> int:
         waited_for = "; ".join(str(one) for one in group.exceptions)
         log.error("start.given_up", error=waited_for, setting="dlq_handler.startup.wait_seconds")
         return_code = EXIT_UNAVAILABLE
+    except* ServiceEnded:
+        # Logged when it happened, with its trace.
+        return_code = EXIT_SERVICE_ENDED
     except* TimeoutError:
         log.error("sidecar.cut_short", setting="dlq_handler.grace.shutdown_seconds")
         return_code = EXIT_FAILED

@@ -15,6 +15,7 @@ from aiormq.abc import AbstractChannel
 
 from dlq_handler.broker.connection import BrokerAddress, Connection, broker_errors
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import turn
 
 
 class AdminLink:
@@ -29,7 +30,7 @@ class AdminLink:
 
     async def open(self) -> int:
         """Connect if needed. The number of the connection in use: another number means another connection."""
-        async with self._opening:
+        async with turn(self._opening):
             if self._connection is None or _is_lost(self._connection):
                 self._connection = await self._address.connect("topology", is_again=self.incarnation > 0)
                 self.incarnation += 1

@@ -18,6 +18,7 @@ from yarl import URL
 
 from dlq_handler.broker import equal_tables, tolerant_headers
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import beat, bounded
 from dlq_handler.tasks import StopCheck
 
 CLOSE_TIMEOUT_SECONDS = 5.0
@@ -27,8 +28,10 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 async def broker_errors(doing: str) -> AsyncIterator[None]:
     """Turn every way in which aio-pika reports a lost or refusing broker into `Unavailable`."""
     stop = StopCheck()
+    beat()
     try:
         yield
+        beat()
     except asyncio.CancelledError as error:
         # On a half-open connection the client cancels the call by itself.
         if stop.is_stop:
@@ -112,14 +115,16 @@ class BrokerAddress:
         equal_tables.install()
         url = URL(self.urls[self._turn % len(self.urls)])
         try:
-            async with broker_errors(f"connect to {url.host}:{url.port or 5672}"):
-                # Without a timeout the handshake with a half-open peer never ends.
-                async with asyncio.timeout(self.connect_timeout_seconds):
-                    opened = await aio_pika.connect(
-                        url.update_query(heartbeat=str(self.heartbeat_seconds)),
-                        client_properties={"connection_name": f"{self.instance} {purpose}"},
-                        connection_class=Connection,
-                    )
+            # Without a timeout the handshake with a half-open peer never ends.
+            async with (
+                broker_errors(f"connect to {url.host}:{url.port or 5672}"),
+                bounded(self.connect_timeout_seconds),
+            ):
+                opened = await aio_pika.connect(
+                    url.update_query(heartbeat=str(self.heartbeat_seconds)),
+                    client_properties={"connection_name": f"{self.instance} {purpose}"},
+                    connection_class=Connection,
+                )
         except BaseException:
             # Also when a caller's own, shorter time is over: a mute node would otherwise be tried for ever.
             self._turn += 1

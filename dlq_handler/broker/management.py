@@ -4,7 +4,6 @@ Whatever goes wrong is `Unavailable`; the credentials of the URL are in no messa
 'management' the API shows all of this but the consumers of others: for those it takes 'monitoring'.
 """
 
-import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from dlq_handler.domain.topology_snapshot import (
     Snapshot,
 )
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import bounded
 
 _REFUSED = frozenset({401, 403})
 
@@ -174,7 +174,7 @@ class ManagementApi:
         if monotonic_seconds() < self._refused_until:
             raise Unavailable(self._where, REFUSED)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with bounded(self._timeout_seconds):
                 answer = await client.get(f"{self._base}/api/{path}")
             if answer.status_code in _REFUSED:
                 self._refused_until = monotonic_seconds() + REFUSED_PAUSE_SECONDS

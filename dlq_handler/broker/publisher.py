@@ -22,6 +22,7 @@ from dlq_handler.broker.flight import (
 )
 from dlq_handler.broker.outlet import Outlet
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import beating, turn
 
 __all__ = ["Confirmed", "OutgoingMessage", "PublishOutcome", "Publisher", "Refused", "Unknown", "Unroutable"]
 
@@ -49,11 +50,12 @@ class Publisher:
     async def publish(self, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
         """One outcome per message, in order. `Unavailable`: none of them was published."""
         outcomes: list[PublishOutcome] = []
-        async with self._turn:
+        async with turn(self._turn):
             deadline = asyncio.get_running_loop().time() + self._publish_timeout_seconds
             for part in parts_without_repeats(messages):
                 try:
-                    outcomes += await self._publish(part, deadline)
+                    with beating(self._publish_timeout_seconds):
+                        outcomes += await self._publish(part, deadline)
                 except Unavailable as error:
                     if not outcomes:
                         raise

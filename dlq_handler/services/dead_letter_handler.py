@@ -19,6 +19,7 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.canary import is_canary
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
+from dlq_handler.heartbeat import heartbeat, turn
 from dlq_handler.services.every import Backoff, every, pause
 from dlq_handler.services.judge_letters import Committed, LetterJudge
 from dlq_handler.services.observer import Observer
@@ -95,14 +96,19 @@ class DeadLetterHandler:
         try:
             async with task_group() as group:
                 for number in range(self._policy.batches_at_once):
-                    group.create_task(self._take_batch(stop), name=f"batch-{number}")
+                    group.create_task(self._take_one_batch(stop, number), name=f"batch-{number}")
         except BaseExceptionGroup as failed:
             # One reason is enough to give everything back.
             raise worst_error(failed.exceptions, loop=LOOP) from failed
 
+    async def _take_one_batch(self, stop: asyncio.Event, number: int) -> None:
+        # A heartbeat of its own: one batch that hangs would otherwise hide behind the other one that waits.
+        with heartbeat(f"{LOOP}, batch {number}"):
+            await self._take_batch(stop)
+
     async def _take_batch(self, stop: asyncio.Event) -> None:
         is_unproven = self._failed_batches.failures > 0
-        async with self._turn:
+        async with turn(self._turn, at_most_seconds=None):
             batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
             try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.heartbeat import beat, heartbeat
 from dlq_handler.tasks import StopCheck
 from dlq_handler.waiting import first_of
 
@@ -55,28 +56,32 @@ async def every(
     wake: asyncio.Event | None = None,
 ) -> None:
     """Tick at once, then `seconds` after the end of each tick (sooner when woken), until `stop` is set."""
-    backoff, cancelled = Backoff(), StopCheck()
-    while not stop.is_set():
-        try:
-            await tick()
-        except (Unavailable, Contended) as error:
-            if backoff.failures == 0:
-                # A table that the host has locked, for a migration of its own, is no bug of ours either.
-                part, what = (
-                    (error.part, error.what) if isinstance(error, Unavailable) else ("database", str(error))
-                )
-                log.warning("loop.interrupted", loop=name, part=part, error=what)
-            wait = max(seconds, backoff.next_seconds())
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and cancelled.is_stop:
-                raise
-            log.exception("loop.crashed", loop=name)
-            wait = max(seconds, backoff.next_seconds())
-        else:
-            if backoff.failures:
-                log.info("loop.resumed", loop=name)
-            backoff.reset()
-            wait = seconds
-        # While a server is away nobody may wake the loop early: that would be the hot loop backoff prevents.
-        if await pause(stop, wait, wake if backoff.failures == 0 else None):
-            return
+    with heartbeat(name, interval_seconds=seconds):
+        backoff, cancelled = Backoff(), StopCheck()
+        while not stop.is_set():
+            beat()
+            try:
+                await tick()
+            except (Unavailable, Contended) as error:
+                if backoff.failures == 0:
+                    # A table that the host has locked, for a migration of its own, is no bug of ours either.
+                    part, what = (
+                        (error.part, error.what)
+                        if isinstance(error, Unavailable)
+                        else ("database", str(error))
+                    )
+                    log.warning("loop.interrupted", loop=name, part=part, error=what)
+                wait = max(seconds, backoff.next_seconds())
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and cancelled.is_stop:
+                    raise
+                log.exception("loop.crashed", loop=name)
+                wait = max(seconds, backoff.next_seconds())
+            else:
+                if backoff.failures:
+                    log.info("loop.resumed", loop=name)
+                backoff.reset()
+                wait = seconds
+            # While a server is away nobody may wake the loop early: that would be the hot loop backoff prevents.
+            if await pause(stop, wait, wake if backoff.failures == 0 else None):
+                return

@@ -5,6 +5,8 @@ A part that has not reported yet is not ready: never green by default.
 
 from dataclasses import dataclass, field
 
+from dlq_handler.heartbeat import Liveness
+
 PARTS = ("broker", "consumer", "database", "schema")
 
 
@@ -26,6 +28,8 @@ class Readiness:
     )
     notes: dict[str, str] = field(default_factory=dict)
     """Facts an operator should see that do not make us unready, such as a foreign consumer."""
+    liveness: Liveness = field(default_factory=Liveness)
+    """Do the loops turn? Read by /healthz: a server that is away makes a replica unready, never unhealthy."""
 
     def report(self, part: str, *, ok: bool, detail: str) -> None:
         self.checks = self.checks | {part: Check(ok=ok, detail=detail)}

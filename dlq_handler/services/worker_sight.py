@@ -18,6 +18,7 @@ from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.worker import QueueSight, WorkerQueueNames
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +99,12 @@ class WorkerSight:
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""
-        async with self._turn:
+        async with turn(self._turn):
             return await self._count(worker_ids, is_quiet=True)
 
     async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
-        async with self._turn:
+        async with turn(self._turn):
             counted = await self._count(worker_ids, is_quiet=not self._policy.probes_ttl)
             present = [one for one, counts in counted.items() if counts is not None]
             statistics = await self._ask_api() if present else {}
@@ -118,7 +119,7 @@ class WorkerSight:
         """Of all worker queues that were ever seen here, also of those that are gone: what counts where the queue of a
         message, or the TTL of that queue, is unknown. None: none was seen.
         """
-        async with self._turn:
+        async with turn(self._turn):
             for queue, statistics in (await self._ask_api()).items():
                 if self._names.owner_of(queue) is not None:
                     self._note_ttl(statistics.ttl_ms)

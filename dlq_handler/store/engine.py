@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import bounded
 from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
 from dlq_handler.store.link import SILENCE_SECONDS, Link, Outage
@@ -130,7 +131,7 @@ class Database:
         doing = f"connect to {self._url.address}"
         tx: Transaction | None = None
         try:
-            async with deadline:
+            async with bounded(seconds, deadline):
                 connection = await self._engine.connect()
                 async with _ended(connection):
                     doing = "begin"

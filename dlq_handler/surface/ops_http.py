@@ -1,6 +1,6 @@
-"""The ops listener: /healthz (this loop is alive), /readyz (each part, 503 when one is not), /metrics.
+"""The ops listener: /healthz (503 when a loop no longer turns), /readyz (503 when a part is not ready), /metrics.
 
-Never: asks a server during a request. A probe that waits for a sick database is one more victim of it.
+Never asks a server during a request: a probe that waits for a slow database would fail with it.
 """
 
 from starlette.applications import Starlette
@@ -14,7 +14,18 @@ from dlq_handler.surface.metrics import CONTENT_TYPE, Metrics
 
 def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
     async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "alive"})
+        stalls = readiness.liveness.stalls()
+        if not stalls:
+            return JSONResponse({"status": "alive"})
+        loops = [
+            {
+                "loop": stall.loop,
+                "seconds": round(stall.seconds, 1),
+                "limit_seconds": stall.limit_seconds,
+            }
+            for stall in stalls
+        ]
+        return JSONResponse({"status": "stalled", "loops": loops}, status_code=503)
 
     async def readyz(_: Request) -> Response:
         checks = {part: {"ok": check.ok, "detail": check.detail} for part, check in readiness.checks.items()}

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "dlq_handler"
 # other.
 FLOORS: list[set[str]] = [
     {"domain"},
-    {"errors", "clock", "waiting", "tasks", "logs", "settings"},
+    {"errors", "clock", "waiting", "tasks", "heartbeat", "logs", "settings"},
     {"broker", "store"},
     {"services"},
     {"compose"},

@@ -43,6 +43,29 @@ async def test_sigterm_flushes_the_notices_that_are_still_held(world: World) -> 
     await world.settled_once(dispatches)
 
 
+@pytest.mark.parametrize(
+    ("point", "how"),
+    [
+        ("a_service_that_returns", "it returned"),
+        ("a_service_that_is_cancelled", "it was cancelled"),
+        ("a_service_that_raises", "it raised ZeroDivisionError: a bug, on purpose"),
+    ],
+)
+async def test_a_service_that_ends_before_it_was_asked_to_ends_the_process_with_70(
+    world: World, point: str, how: str
+) -> None:
+    async with world.sidecar(start=False, batch__size="10") as sidecar:
+        await sidecar.start(program=(SABOTAGE, point, "0"))
+        dispatches = await world.a_buried(50)
+        assert await sidecar.wait(GRACE_SECONDS) == 70
+        [ended] = sidecar.events("service.ended")
+        assert (ended["service"], ended["how"], ended["level"]) == ("DeadLetterHandler", how, "error")
+        assert sidecar.events("sidecar.cut_short") == []
+    assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
+    async with world.sidecar("heir"):
+        await world.settled_once(dispatches)
+
+
 async def test_a_second_signal_ends_it_at_once_and_loses_nothing(world: World) -> None:
     dispatches = await world.schedule(50)
     async with (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.settings.own import DlqHandler
-from tests.crash.world import QUICK, World
+from tests.crash.world import QUICK, SABOTAGE, World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 from tests.support.tcp_proxy import TcpProxy
@@ -21,7 +21,7 @@ from tests.support.tcp_proxy import TcpProxy
 FULL_SECONDS = float(os.environ.get("DLQ_TEST_SILENCE_SECONDS", "0"))
 BACK_WITHIN_SECONDS = 30
 
-SCALED = {
+SCALED: dict[str, Any] = {
     "broker__heartbeat_seconds": "1",
     "broker__connect_timeout_seconds": "1",
     "database__connect_timeout_seconds": "1",
@@ -65,6 +65,51 @@ async def test_the_intake_outlives_a_silent_server(world: World, silent: str) ->
                 f"\nPython {python}, {silent} silent for {FULL_SECONDS:g} s: ready after {ready_seconds:.1f} s"
             )
             assert ready_seconds < BACK_WITHIN_SECONDS
+
+
+@pytest.mark.parametrize("silent", ["broker", "database", "both"])
+async def test_a_server_that_is_away_for_long_never_fails_healthz(world: World, silent: str) -> None:
+    async with (
+        TcpProxy.to(world.vhost) as broker,
+        TcpProxy.to(world.database) as database,
+        world.sidecar(vhost=broker.url, database=database.url, start=False, **SCALED) as sidecar,
+    ):
+        await sidecar.start(program=(SABOTAGE, "a_short_patience", "0"))
+        proxies = {"broker": [broker], "database": [database], "both": [broker, database]}[silent]
+        for proxy in proxies:
+            proxy.freeze()
+        # Longer than a loop may stand still under this patience.
+        answers = await answers_of_healthz(sidecar, for_seconds=14)
+        assert [answer for answer in answers if answer != (200, {"status": "alive"})] == []
+        assert sidecar.events("loop.stalled") == []
+
+
+async def test_a_loop_that_hangs_fails_healthz_which_names_it(world: World) -> None:
+    async with world.sidecar(start=False) as sidecar:
+        await sidecar.start(program=(SABOTAGE, "a_loop_that_hangs", "0"))
+
+        async def is_unhealthy() -> bool:
+            status, answer = await sidecar.healthz()
+            assert (status, [one["loop"] for one in answer.get("loops", ())]) == (503, ["gate"])
+            return True
+
+        await eventually(is_unhealthy, timeout=60)
+        [stalled] = await eventually(lambda: sidecar.events("loop.stalled"))
+        assert (stalled["loop"], stalled["level"]) == ("gate", "error")
+        code, said, _ = await sidecar.cli("health")
+        assert code == 1
+        assert "503" in said
+        assert '"loop":"gate"' in said
+
+
+async def answers_of_healthz(
+    sidecar: SidecarProcess, *, for_seconds: float
+) -> list[tuple[int, dict[str, Any]]]:
+    answers, end = [], time.monotonic() + for_seconds
+    while time.monotonic() < end:
+        answers.append(await sidecar.healthz())
+        await asyncio.sleep(0.2)
+    return answers
 
 
 async def is_reconnecting_in_vain(sidecar: SidecarProcess, proxies: list[TcpProxy]) -> None:

@@ -12,9 +12,12 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from uuid import uuid4
 
+from dlq_handler import heartbeat
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome
 from dlq_handler.main import main
+from dlq_handler.services.dead_letter_handler import DeadLetterHandler
+from dlq_handler.services.gate import Gate
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.judge_stale import StaleJudge
 from dlq_handler.services.outbox_relay import OutboxRelay
@@ -73,6 +76,70 @@ def a_late_relay(_nth: int) -> None:
         pass
 
     OutboxRelay.tick = nothing  # type: ignore[assignment,method-assign]  # the sabotage
+
+
+def a_service_that_returns(_nth: int) -> None:
+    """The intake ends after its first batch, as if it had been asked to. Kills nothing."""
+    _end_intake(after=_return)
+
+
+def a_service_that_raises(_nth: int) -> None:
+    """The intake ends after its first batch, with an error. Kills nothing."""
+    _end_intake(after=_raise)
+
+
+def a_service_that_is_cancelled(_nth: int) -> None:
+    """The task of the intake is cancelled after its first batch. Kills nothing."""
+    _end_intake(after=_cancel)
+
+
+def _end_intake(*, after: Callable[[], Awaitable[None]]) -> None:
+    run, commit, done = DeadLetterHandler.run, LetterJudge.commit, asyncio.Event()
+
+    async def run_for_one_batch(self: DeadLetterHandler, _: asyncio.Event) -> None:
+        await run(self, done)
+        await after()
+
+    async def commit_and_end(self: LetterJudge, letters: Sequence[Any]) -> Any:
+        committed = await commit(self, letters)
+        done.set()
+        return committed
+
+    DeadLetterHandler.run = run_for_one_batch  # type: ignore[assignment,method-assign]  # the sabotage
+    LetterJudge.commit = commit_and_end  # type: ignore[method-assign]  # the sabotage
+
+
+def a_short_patience(_nth: int) -> None:
+    """A loop counts as stalled after 8 s instead of 2 minutes. Kills nothing."""
+    heartbeat.BEAT_SECONDS, heartbeat.LEAST_STALL_SECONDS = 0.1, 8.0
+
+
+def a_loop_that_hangs(_nth: int) -> None:
+    """The second tick of the safety gate never ends; stalls are noticed soon. Kills nothing."""
+    a_short_patience(0)
+    tick, ticks = Gate.tick, iter(range(1))
+
+    async def tick_once(self: Gate) -> None:
+        if next(ticks, None) is None:
+            await asyncio.Event().wait()
+        await tick(self)
+
+    Gate.tick = tick_once  # type: ignore[method-assign]  # the sabotage
+
+
+async def _return() -> None:
+    pass
+
+
+async def _raise() -> None:
+    raise ZeroDivisionError("a bug, on purpose")
+
+
+async def _cancel() -> None:
+    task = asyncio.current_task()
+    assert task
+    task.cancel()
+    await asyncio.sleep(0)
 
 
 def half_published(nth: int) -> None:
@@ -158,6 +225,11 @@ POINTS = {
         says_nothing,
         says_it_twice,
         says_it_again,
+        a_service_that_returns,
+        a_service_that_raises,
+        a_service_that_is_cancelled,
+        a_short_patience,
+        a_loop_that_hangs,
     )
 }
 

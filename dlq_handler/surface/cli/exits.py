@@ -5,6 +5,7 @@ EXIT_FAILED = 1
 EXIT_CANNOT_TELL = 2
 EXIT_NOT_ASKED = 64
 EXIT_UNAVAILABLE = 69
+EXIT_SERVICE_ENDED = 70
 EXIT_CONFIG = 78
 
 MEANINGS = {
@@ -19,6 +20,7 @@ MEANINGS = {
     ),
     EXIT_NOT_ASKED: "`game-day` without `--yes`: nothing was done",
     EXIT_UNAVAILABLE: "database or broker does not answer, and the command cannot do without",
+    EXIT_SERVICE_ENDED: "`run`: a service ended before it was asked to; the log event `service.ended` names it",
     EXIT_CONFIG: "the settings cannot be used (`config check` says why); `run`: the port is taken",
     130: "interrupted by Ctrl-C (143: by SIGTERM)",
 }

@@ -2,7 +2,7 @@
 
 Light, because a container runtime asks again and again: to load the settings alone takes half a second of CPU. So it
 reads only where the listener is, by the rules of `settings.load`; a test compares the two. Asks /healthz, never
-/readyz: whoever restarts what is unhealthy would restart us for a database that is away, which helps nobody.
+/readyz: an unhealthy container is restarted, and that does not bring back a database that is away.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 TIMEOUT_SECONDS = 2.0
+LONGEST_ANSWER_BYTES = 10_000
 DEFAULT_HOST, DEFAULT_PORT = "0.0.0.0", "9464"  # noqa: S104  what the settings say, and never what we connect to
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  who listens everywhere is asked here
 
@@ -27,10 +28,21 @@ def check_health(config: Path | None = None, environ: Mapping[str, str] = os.env
 
 
 def ask(host: str, port: int, path: str) -> str:
-    """The first line that it answers. By hand: `http.client` takes longer to import than the answer to arrive."""
+    """The first line of the answer; unless it is 200, its body too, which says what is wrong.
+
+    By hand: `http.client` takes longer to import than the answer to arrive.
+    """
     with socket.create_connection((host, port), TIMEOUT_SECONDS) as link, link.makefile("rb") as answer:
         link.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        return answer.readline(100).decode("ascii", "backslashreplace").strip()
+        status = _text(answer.readline(100))
+        if not status.startswith("HTTP/1.") or status.split()[1:2] == ["200"]:
+            return status
+        head_and_body = answer.read(LONGEST_ANSWER_BYTES).partition(b"\r\n\r\n")
+        return f"{status}: {_text(head_and_body[2])}" if head_and_body[2] else status
+
+
+def _text(answer: bytes) -> str:
+    return answer.decode("ascii", "backslashreplace").strip()
 
 
 def listener_address(config: Path | None, environ: Mapping[str, str]) -> tuple[str, str]:

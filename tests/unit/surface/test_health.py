@@ -55,6 +55,14 @@ def test_only_a_listener_that_says_200_is_alive(
     assert (got, capsys.readouterr().out.strip()) == (code, told)
 
 
+def test_what_is_wrong_is_printed_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\n{"loops":[{"loop":"gate"}]}'
+    with listener(answer) as port:
+        got = check_health(tmp_path / "none", {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port)})
+    said = f'not alive: 127.0.0.1:{port}/healthz: HTTP/1.1 503 Service Unavailable: {{"loops":[{{"loop":"gate"}}]}}'
+    assert (got, capsys.readouterr().out.strip()) == (1, said)
+
+
 def test_nobody_there_is_not_alive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,0 +1,85 @@
+"""Run services side by side, and notice one that ends before it was asked to.
+
+A service that returns, raises or is cancelled early is logged as `service.ended`. The others are then asked to stop, as
+by SIGTERM: they finish the work in hand. At the end `ServiceEnded` is raised, which ends the process with an exit code,
+so that the container runtime starts it again. Otherwise an intake that ended would hide behind a healthy process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from dlq_handler.errors import ServiceEnded
+from dlq_handler.services.service import Service
+
+log = structlog.get_logger()
+
+
+class RunningServices:
+    def __init__(self) -> None:
+        self.ending = asyncio.Event()
+        """Set when the process was asked to stop, or a service has ended early."""
+        self._stops: dict[asyncio.Task[None], asyncio.Event] = {}
+        self._early: ServiceEnded | None = None
+        self._is_cancelling = False
+
+    def start(self, service: Service, stop: asyncio.Event) -> None:
+        """`stop` asks this service to end. Before it is set, its end is an error."""
+        task = asyncio.create_task(service.run(stop), name=type(service).__name__)
+        self._stops[task] = stop
+        task.add_done_callback(self._note_end)
+
+    async def wait(self, stop: asyncio.Event | None = None) -> None:
+        """Until every service has ended, or every one that was started with this event."""
+        if tasks := [task for task, its_stop in self._stops.items() if stop is None or its_stop is stop]:
+            await asyncio.wait(tasks)
+
+    async def cancel(self) -> None:
+        """End what still runs, at once."""
+        self._is_cancelling = True
+        for task in self._stops:
+            task.cancel()
+        if self._stops:
+            await asyncio.wait(self._stops)
+
+    def check(self) -> None:
+        """Raises `ServiceEnded` when a service has ended early."""
+        if self._early is not None:
+            raise self._early
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        how, error = "it returned", None
+        if task.cancelled():
+            if self._is_cancelling:
+                return
+            how = "it was cancelled"
+        elif (error := task.exception()) is not None:
+            how = f"it raised {type(error).__name__}: {error}"
+        elif self._stops[task].is_set():
+            return
+        ended = ServiceEnded(task.get_name(), how)
+        log.error("service.ended", service=ended.service, how=how, exit_code=ended.exit_code, exc_info=error)
+        self._early = self._early or ended
+        self.ending.set()
+
+
+@asynccontextmanager
+async def running_services(stop: asyncio.Event) -> AsyncIterator[RunningServices]:
+    """Services that are started in the block are over at its end. Raises `ServiceEnded`."""
+    services = RunningServices()
+
+    async def pass_on() -> None:
+        await stop.wait()
+        services.ending.set()
+
+    passing_on = asyncio.create_task(pass_on())
+    try:
+        yield services
+        await services.wait()
+    finally:
+        passing_on.cancel()
+        await services.cancel()
+        # First, also where the others did not end in time because of it.
+        services.check()
