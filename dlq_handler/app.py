@@ -39,6 +39,7 @@ from dlq_handler.surface.metrics import Metrics
 from dlq_handler.surface.own_thread import OtherLoop
 from dlq_handler.surface.web.opening import ui_world
 from dlq_handler.surface.web.world import UiWorld
+from dlq_handler.tasks import task_group
 
 log = structlog.get_logger()
 
@@ -131,7 +132,7 @@ class Sidecar:
 
     async def _close(self) -> None:
         """Side by side: each may wait seconds for a server that does not answer, and SIGTERM has not got their sum."""
-        async with asyncio.TaskGroup() as closing:
+        async with task_group() as closing:
             for close in (self._publisher.close, self._sight.close, self._link.close, self._database.dispose):
                 closing.create_task(close())
 

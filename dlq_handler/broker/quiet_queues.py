@@ -18,6 +18,7 @@ from dlq_handler.broker.queue_probe import QueueCounts
 from dlq_handler.broker.queue_survey import count_all
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import turn
 
 UNKNOWN_QUEUE = (
     "unknown whether it exists: without the management API missing queues are looked for slowly, because each "
@@ -81,7 +82,7 @@ class QuietQueues:
 
     async def count_all(self, queues: Collection[str]) -> dict[str, QueueCounts | None]:
         """None: no such queue. A queue that is left out is unknown. Raises `Unavailable` without the broker."""
-        async with self._turn:
+        async with turn(self._turn):
             unsure = [queue for queue in queues if queue not in self._present]
             listed = await self._list() if unsure else None
             if listed is not None:

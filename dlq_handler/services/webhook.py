@@ -7,6 +7,7 @@ import httpx
 
 from dlq_handler import __version__
 from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import bounded
 
 
 class WebhookFailed(Unavailable):
@@ -26,7 +27,7 @@ class Webhook:
     async def post(self, message: Mapping[str, object]) -> None:
         """Raises `WebhookFailed` unless the answer is 2xx. A redirect is none: it would lose the method."""
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with bounded(self._timeout_seconds):
                 # In a thread: to read the certificates takes as long as many letters.
                 certificates = await asyncio.to_thread(httpx.create_ssl_context)
                 async with httpx.AsyncClient(verify=certificates, timeout=self._timeout_seconds) as client:

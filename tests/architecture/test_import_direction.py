@@ -181,6 +181,18 @@ def test_the_domain_awaits_nothing_and_asks_neither_clock_nor_chance() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_only_tasks_asks_whether_a_task_is_cancelled_and_makes_task_groups() -> None:
+    """A failed `asyncio.TaskGroup` leaves `cancelling() == 1` behind up to Python 3.12; `task_group` does not."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}; use dlq_handler.tasks"
+        for path in SOURCES
+        if part_of(path) not in OUTSIDE | {"tasks"}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in {"TaskGroup", "cancelling", "uncancel"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_module_is_two_things() -> None:
     """Above 300 lines a module is two things (style)."""
     long = {
