@@ -14,6 +14,13 @@ class Unavailable(Exception):
         self.what = what
 
 
+class TooSlow(Unavailable):
+    """The database answers, but a transaction took longer than it may: a smaller one may fit."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("database", what)
+
+
 class GrantsMissing(Unavailable):
     """The database refuses a right we need. Never a letter's fault, so no letter is settled over it."""
 

@@ -217,6 +217,7 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
         availability=availability_policy(settings),
         names=names(settings),
         is_shadow=own.shadow.enabled,
+        batch_size=own.batch.size,
     )
 
 

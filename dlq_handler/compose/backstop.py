@@ -49,6 +49,7 @@ def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolic
         routing_key=own.outbox.routing_key,
         lease_seconds=own.outbox.lease_seconds,
         is_shadow=own.shadow.enabled,
+        page_size=own.monitor.page_size,
     )
 
 

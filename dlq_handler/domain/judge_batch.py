@@ -1,6 +1,6 @@
 """Judge a batch of letters in delivery order, each seeing the effect of those before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -22,6 +22,15 @@ class Ruling:
     verdict: Verdict
     ending: Ending | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+def first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:
+    """Each dead letter once, in delivery order, without those whose key is known."""
+    fresh: dict[str, DeadLetter] = {}
+    for letter in letters:
+        if letter.key not in known:
+            fresh.setdefault(letter.key, letter)
+    return list(fresh.values())
 
 
 def judge_batch(

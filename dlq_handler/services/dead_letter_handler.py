@@ -18,7 +18,7 @@ from dlq_handler.broker.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.canary import is_canary
 from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
+from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.heartbeat import heartbeat, turn
 from dlq_handler.services.every import Backoff, every, pause
 from dlq_handler.services.judge_letters import Committed, LetterJudge
@@ -162,8 +162,28 @@ class DeadLetterHandler:
         await self._source.close()
 
     async def _end(self, batch: Sequence[Delivery], stop: asyncio.Event) -> None:
-        """Judge, commit, settle; keep trying through short trouble, give the letters back in long trouble."""
-        committed = await self._commit(batch, stop)
+        """Decide, commit, acknowledge, in as many transactions as a slow database needs.
+
+        Short trouble is waited for; in long trouble the dead letters go back to the queue. So does what is left of the
+        batch when it is time to stop.
+        """
+        rest = list(batch)
+        while rest:
+            part = rest[: self._judge.batch_size.now]
+            try:
+                committed = await self._commit(part, stop)
+            except TooSlow as error:
+                size = self._judge.batch_size.now
+                if size >= len(part) or stop.is_set():
+                    raise
+                log.warning("batch.halved", letters=len(part), size=size, error=error.what)
+                continue
+            await self._settle(part, committed)
+            rest = rest[len(part) :]
+            if stop.is_set():
+                return
+
+    async def _settle(self, batch: Sequence[Delivery], committed: Committed) -> None:
         self._relay.offer(committed.outbox, leased_at=committed.leased_at)
         held_over = [delivery for delivery in batch if delivery.letter.key in committed.held_over]
         settled = [delivery for delivery in batch if delivery.letter.key not in committed.held_over]
@@ -173,6 +193,7 @@ class DeadLetterHandler:
         self._observer.canaries_arrived(sum(is_canary(delivery.letter) for delivery in settled))
 
     async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
+        """`TooSlow` at once: whether a smaller batch fits is for the caller to try."""
         letters = [delivery.letter for delivery in batch if not is_canary(delivery.letter)]
         canaries = [delivery.letter for delivery in batch if is_canary(delivery.letter)]
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
@@ -182,7 +203,7 @@ class DeadLetterHandler:
                 if canaries:
                     await self._see_canaries(canaries)
                 committed = await self._judge.commit(letters) if letters else NOTHING
-            except (Braked, GateClosed):
+            except (Braked, GateClosed, TooSlow):
                 raise
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:

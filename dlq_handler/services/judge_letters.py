@@ -13,16 +13,17 @@ from datetime import datetime
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.batch_size import BatchSize
 from dlq_handler.domain.brake import split_by_room
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.execution import ExecutionStatus
-from dlq_handler.domain.judge_batch import Ruling, judge_batch
+from dlq_handler.domain.judge_batch import Ruling, first_of_each, judge_batch
 from dlq_handler.domain.judge_dead_letter import Circumstances, worker_in_question
 from dlq_handler.domain.letter_record import Entry, entries_of
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
-from dlq_handler.errors import Contended, GrantsMissing, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, TooSlow, Unavailable
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.letter_log import tell_of_letters
@@ -51,6 +52,8 @@ class JudgePolicy:
     names: WorkerQueueNames
     is_shadow: bool = False
     """True: only put on record what would have been done."""
+    batch_size: int = 500
+    """The most dead letters that a caller gives at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ class LetterJudge:
             database=database, instance=policy.instance, names=policy.names, is_shadow=policy.is_shadow
         )
         self._was_refused = False
+        self.batch_size = BatchSize(policy.batch_size)
+        """How many dead letters one transaction takes at this time: callers give no more at once."""
         self.judged = 0
         """Letters that this process has put on record, for whoever wants to know that there are more."""
 
@@ -129,9 +134,16 @@ class LetterJudge:
         self._was_refused = False
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
-        """Raises `Unavailable` or `Contended`, and then nobody knows whether it is written: calling again is safe."""
+        """Raises `Unavailable` or `Contended`: then it is unknown whether it is written, and calling again is safe.
+
+        After `TooSlow`, `batch_size` is smaller than the number of these dead letters, unless it was only one.
+        """
+        started = monotonic_seconds()
         try:
             return await self._commit_together(letters)
+        except TooSlow:
+            self.batch_size.too_slow(len(letters), monotonic_seconds() - started)
+            raise
         except GrantsMissing:
             self._was_refused = True
             raise
@@ -148,7 +160,7 @@ class LetterJudge:
         async with self._database.transaction() as tx:
             room = await self.room(tx)
             repeated = await dead_letters.known_keys(tx, {letter.key for letter in letters})
-            fresh = _first_of_each(letters, repeated)
+            fresh = first_of_each(letters, repeated)
             view = await self.look(tx, fresh)
             open_letters = [letter for letter in fresh if letter.execution_id not in view.locked_elsewhere]
             rulings = await self.rule(tx, open_letters, view)
@@ -156,6 +168,7 @@ class LetterJudge:
             written = await self.write(tx, rulings, view.now, room=room)
             await self._record(tx, written.entries)
             await self.note(tx, written)
+        self.batch_size.done(len(letters), monotonic_seconds() - started)
         locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
         held_over = written.left_out.union(locked)
         self._tell_of_batch(letters, fresh, held_over, monotonic_seconds() - started)
@@ -269,15 +282,6 @@ class LetterJudge:
         entry, now = await self._refused.record(letter, error)
         self._tell_of_letters([entry], now)
         return Committed(outbox=(), leased_at=monotonic_seconds())
-
-
-def _first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:
-    """Each letter once, in delivery order, without those on record."""
-    fresh: dict[str, DeadLetter] = {}
-    for letter in letters:
-        if letter.key not in known:
-            fresh.setdefault(letter.key, letter)
-    return list(fresh.values())
 
 
 def _never_written_over(ruling: Ruling, unfamiliar: Mapping[int, str]) -> Ruling:

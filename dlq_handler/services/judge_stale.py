@@ -13,6 +13,7 @@ from datetime import datetime
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.batch_size import BatchSize
 from dlq_handler.domain.ending import ending
 from dlq_handler.domain.execution import Execution
 from dlq_handler.domain.judge_stale import judge_stale
@@ -20,7 +21,7 @@ from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.stale_result import stale_result
 from dlq_handler.domain.stale_verdict import End, StaleRecord, record_of, refused_record
 from dlq_handler.domain.worker_look import WorkerLook
-from dlq_handler.errors import RowRejected
+from dlq_handler.errors import RowRejected, TooSlow
 from dlq_handler.services.brake import Brake
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.leadership import Leadership
@@ -48,6 +49,8 @@ class StaleJudgePolicy:
     routing_key: str
     lease_seconds: float
     is_shadow: bool = False
+    page_size: int = 1000
+    """The most candidates that a caller gives at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,11 @@ class Page:
         return {one.worker_id for one in self.candidates if one.worker_id is not None}
 
     def halves(self) -> "tuple[Page, Page]":
-        middle = len(self.candidates) // 2
-        return self._of(self.candidates[:middle]), self._of(self.candidates[middle:])
+        return self.cut(len(self.candidates) // 2)
+
+    def cut(self, count: int) -> "tuple[Page, Page]":
+        """The first so many candidates, and the others."""
+        return self._of(self.candidates[:count]), self._of(self.candidates[count:])
 
     def _of(self, candidates: Sequence[Candidate]) -> "Page":
         return replace(self, candidates=candidates)
@@ -82,6 +88,8 @@ class PageDone:
     ended: int = 0
     left_out: int = 0
     """Those that the brake had no room for."""
+    too_slow: TooSlow | None = None
+    """Why the candidates behind one are not decided: that one alone exceeded the time limit of a transaction."""
 
     def __add__(self, other: "PageDone") -> "PageDone":
         return PageDone(
@@ -89,6 +97,7 @@ class PageDone:
             leased_at=min(self.leased_at, other.leased_at),
             ended=self.ended + other.ended,
             left_out=self.left_out + other.left_out,
+            too_slow=self.too_slow or other.too_slow,
         )
 
 
@@ -107,9 +116,39 @@ class StaleJudge:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._leadership = database, policy, leadership
         self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
+        self._size = BatchSize(policy.page_size)
 
     async def commit(self, page: Page) -> PageDone:
-        """Raises `LeaseLost`, `Braked`, `GateClosed`, another `Unavailable`, or `Contended`: then the sweep is over."""
+        """In as many transactions as a slow database needs.
+
+        Raises `LeaseLost`, `Braked`, `GateClosed`, another `Unavailable`, or `Contended`: then the scan is over. It is
+        over after an answer with `too_slow` too.
+        """
+        done, rest = PageDone(), page
+        while rest.candidates:
+            part, behind = rest.cut(self._size.now)
+            started = monotonic_seconds()
+            try:
+                done += await self._commit_isolating(part)
+            except TooSlow as error:
+                self._size.too_slow(len(part.candidates), monotonic_seconds() - started)
+                if len(part.candidates) == 1:
+                    return done + await self._leave(part.candidates[0], error)
+                log.warning(
+                    "page.halved", executions=len(part.candidates), size=self._size.now, error=error.what
+                )
+                continue
+            rest = behind
+        return done
+
+    async def _leave(self, candidate: Candidate, error: TooSlow) -> PageDone:
+        """Until its next try, as a refused one: otherwise every scan would end at this execution."""
+        if self._policy.is_shadow:
+            raise error
+        await self._record_refused(candidate, error)
+        return PageDone(too_slow=error)
+
+    async def _commit_isolating(self, page: Page) -> PageDone:
         try:
             return await self._commit_together(page)
         except RowRejected as error:
@@ -117,7 +156,7 @@ class StaleJudge:
                 await self._record_refused(page.candidates[0], error)
                 return PageDone()
         first, second = page.halves()
-        return await self.commit(first) + await self.commit(second)
+        return await self._commit_isolating(first) + await self._commit_isolating(second)
 
     async def _commit_together(self, page: Page) -> PageDone:
         started = monotonic_seconds()
@@ -144,6 +183,7 @@ class StaleJudge:
             # Not before, so that two pages can be written side by side: the lease is locked from here to the commit.
             await self._leadership.fence(tx)
             await self._brake.note(tx, len(records), left_out)
+        self._size.done(len(page.candidates), monotonic_seconds() - started)
         page.looks.update(gathered.new_looks)
         self._tell(records, game_days={execution.id for execution, _ in fitting if execution.is_game_day})
         return PageDone(notices=tuple(notices), leased_at=started, ended=len(records), left_out=left_out)
@@ -186,7 +226,7 @@ class StaleJudge:
         )
         return records, entries
 
-    async def _record_refused(self, candidate: Candidate, error: RowRejected) -> None:
+    async def _record_refused(self, candidate: Candidate, error: RowRejected | TooSlow) -> None:
         """Never in shadow mode, where nothing is changed that could be refused."""
         log.error("stale_execution.refused", execution_id=candidate.id, error=str(error))
         async with self._database.transaction() as tx:

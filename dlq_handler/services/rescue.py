@@ -91,8 +91,12 @@ class Rescuer:
             messages, why = 0, None
             while why is None:
                 batch = await source.next_batch(stop, IDLE_SECONDS)
-                why = await self._end(worker, source, batch) if batch else "nothing is left to take"
-                messages += len(batch) if why is None else 0
+                why = None if batch else "nothing is left to take"
+                while batch and why is None:
+                    part = batch[: self._judge.batch_size.now]
+                    why = await self._end(worker, source, part)
+                    messages += len(part) if why is None else 0
+                    batch = batch[len(part) :]
             log.warning("rescue.ended", worker_id=worker.id, queue=source.queue, messages=messages, why=why)
         finally:
             # What is not settled goes back.

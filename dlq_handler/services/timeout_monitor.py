@@ -182,6 +182,8 @@ class TimeoutMonitor:
         if committed.left_out:
             # All the others would be left out too, page after page.
             walk.is_over = True
+        if committed.too_slow is not None:
+            raise committed.too_slow
 
     async def _find(
         self, sweep: _Sweep, status: ExecutionStatus, behind: Candidate | None

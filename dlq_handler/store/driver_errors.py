@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dlq_handler.domain.text import storable
-from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, TooSlow, Unavailable
 
 DRIVER_ERRORS = (
     DBAPIError,
@@ -31,10 +31,10 @@ _SERVER_CLASSES = ("53", "55", "57", "58", "XX")
 _CONTENDED = ("40P01", "40001", "55P03")
 _NO_GRANT = "42501"
 _NO_TABLE = "42P01"
-# 57014 is our own statement_timeout: slow, but an answer. 25P03 ended our idle transaction with its
-# connection.
+# statement_timeout, or an administrator who canceled the statement: slow, but an answer.
+_CANCELED = "57014"
+# 25P03 ended our idle transaction with its connection.
 _CONNECTION_CLASSES = ("08", "53", "57", "58")
-_ANSWERS = ("57014",)
 _ENDED_FOR_IDLENESS = "25P03"
 # It answers, but takes no heartbeat either: when it does again, all of them look old.
 _READ_ONLY = "25006"
@@ -85,9 +85,11 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(RowRejected(sqlstate, _message(cause)), False)
     if sqlstate == _NO_GRANT:
         return Fault(GrantsMissing(what), False)
+    if sqlstate == _CANCELED:
+        return Fault(TooSlow(f"{what} ({sqlstate})"), False)
     if sqlstate == _NO_TABLE:
         what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
-    if sqlstate[:2] in _CONNECTION_CLASSES and sqlstate not in _ANSWERS:
+    if sqlstate[:2] in _CONNECTION_CLASSES:
         return _unreachable(doing, cause)
     is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY)
     return Fault(

@@ -18,7 +18,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import TooSlow, Unavailable
 from dlq_handler.heartbeat import bounded
 from dlq_handler.settings.database_url import read_database_url
 from dlq_handler.store.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
@@ -150,7 +150,7 @@ class Database:
             ):
                 # The database answers: what this transaction asks for is too much.
                 what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"
-                raise Unavailable("database", what) from error
+                raise TooSlow(what) from error
             self._broke()
             raise Unavailable("database", f"unreachable ({doing}: no answer in time)") from error
         except DRIVER_ERRORS as error:

@@ -101,6 +101,7 @@ class Replica:
             routing_key="execution.completed",
             lease_seconds=60,
             is_shadow=is_shadow,
+            page_size=page_size,
         )
         self.judge = StaleJudge(
             store,

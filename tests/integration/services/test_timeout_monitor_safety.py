@@ -11,7 +11,7 @@ import pytest
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
-from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
+from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
 from dlq_handler.services.judge_stale import Page, PageDone
 from dlq_handler.services.observer import Observer
@@ -63,6 +63,50 @@ async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_du
     )
     await replica.sweep()
     assert await it.status(poison) == "failed"
+
+
+async def cancel_statements(it: StaleWorld, condition: str) -> None:
+    """As statement_timeout does it, but by a condition on the executions that one statement changes."""
+    await it.host.session.execute(
+        "CREATE OR REPLACE FUNCTION cancel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF (SELECT {condition} FROM changed) THEN RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'; END IF;"
+        " RETURN NULL; END $$;"
+        "CREATE OR REPLACE TRIGGER cancel AFTER UPDATE ON execution REFERENCING NEW TABLE AS changed"
+        " FOR EACH STATEMENT EXECUTE FUNCTION cancel()"
+    )
+
+
+async def test_a_page_that_takes_too_long_is_halved_until_it_fits(it: StaleWorld) -> None:
+    ids = await it.stale_ones(60, worker=await it.a_dead_worker())
+    await cancel_statements(it, "count(*) > 9")
+    replica = it.a_replica(page_size=60)
+
+    await replica.sweep()
+
+    assert await it.statuses(ids) == {"failed"}
+    assert replica.observer.found == [("scheduled", StaleOutcome.FAILED)] * 60
+    assert replica.judge._size.now <= 9, "the size that worked is remembered"
+
+
+async def test_one_execution_that_takes_too_long_alone_does_not_stop_the_others(it: StaleWorld) -> None:
+    slow, *others = await it.stale_ones(20, worker=await it.a_dead_worker())
+    await cancel_statements(it, f"coalesce(bool_or(id = {slow}), false)")
+    replica = it.a_replica(page_size=20)
+
+    with pytest.raises(TooSlow):
+        await replica.sweep()
+    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    assert (refused["execution_id"], refused["tries"]) == (slow, 1)
+    assert "57014" in refused["error"]
+    await replica.sweep()
+    assert await it.statuses(others) == {"failed"}
+    assert await it.status(slow) == "scheduled"
+
+    await it.host.session.execute(
+        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.stale_verdict SET next_try_at = now()"
+    )
+    await replica.sweep()
+    assert await it.status(slow) == "failed"
 
 
 async def test_row_that_is_locked_elsewhere_is_left_to_the_next_sweep(it: StaleWorld) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.errors import Contended, RowRejected, TooSlow, Unavailable
 from dlq_handler.sandbox.servers import PostgreSQL
 from dlq_handler.store import dead_letters, link
 from dlq_handler.store.engine import Database
@@ -130,7 +130,7 @@ async def raise_sqlstate(tx: Transaction, sqlstate: str) -> None:
         ("55P03", Contended),
         ("42P01", Unavailable),
         ("53100", Unavailable),
-        ("57014", Unavailable),
+        ("57014", TooSlow),
         ("58030", Unavailable),
         ("08006", Unavailable),
         ("XX000", Unavailable),
@@ -341,7 +341,7 @@ async def overstay(store: Database) -> None:
 
 async def test_a_transaction_of_too_many_statements_does_not_break_the_link(behind_proxy: Database) -> None:
     await behind_proxy.ping()
-    with pytest.raises(Unavailable, match="took longer than 3 s in all"):
+    with pytest.raises(TooSlow, match="took longer than 3 s in all"):
         await overstay(behind_proxy)
     assert behind_proxy.link_age_seconds > 0
     await behind_proxy.ping()

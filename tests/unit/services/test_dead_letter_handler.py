@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from dlq_handler.broker.delivery import Delivery
+from dlq_handler.domain.batch_size import BatchSize
 from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.errors import Braked, GateClosed
+from dlq_handler.errors import Braked, GateClosed, TooSlow
 from dlq_handler.services import dead_letter_handler
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
 from dlq_handler.services.judge_letters import Committed
@@ -51,6 +52,7 @@ class Judge:
 
     def __init__(self, failures: float, error: Exception | None = None) -> None:
         self.failures, self.error = failures, error or ValueError("a bug")
+        self.batch_size = BatchSize(500)
         self.commits = 0
         self.judged: list[DeadLetter] = []
 
@@ -65,6 +67,22 @@ class Judge:
         if self.failures >= 0:
             raise self.error
         return Committed(outbox=(), leased_at=0.0)
+
+
+class SlowJudge(Judge):
+    """No transaction over more than `fits` dead letters is quick enough."""
+
+    def __init__(self, fits: int) -> None:
+        super().__init__(failures=0)
+        self.fits = fits
+        self.sizes: list[int] = []
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        self.sizes.append(len(letters))
+        if len(letters) > self.fits:
+            self.batch_size.too_slow(len(letters), 30.0)
+            raise TooSlow("query: canceling statement due to statement timeout (57014)")
+        return await super().commit(letters)
 
 
 class BreaksWhenCalledOff(Judge):
@@ -230,3 +248,75 @@ async def test_a_canary_that_cannot_be_told_of_goes_back_like_a_letter(waits: li
         await handler._take(asyncio.Event())
 
     assert (source.settled, source.is_open) == (0, False)
+
+
+def some_deliveries(count: int) -> list[Delivery]:
+    return [Delivery(tag, 1, a_dead_letter(key=str(tag)), 10) for tag in range(1, count + 1)]
+
+
+async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones_without_going_back(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), SlowJudge(fits=7)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(50)
+    await handler._take(asyncio.Event())
+
+    assert judge.sizes == [50, 25, 12, *[6] * 8, 2]
+    assert [letter.key for letter in judge.judged] == [str(tag) for tag in range(1, 51)], "in their order"
+    assert (source.settled, source.opened, source.is_open) == (50, 1, True)
+    await handler._take(asyncio.Event())
+    assert judge.sizes[-9:] == [*[6] * 8, 2], "the size that worked is remembered"
+    assert waits == []
+
+
+async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_rest_fails(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), SlowJudge(fits=10)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(40)
+    judge.batch_size.too_slow(20, 30.0)
+    real_commit = judge.commit
+
+    async def commit(letters: Sequence[DeadLetter]) -> Committed:
+        if len(judge.judged) >= 20:
+            raise ValueError("a bug")
+        return await real_commit(letters)
+
+    judge.commit = commit  # type: ignore[method-assign]  # a judge that breaks halfway
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
+
+    assert (source.settled, source.is_open) == (20, False)
+
+
+async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intake_waits(
+    waits: list[float],
+) -> None:
+    source, judge, readiness = Source(), SlowJudge(fits=0), Readiness()
+    handler = a_handler(source, judge, readiness)
+    stop = asyncio.Event()
+    for _ in range(3):
+        await handler._take(stop)
+        with pytest.raises(TooSlow):
+            await handler._take(stop)
+        assert not source.is_open
+        assert not readiness.checks["consumer"].ok
+    assert source.settled == 0, "it is the database's trouble: nothing is acknowledged"
+    assert len(waits) == 2
+
+
+async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float]) -> None:
+    source, judge = Source(), SlowJudge(fits=10)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(40)
+    judge.batch_size.too_slow(20, 30.0)
+    stop = asyncio.Event()
+    stop.set()
+    await handler._take(stop)
+
+    assert source.settled == 10

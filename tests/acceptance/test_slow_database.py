@@ -1,0 +1,75 @@
+"""Rules §3: a database on which a whole batch exceeds statement_timeout. Nothing is lost, everything is decided.
+
+The intake queue is a classic one, or a quorum queue that drops a message after a few deliveries.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+
+from dlq_handler.sandbox.attune import topology
+from tests.crash.world import World, a_world, bind_worker
+
+LETTERS = 300
+QUEUES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "quorum-limit": {"x-queue-type": "quorum", "x-delivery-limit": 3},
+    # No limit on RabbitMQ 3, and 20 deliveries on RabbitMQ 4.
+    "quorum-default": {"x-queue-type": "quorum"},
+}
+SLOW: dict[str, Any] = {
+    "database__statement_timeout_ms": "1000",
+    "database__lock_timeout_ms": "300",
+    "batch__size": "300",
+}
+
+
+@pytest.fixture(params=list(QUEUES))
+async def world(
+    request: pytest.FixtureRequest, vhost: str, database: str, tmp_path: Path
+) -> AsyncIterator[World]:
+    async with a_world(vhost, database, tmp_path) as one:
+        await replace_intake_queue(vhost, QUEUES[request.param])
+        await bind_worker(vhost, one.worker_id)
+        yield one
+
+
+async def test_a_batch_that_takes_too_long_is_halved_until_it_fits(world: World) -> None:
+    """10 ms a row and 1 s a statement: 300 do not fit, 75 do."""
+    await slow_down(world, seconds=0.01)
+    dispatches = await world.a_buried(LETTERS)
+    async with world.sidecar(**SLOW):
+        await world.settled_once(dispatches, timeout=60)
+        assert await most_deliveries(world) <= 2
+
+
+async def replace_intake_queue(vhost: str, arguments: Mapping[str, Any]) -> None:
+    """As a host has it whose queues are of this kind."""
+    async with await aio_pika.connect(vhost) as connection:
+        channel = await connection.channel()
+        await channel.queue_delete(topology.DLX_QUEUE)
+        await channel.declare_queue(topology.DLX_QUEUE, durable=True, arguments=dict(arguments))
+
+
+async def slow_down(world: World, *, seconds: float) -> None:
+    """A trigger of the host that takes so long for each execution that changes."""
+    await world.sql(
+        f"CREATE OR REPLACE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN PERFORM pg_sleep({seconds}); RETURN NEW; END $$"
+    )
+    await world.sql("DROP TRIGGER IF EXISTS take_time ON execution")
+    await world.sql(
+        "CREATE TRIGGER take_time BEFORE UPDATE ON execution FOR EACH ROW"
+        " WHEN (NEW.status = 'failed') EXECUTE FUNCTION take_time()"
+    )
+
+
+async def most_deliveries(world: World) -> int:
+    """Of the dead letters on record: how often the broker had delivered one before, by its own count."""
+    [(most,)] = await world.sql(
+        "SELECT coalesce(max(CAST(headers ->> 'x-delivery-count' AS integer)), 0) FROM dlq_handler.letter"
+    )
+    return int(most)
