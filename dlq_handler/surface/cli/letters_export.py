@@ -33,6 +33,9 @@ _WITHOUT_BODIES = tuple(
     field.name for field in fields(LetterRecord) if field.name not in {"key", "body", "headers"}
 )
 
+# What spreadsheets begin to calculate at.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
 Line = dict[str, object]
 
 
@@ -45,7 +48,12 @@ class Format(StrEnum):
 def export(
     *,
     format_: Annotated[
-        Format, typer.Option("--format", help="`jsonl`: one JSON object a line. `csv`: with a header line.")
+        Format,
+        typer.Option(
+            "--format",
+            help="`jsonl`: one JSON object a line. `csv`: with a header line; text that begins like a formula gets an "
+            "apostrophe.",
+        ),
     ] = Format.JSONL,
     bodies: Annotated[
         bool,
@@ -112,4 +120,11 @@ def _writer(format_: Format, columns: tuple[str, ...]) -> Callable[[Line], None]
         return lambda line: print(json.dumps(jsonable(line)))
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(columns)
-    return lambda line: rows.writerow(["" if line[name] is None else shown(line[name]) for name in columns])
+    return lambda line: rows.writerow([_cell(line[name]) for name in columns])
+
+
+def _cell(value: object) -> str:
+    """Text that a spreadsheet would take for a formula has an apostrophe before it. Numbers stay numbers."""
+    text = "" if value is None else shown(value)
+    is_number = isinstance(value, int | float)
+    return f"'{text}" if text.startswith(_FORMULAS) and not is_number else text

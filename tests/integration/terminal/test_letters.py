@@ -13,6 +13,8 @@ from dlq_handler.store.swept import note_swept_workers
 from dlq_handler.surface.cli import letters_export
 from tests.integration.store.host import Host
 from tests.integration.terminal.conftest import Terminal
+from tests.support.builders import a_dead_letter
+from tests.support.ui import put_on_record
 
 CHOSEN = {
     "": [4, 3, 2, 1, 0],
@@ -140,6 +142,20 @@ async def test_an_export_goes_page_by_page_and_has_every_letter_once(
     rows = list(csv.DictReader(io.StringIO(chosen.out)))
     assert [int(row["id"]) for row in rows] == letters[2::-1]
     assert rows[0]["received_at"].endswith("Z")
+
+
+async def test_no_cell_of_a_csv_is_a_formula(terminal: Terminal, store: Database) -> None:
+    """Names and bodies are the senders': a spreadsheet would run what they wrote."""
+    formulas = ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1"]
+    await put_on_record(
+        store, *(a_dead_letter(key=f"k{i}", action_ref=text) for i, text in enumerate(formulas))
+    )
+    typed = await terminal.type("letters", "export", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(typed.out)))
+    assert len(rows) == len(formulas)
+    for row in rows:
+        assert not [cell for cell in row.values() if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert [row["action_ref"] for row in rows[::-1]][:4] == [f"'{text}" for text in formulas[:4]]
 
 
 async def test_bodies_are_exported_only_on_request_and_masked(terminal: Terminal, letters: list[int]) -> None:
