@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.ui import LEAST_TOKEN_CHARACTERS, Ui, read_token
-from dlq_handler.settings.urls import vhost_of
+from dlq_handler.settings.urls import is_unverified, vhost_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +170,12 @@ def warnings(settings: Settings) -> Iterator[str]:
         )
     if own.ui.enabled and own.ui.external_url is not None and not own.ui.tokens:
         yield (
-            f"dlq_handler.ui.external_url is {own.ui.external_url} and there are no dlq_handler.ui.tokens: whoever is "
-            f"let through to that address may operate"
+            f"dlq_handler.ui.external_url is {own.ui.external_url} and there are no dlq_handler.ui.tokens: requests "
+            f"that a proxy forwards are refused; add a token"
+        )
+    if any(is_unverified(url) for url in settings.broker_urls):
+        key = "dlq_handler.broker.urls" if own.broker.urls else "message_queue.url"
+        yield (
+            f"{key} sets no_verify_ssl: the broker's certificate is not checked, so any host on the way can read the "
+            f"password; remove it, and name the broker's certificate authority as cafile"
         )

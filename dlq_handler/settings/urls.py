@@ -5,7 +5,7 @@ The checks raise `ValueError` with what was wanted, and never quote the URL.
 """
 
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Secret
 
@@ -98,6 +98,13 @@ def vhost_of(amqp_url: SecretUrl) -> str:
     """Still percent-encoded. No path and a bare `/` mean the default vhost, which `%2f` spells out."""
     path = urlsplit(amqp_url.get_secret_value()).path.removeprefix("/")
     return path if path and path.lower() != "%2f" else "%2f"
+
+
+def is_unverified(amqp_url: SecretUrl) -> bool:
+    """As the client reads it: any value but 0 switches the check of the certificate off."""
+    parts = urlsplit(amqp_url.get_secret_value())
+    values = parse_qs(parts.query, keep_blank_values=True).get("no_verify_ssl", ["0"])
+    return parts.scheme == "amqps" and values[0] != "0"
 
 
 def management_url_beside(amqp_url: SecretUrl, given: SecretUrl | None = None) -> SecretUrl:

@@ -123,4 +123,4 @@ def test_an_external_address_that_cannot_be_compared_is_refused(given: str) -> N
 def test_an_external_address_without_tokens_is_a_warning() -> None:
     Path("config.yaml").write_text("dlq_handler: {ui: {external_url: 'https://dlq.example'}}")
     (warning,) = load(None, {}).warnings
-    assert "may operate" in warning
+    assert "requests that a proxy forwards are refused" in warning
