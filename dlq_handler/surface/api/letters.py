@@ -110,7 +110,8 @@ def letter_routes(world: UiWorld) -> APIRouter:
         older, newer = await letter_search.neighbours(world.database, letter_id)
         return WholeLetter.whole(record, older=older, newer=newer)
 
-    @router.get(
+    # No GET: it is recorded, and a page of another site can make a browser send any GET.
+    @router.post(
         "/letters/{letter_id}/body",
         response_class=Response,
         responses={

@@ -7,7 +7,9 @@ from dlq_handler.surface.api.router import api_router
 from dlq_handler.surface.dashboard.router import dashboard_router
 from dlq_handler.surface.web.errors import LastResort, answer_errors
 from dlq_handler.surface.web.guard import Guard
+from dlq_handler.surface.web.guesses import GuessLimit
 from dlq_handler.surface.web.login import login_router
+from dlq_handler.surface.web.logouts import Logouts
 from dlq_handler.surface.web.origins import Origins
 from dlq_handler.surface.web.session import Sessions
 from dlq_handler.surface.web.stamp import Stamp
@@ -27,12 +29,24 @@ def ui_app(world: UiWorld) -> FastAPI:
     app.state.world = world
     sessions = Sessions(world.tokens)
     origins = Origins.of(host=world.host, external_url=world.external_url)
+    guesses, logouts = GuessLimit(), Logouts(world.database)
     answer_errors(app)
     app.include_router(api_router(world))
-    app.include_router(login_router(tokens=world.tokens, sessions=sessions, origins=origins))
+    app.include_router(
+        login_router(
+            tokens=world.tokens, sessions=sessions, origins=origins, guesses=guesses, logouts=logouts
+        )
+    )
     app.include_router(dashboard_router(world))
     # The last one added is the first to be asked: nothing passes the guard, and its own faults are answered as others.
-    app.add_middleware(Guard, tokens=world.tokens, sessions=sessions, origins=origins)
+    app.add_middleware(
+        Guard,
+        tokens=world.tokens,
+        sessions=sessions,
+        origins=origins,
+        guesses=guesses,
+        logouts=logouts,
+    )
     app.add_middleware(LastResort)
     app.add_middleware(Stamp)
     return app

@@ -1,7 +1,7 @@
-"""The guard in front of every route, static files and unknown paths included: who is it, and may it come in?
+"""The guard in front of every route, static files and unknown paths included: who asks, and may it come in?
 
-Promises: a request under a host name that is not ours, without a valid token, or from a form of somebody else never
-reaches a route; a body is bounded.
+Promises: none of these reaches a route: a request under a foreign host name, one that a page of another site made the
+browser send, one without a valid token, one that a proxy forwarded where no token is needed. A body is bounded.
 Never: decides what a role may do, which the routes know.
 """
 
@@ -10,13 +10,14 @@ from html import escape
 from time import time
 from urllib.parse import parse_qs, quote
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlq_handler.domain.operation import Via
 from dlq_handler.surface.web.errors import refusal
+from dlq_handler.surface.web.guesses import GuessLimit
+from dlq_handler.surface.web.logouts import Logouts
 from dlq_handler.surface.web.origins import Origins
 from dlq_handler.surface.web.session import Session, Sessions
 from dlq_handler.surface.web.tokens import NamedToken, Tokens
@@ -30,9 +31,10 @@ LARGEST_BODY_BYTES = 65_536
 # Before a token is shown: a login is a token and a path.
 LARGEST_LOGIN_BYTES = 4096
 MOST_FIELDS = 100
+# Set by proxies. Behind one, the peer's address says nothing about the client.
+FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
+FORWARDED_PREFIX = "x-forwarded-"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-log = structlog.get_logger()
 
 
 class Guard:
@@ -43,14 +45,16 @@ class Guard:
         tokens: Tokens,
         sessions: Sessions,
         origins: Origins,
+        guesses: GuessLimit,
+        logouts: Logouts,
         now: Callable[[], float] = time,
     ) -> None:
         self._app, self._tokens, self._sessions, self._origins = app, tokens, sessions, origins
-        self._now = now
+        self._guesses, self._logouts, self._now = guesses, logouts, now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        refused = self._refused(request)
+        refused = self._refused_by_origin(request) or await self._refused(request)
         if refused is None and request.method not in SAFE_METHODS:
             receive, refused = await self._checked_body(request)
         if refused is not None:
@@ -58,7 +62,7 @@ class Guard:
         else:
             await self._app(scope, receive, send)
 
-    def _refused(self, request: Request) -> Response | None:
+    def _refused_by_origin(self, request: Request) -> Response | None:
         if not self._origins.has_host(request.headers.get("host", "")):
             return refusal(
                 request,
@@ -66,6 +70,24 @@ class Guard:
                 "Unknown host name",
                 "This address is not one of ours: use localhost, or the one set as dlq_handler.ui.external_url.",
             )
+        if _is_from_another_site(request):
+            return refusal(
+                request,
+                403,
+                "Sent from elsewhere",
+                "A page of another site made your browser send this. Open the address yourself.",
+            )
+        if not self._tokens.are_needed and _is_forwarded(request):
+            return refusal(
+                request,
+                403,
+                "Forwarded without a token",
+                "A proxy forwarded this request, so it may come from another machine. "
+                "Set dlq_handler.ui.tokens, and let the proxy or its users send one.",
+            )
+        return None
+
+    async def _refused(self, request: Request) -> Response | None:
         request.state.csrf, request.state.visitor = "", None
         path = request.url.path
         via = Via.API if path.startswith(API) else Via.BROWSER
@@ -74,10 +96,14 @@ class Guard:
             request.state.csrf = self._sessions.csrf_of(None)
             return None
         session = self._sessions.read(request, now=self._now())
+        if session is not None and await self._logouts.has(session):
+            session = None
         request.state.session = session
         owner = session.owner if session is not None else None
         if "authorization" in request.headers:
             owner = self._bearer(request)
+            if owner is None and (too_many := await self._guesses.refuse(request)) is not None:
+                return too_many
         if owner is not None:
             request.state.visitor = Visitor(name=owner.name, role=owner.role, via=via)
             request.state.csrf = self._sessions.csrf_of(session)
@@ -86,10 +112,7 @@ class Guard:
 
     def _bearer(self, request: Request) -> NamedToken | None:
         kind, _, token = request.headers["authorization"].partition(" ")
-        owner = self._tokens.owner_of(token.strip()) if kind.lower() == "bearer" else None
-        if owner is None:
-            log.warning("token.refused", client=request.client.host if request.client else None)
-        return owner
+        return self._tokens.owner_of(token.strip()) if kind.lower() == "bearer" else None
 
     async def _checked_body(self, request: Request) -> tuple[Receive, Response | None]:
         """Read, so that its size and the form's own secret can be checked; the route reads it again from memory."""
@@ -145,6 +168,24 @@ class Guard:
             "It was made before you logged in, or before the sidecar was restarted. Go back, load the page again, and "
             "send it then. Nothing was done.",
         )
+
+
+def _is_from_another_site(request: Request) -> bool:
+    """By what the browser says. A link that leads to a page is let through: no GET of a page records anything."""
+    # "same-site" is another origin too: another port of this machine, where anything may run.
+    if request.headers.get("sec-fetch-site") not in {"cross-site", "same-site"}:
+        return False
+    is_link = (
+        request.method == "GET"
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest", "document") == "document"
+        and not request.url.path.startswith(API)
+    )
+    return not is_link
+
+
+def _is_forwarded(request: Request) -> bool:
+    return any(name in FORWARDED or name.startswith(FORWARDED_PREFIX) for name in request.headers)
 
 
 def csrf_of(request: Request) -> str:

@@ -9,14 +9,18 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from dlq_handler.surface.web.guard import LOGIN, local_path
+from dlq_handler.surface.web.guesses import GuessLimit
+from dlq_handler.surface.web.logouts import Logouts
 from dlq_handler.surface.web.origins import Origins
-from dlq_handler.surface.web.session import Sessions, forget, keep
+from dlq_handler.surface.web.session import Session, Sessions, forget, keep
 from dlq_handler.surface.web.tokens import Tokens
 
 log = structlog.get_logger()
 
 
-def login_router(*, tokens: Tokens, sessions: Sessions, origins: Origins) -> APIRouter:
+def login_router(
+    *, tokens: Tokens, sessions: Sessions, origins: Origins, guesses: GuessLimit, logouts: Logouts
+) -> APIRouter:
     """`/login?refused=1` is where a wrong token leads back to."""
     router = APIRouter(include_in_schema=False)
 
@@ -26,15 +30,20 @@ def login_router(*, tokens: Tokens, sessions: Sessions, origins: Origins) -> API
     ) -> Response:
         owner, there = tokens.owner_of(token.strip()), local_path(go_on)
         if owner is None:
-            log.warning("token.refused", client=request.client.host if request.client else None)
-            return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
+            too_many = await guesses.refuse(request)
+            return too_many or RedirectResponse(
+                f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303
+            )
         log.info("session.began", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
         keep(answer, sessions.begin(owner, now=time()), is_secure=origins.is_secure)
         return answer
 
     @router.post("/logout")
-    async def log_out() -> Response:
+    async def log_out(request: Request) -> Response:
+        session: Session | None = getattr(request.state, "session", None)
+        if session is not None:
+            await logouts.end(session)
         answer = RedirectResponse(LOGIN, status_code=303)
         forget(answer, is_secure=origins.is_secure)
         return answer

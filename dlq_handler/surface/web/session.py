@@ -1,7 +1,7 @@
 """The browser's session: a cookie that says whose token was shown, signed with that token.
 
 Promises: nothing is kept here, so that any replica knows the cookie and a restart ends no session; a token that was
-changed ends all sessions begun with the old one; the cookie never holds the token itself.
+changed ends all sessions begun with the old one; the cookie never holds the token itself. A logout is logouts.py's.
 """
 
 import base64

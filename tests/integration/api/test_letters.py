@@ -152,14 +152,14 @@ async def test_a_swept_letter_says_so_and_one_that_never_was_too(
         await tx.run("UPDATE own.letter SET judged_at = received_at")
     assert await sweep_resolved(ui_store, older_than_seconds=86_400) == 1
 
-    for path in (f"letters/{letter_id}", f"letters/{letter_id}/body"):
-        gone = await api.get(path)
+    for method, path in (("GET", f"letters/{letter_id}"), ("POST", f"letters/{letter_id}/body")):
+        gone = await api.request(method, path)
         assert gone.status_code == 410
         assert (
             f"Letter {letter_id} was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.json()["error"]["detail"]
         )
         assert "(retention 24 h; 30 d for" in gone.json()["error"]["detail"]
-        never = await api.get(path.replace(str(letter_id), "4711"))
+        never = await api.request(method, path.replace(str(letter_id), "4711"))
         assert never.status_code == 404
     assert await list_operations(ui_store) == [], "a body that was not read is on nobody's record"
 
@@ -169,7 +169,7 @@ async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(
 ) -> None:
     body = b"<script>alert('s3cret')</script>\x00\xff"
     [letter_id] = await put_on_record(ui_store, a_dead_letter(body=body, body_size=len(body)))
-    answer = await api.get(f"letters/{letter_id}/body")
+    answer = await api.post(f"letters/{letter_id}/body")
     assert answer.content == body
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["Content-Disposition"].startswith("attachment")

@@ -1,6 +1,8 @@
 """The guard on the real application: nobody comes in who may not, and nothing is done that nobody here asked for."""
 
+import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +17,9 @@ from dlq_handler.store.operations import list_operations
 from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, LARGEST_LOGIN_BYTES, MOST_FIELDS, Guard
 from dlq_handler.surface.web.session import COOKIE
 from dlq_handler.surface.web.stamp import HEADERS
-from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking
+from tests.support.builders import a_dead_letter
+from tests.support.eventually import eventually
+from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
 
 RELEASE = "/api/v1/brake/release"
 
@@ -127,7 +131,7 @@ async def test_who_may_only_read_cannot_steer_and_sees_no_raw_body(ui_store: Dat
         refused = await client.post(RELEASE, json=await a_release(client))
         assert refused.status_code == 403
         assert "grace has the role read" in refused.json()["error"]["detail"]
-        assert (await client.get("/api/v1/letters/1/body")).status_code == 403
+        assert (await client.post("/api/v1/letters/1/body")).status_code == 403
     assert await list_operations(ui_store) == []
 
 
@@ -290,3 +294,130 @@ async def test_a_cookie_of_thousands_of_digits_is_nobody(behind_tokens: httpx.As
     cookie = {"Cookie": f"{COOKIE}=ada|{'9' * 5000}|salt|signature"}
     assert (await behind_tokens.get("/api/v1/letters", headers=cookie)).status_code == 401
     assert (await behind_tokens.get("/", headers=cookie)).status_code == 303
+
+
+ELSEWHERE = ("cross-site", "same-site")
+"""The second: another port of this machine, where anything may run."""
+
+
+@pytest.mark.parametrize("site", ELSEWHERE)
+async def test_what_a_browser_marks_as_asked_by_another_site_is_refused(
+    ui_store: Database, on_loopback: httpx.AsyncClient, site: str
+) -> None:
+    [letter_id] = await put_on_record(ui_store, a_dead_letter())
+    for mode, target in (("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")):
+        marks = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": target}
+        for path in ("/", "/letters", f"/api/v1/letters/{letter_id}", "/static/app.css", "/login"):
+            assert (await on_loopback.get(path, headers=marks)).status_code == 403, path
+    for path in (RELEASE, f"/api/v1/letters/{letter_id}/body", f"/letters/{letter_id}/body", "/login"):
+        marks = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        answer = await on_loopback.post(path, json={}, headers=marks)
+        assert (answer.status_code, "another site" in answer.text) == (403, True), path
+    assert await list_operations(ui_store) == []
+
+
+@pytest.mark.parametrize("site", ELSEWHERE)
+async def test_a_link_from_another_site_leads_to_a_page(on_loopback: httpx.AsyncClient, site: str) -> None:
+    link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for path in ("/", "/letters?search=7", "/login"):
+        assert (await on_loopback.get(path, headers=link)).status_code == 200
+    assert (await on_loopback.get("/api/v1/letters", headers=link)).status_code == 403
+
+
+async def test_our_own_pages_and_typed_addresses_are_served(on_loopback: httpx.AsyncClient) -> None:
+    for site in ("same-origin", "none"):
+        for path in ("/", "/api/v1/letters", "/static/app.css"):
+            assert (await on_loopback.get(path, headers={"Sec-Fetch-Site": site})).status_code == 200
+
+
+async def test_reading_a_raw_body_is_no_get(on_loopback: httpx.AsyncClient) -> None:
+    """A GET is what a browser sends by itself: for an image, a prefetch, a link."""
+    assert (await on_loopback.get("/api/v1/letters/1/body")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via", "True-Client-IP"]
+)
+async def test_what_a_proxy_forwards_does_not_come_from_this_machine(
+    ui_store: Database, on_loopback: httpx.AsyncClient, header: str
+) -> None:
+    ask = await a_release(on_loopback)
+    for path in ("/", "/api/v1/letters"):
+        answer = await on_loopback.get(path, headers={header: "203.0.113.7"})
+        assert (answer.status_code, "dlq_handler.ui.tokens" in answer.text) == (403, True)
+    assert (await on_loopback.post(RELEASE, json=ask, headers={header: "127.0.0.1"})).status_code == 403
+    assert await list_operations(ui_store) == []
+
+
+async def test_with_a_token_a_proxy_may_forward(behind_tokens: httpx.AsyncClient) -> None:
+    headers = {"Authorization": f"Bearer {READ}", "X-Forwarded-For": "203.0.113.7", "Via": "1.1 proxy"}
+    assert (await behind_tokens.get("/api/v1/letters", headers=headers)).status_code == 200
+
+
+async def test_a_cookie_is_worth_nothing_after_the_logout(behind_tokens: httpx.AsyncClient) -> None:
+    await log_in(behind_tokens, OPERATE)
+    cookie = {"Cookie": f"{COOKIE}={behind_tokens.cookies[COOKIE]}"}
+    csrf = await csrf_of(behind_tokens)
+    behind_tokens.cookies.clear()
+    assert (await behind_tokens.get("/api/v1/letters", headers=cookie)).status_code == 200
+    assert (await behind_tokens.post("/logout", data={"csrf": csrf}, headers=cookie)).status_code == 303
+    assert (await behind_tokens.get("/api/v1/letters", headers=cookie)).status_code == 401
+
+
+async def test_guesses_are_slowed_down_and_a_right_token_is_not(behind_tokens: httpx.AsyncClient) -> None:
+    """All at once, from one address: those that wait are few, and the others are refused."""
+    wrong = {"Authorization": "Bearer wrong-0123456789ab"}
+
+    async def guess(number: int) -> httpx.Response:
+        if number % 2:
+            return await log_in(behind_tokens, f"wrong-{number}")
+        return await behind_tokens.get("/api/v1/letters", headers=wrong)
+
+    with capture_logs() as lines:
+        async with asyncio.TaskGroup() as group:
+            guesses = [group.create_task(guess(number)) for number in range(200)]
+            right = group.create_task(
+                behind_tokens.get("/api/v1/letters", headers={"Authorization": f"Bearer {READ}"})
+            )
+    statuses = Counter(one.result().status_code for one in guesses)
+    assert right.result().status_code == 200
+    assert statuses[429] > 150, statuses
+    assert statuses[401] + statuses[303] == 200 - statuses[429]
+    refused = next(one.result() for one in guesses if one.result().status_code == 429)
+    assert int(refused.headers["Retry-After"]) > 0
+    assert len([line for line in lines if line["event"] == "token.refused"]) < 20
+    assert (await log_in(behind_tokens, READ)).headers["Location"] == "/"
+
+
+async def test_a_logout_is_known_to_other_replicas(ui_store: Database) -> None:
+    async with (
+        asking(await a_ui_world(ui_store, tokens=TOKENS)) as one,
+        asking(await a_ui_world(ui_store, tokens=TOKENS)) as other,
+    ):
+        await log_in(one, OPERATE)
+        cookie = {"Cookie": f"{COOKIE}={one.cookies[COOKIE]}"}
+        assert (await other.get("/api/v1/letters", headers=cookie)).status_code == 200
+        await one.post("/logout", data={"csrf": await csrf_of(one)})
+
+        async def is_refused() -> bool:
+            return (await other.get("/api/v1/letters", headers=cookie)).status_code == 401
+
+        await eventually(is_refused)
+
+
+async def test_a_logout_works_while_the_database_is_away(
+    behind_tokens: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("database", "gone")
+
+    await log_in(behind_tokens, OPERATE)
+    cookie = {"Cookie": f"{COOKIE}={behind_tokens.cookies[COOKIE]}"}
+    csrf = await csrf_of(behind_tokens)
+    monkeypatch.setattr("dlq_handler.store.logouts.record", away)
+    monkeypatch.setattr("dlq_handler.store.logouts.recent", away)
+    with capture_logs() as lines:
+        assert (await behind_tokens.post("/logout", data={"csrf": csrf})).status_code == 303
+    assert [line["event"] for line in lines] == ["session.ended_here_only"]
+    behind_tokens.cookies.clear()
+    assert (await behind_tokens.get("/api/v1/diagnosis", headers=cookie)).status_code == 401
