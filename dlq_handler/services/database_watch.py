@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import SchemaOutdated, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
@@ -17,6 +18,9 @@ from dlq_handler.store import grants, migrate, outbox
 from dlq_handler.store.engine import Database
 
 log = structlog.get_logger()
+
+# The pause between two counts of the outbox, as a multiple of the time that the first one took.
+COUNT_PAUSE = 50
 
 
 class DatabaseWatch:
@@ -35,6 +39,8 @@ class DatabaseWatch:
         self._interval_seconds = interval_seconds
         self._were_missing = False
         self._times_back = 0
+        self._waiting: outbox.Pending | None = None
+        self._count_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         lost = self._database.connection_lost
@@ -46,7 +52,7 @@ class DatabaseWatch:
             self._readiness.report("database", ok=True, detail="answers")
             await migrate.check_current(self._database)
             self._readiness.report("schema", ok=True, detail="current")
-            waiting = await outbox.pending(self._database)
+            waiting = await self._count_waiting()
             missing = await grants.missing_grants(self._database, marks_workers=self._marks_workers)
             if missing and not self._were_missing:
                 statements = await grants.grants_for_us(self._database, marks_workers=self._marks_workers)
@@ -54,11 +60,21 @@ class DatabaseWatch:
         except Unavailable as error:
             part = "schema" if isinstance(error, SchemaOutdated) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
+            self._waiting = None
             self._observer.outbox_seen(None, None, None)
             raise
         self._tell_of_reconnects()
         self._observer.outbox_seen(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
         self._tell_of_grants(missing)
+
+    async def _count_waiting(self) -> outbox.Pending:
+        """Counting a million entries takes long: the longer it took, the longer the last count is used again."""
+        started = monotonic_seconds()
+        if self._waiting is None or started >= self._count_at:
+            self._waiting = await outbox.pending(self._database)
+            finished = monotonic_seconds()
+            self._count_at = finished + COUNT_PAUSE * (finished - started)
+        return self._waiting
 
     def _tell_of_reconnects(self) -> None:
         """By the link's own count: an outage between two looks was met by others, and must be counted too."""

@@ -37,6 +37,7 @@ from dlq_handler.services.observer import Observer
 from dlq_handler.store import reconcile, stale_verdicts, workflow_tasks
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import add_to_outbox
+from dlq_handler.store.progress import keep_progress, read_progress
 from dlq_handler.store.transaction import Transaction
 from dlq_handler.store.unscheduled import BEGINNING, Place
 
@@ -80,6 +81,7 @@ class Reconciler:
         self._gate, self._completed_queue, self._observer = gate, completed_queue, observer
         self._stop = asyncio.Event()
         self._looked_until: datetime | None = None
+        """The end of the last complete look of any leader."""
 
     async def run(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -87,8 +89,6 @@ class Reconciler:
 
     async def tick(self) -> None:
         if not self._leadership.is_leader:
-            # Whoever leads meanwhile looks at what comes meanwhile; after that we begin anew.
-            self._looked_until = None
             return
         try:
             await self._look()
@@ -99,20 +99,32 @@ class Reconciler:
         asked_at = monotonic_seconds()
         async with self._database.transaction() as tx:
             now = await reconcile.clock(tx)
+            self._looked_until = await read_progress(tx, self._progress)
         self._gate.see_clock(now, asked_at=asked_at, answered_at=monotonic_seconds())
         # A shadow ended nothing that could come back.
         if not self._policy.is_shadow and not await self._notice_resurrections(now):
             return
         if not await self._tell_of_silent_ends(now):
             return
-        self._looked_until = now
+        async with self._database.transaction() as tx:
+            await self._leadership.fence(tx)
+            await keep_progress(tx, self._progress, until=now)
         # Last, because it asks the broker too: one that is away must not keep the others from being told.
         await self._tell_of_held_slots(now)
 
     def _since(self, now: datetime) -> datetime:
         """From where rows that moved are looked at."""
         since = now - timedelta(seconds=self._policy.look_back_seconds)
-        return since if self._looked_until is None else max(since, self._looked_until - OVERLAP)
+        if self._looked_until is None:
+            return since
+        # The last look left out silent ends that were too young then.
+        overlap = OVERLAP + timedelta(seconds=self._policy.silent_end_seconds)
+        return max(since, self._looked_until - overlap)
+
+    @property
+    def _progress(self) -> str:
+        """A shadow replica announces nothing, so the others cannot go on where it ended."""
+        return "shadow reconciler" if self._policy.is_shadow else "reconciler"
 
     async def _walk(
         self,

@@ -123,19 +123,20 @@ async def add_to_outbox(
 async def claim_due(
     database: Database, *, holder: str, limit: int, lease_seconds: float
 ) -> list[OutboxEntry]:
-    """Take up to `limit` entries that are due and held by nobody, oldest first."""
+    """Take up to `limit` entries that are due and not leased, in the order in which they became due."""
+    # By the statement's time: an index cannot be searched by a clock that moves.
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
             WITH due AS MATERIALIZED (
                 SELECT id FROM own.outbox waiting
-                 WHERE confirmed_at IS NULL AND next_try_at <= clock_timestamp()
+                 WHERE confirmed_at IS NULL AND next_try_at <= statement_timestamp()
                    AND (lease_until IS NULL OR lease_until < clock_timestamp())
                    AND NOT coalesce((SELECT true FROM own.outbox older
                                       WHERE older.execution_id = waiting.execution_id
                                         AND older.confirmed_at IS NULL AND older.id < waiting.id
                                       LIMIT 1), false)
-                 ORDER BY id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+                 ORDER BY next_try_at, id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
             UPDATE own.outbox o
                SET maybe_sent = o.maybe_sent OR o.lease_holder IS NOT NULL,
                    lease_holder = :holder, attempts = o.attempts + 1,

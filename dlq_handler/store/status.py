@@ -108,7 +108,8 @@ async def waiting_notices(database: Database) -> OutboxSeen:
                    CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0) AS double precision)
                    AS oldest,
                    (SELECT last_error FROM own.outbox
-                     WHERE confirmed_at IS NULL AND last_error IS NOT NULL ORDER BY id LIMIT 1) AS last_error
+                     WHERE confirmed_at IS NULL AND last_error IS NOT NULL
+                     ORDER BY next_try_at, id LIMIT 1) AS last_error
               FROM own.outbox WHERE confirmed_at IS NULL
             """
         )

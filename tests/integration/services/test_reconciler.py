@@ -24,8 +24,11 @@ from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseL
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
 from dlq_handler.services.slot_watch import SlotWatch
+from dlq_handler.store import reconcile as store_reconcile
 from dlq_handler.store.engine import Database
 from dlq_handler.store.reconcile import resurrected_by_worker
+from dlq_handler.store.transaction import Transaction
+from dlq_handler.store.unscheduled import Place
 from dlq_handler.surface.metrics import Metrics
 from tests.integration.services.stale_world import EMPTY, HOUR, StaleWorld
 from tests.integration.store.host import Host
@@ -363,6 +366,57 @@ async def test_only_the_leader_tells(it: Fixture) -> None:
     with pytest.raises(LeaseLost):
         await it.reconciler.tick()
     assert await it.announced() == []
+
+
+def noted_starts(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """From where silent ends are read, at each look."""
+    plain, starts = store_reconcile.silent_ends, list[datetime]()
+
+    async def silent_ends(tx: Transaction, *, after: Place, **how: Any) -> store_reconcile.Page[UnheardEnd]:
+        starts.append(after[0])
+        return await plain(tx, after=after, **how)
+
+    monkeypatch.setattr(store_reconcile, "silent_ends", silent_ends)
+    return starts
+
+
+async def test_a_new_leader_goes_on_where_the_last_one_ended(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = noted_starts(monkeypatch)
+    await it.reconcile()
+    await it.reconcile(it.a_reconciler(instance="two"))
+    day, minutes = timedelta(seconds=DAY), timedelta(minutes=12)
+    now: datetime = await it.host.session.fetchval("SELECT clock_timestamp()")
+    assert now - day - minutes < starts[0] < now - day + minutes
+    assert now - minutes < starts[1] < now
+    [late] = await it.silent(age_seconds=300)
+    await it.reconcile(it.a_reconciler(instance="three"))
+    assert await it.announced() == [late]
+
+
+@pytest.mark.parametrize("what", ["it was a shadow", "the clock was set back", "it was cut short"])
+async def test_a_leader_begins_again_when_the_last_look_does_not_count(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    if what == "it was cut short":
+        it.reconciler._stop.set()
+    await it.reconcile(it.a_reconciler(is_shadow=True) if what == "it was a shadow" else None)
+    if what == "the clock was set back":
+        await it.host.session.execute("UPDATE dlq_handler.progress SET until = until + interval '1 hour'")
+    starts = noted_starts(monkeypatch)
+    await it.reconcile(it.a_reconciler())
+    now: datetime = await it.host.session.fetchval("SELECT clock_timestamp()")
+    assert starts[0] < now - timedelta(hours=23)
+
+
+async def test_an_end_that_was_too_young_at_the_last_look_is_found_at_the_next(it: Fixture) -> None:
+    [young] = await it.silent(age_seconds=1800)
+    await it.reconcile(it.a_reconciler(silent_end_seconds=3600))
+    assert await it.announced() == []
+    await it.make_old([young], 3700)
+    await it.reconcile(it.a_reconciler(silent_end_seconds=3600))
+    assert await it.announced() == [young]
 
 
 async def test_nothing_is_told_while_the_gate_is_closed(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ OUR_TABLES = {
     "stale_verdict",
     "worker_look",
     "lease",
+    "progress",
     "brake",
     "change_count",
     "canary",

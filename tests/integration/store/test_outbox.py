@@ -1,17 +1,21 @@
 """The outbox: who may publish what, and when."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import Row
 
 from dlq_handler.domain.outgoing import Notice
 from dlq_handler.store import expiry, outbox
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
+from dlq_handler.store.transaction import Transaction
 from dlq_handler.store.workflow_tasks import already_retried
 from tests.integration.store.host import Host, commit_batch
+from tests.integration.store.test_stale import nodes
 
 
 def a_notice(execution_id: int, *, message_id: UUID | None = None) -> Notice:
@@ -251,3 +255,69 @@ async def test_other_task_of_the_same_workflow_is_no_retry(
     await host.add_execution(parent=parent, workflow_task=task)
 
     assert not await already_retried(store, [done])
+
+
+async def rows_read(tx: Transaction, sql: str, parameters: dict[str, object]) -> tuple[int, set[str]]:
+    """How many entries of the outbox the statement reads, and by which indexes. What it changes is undone."""
+    async with tx.connection.begin_nested() as attempt:
+        [row] = (await tx.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", **parameters)).all()
+        await attempt.rollback()
+    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    scans = [node for node in nodes(told[0]["Plan"]) if node.get("Alias") in ("waiting", "outbox")]
+    read = sum(
+        (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"] for scan in scans
+    )
+    indexes = {node["Index Name"] for node in nodes(told[0]["Plan"]) if "Index Name" in node}
+    return int(read), indexes
+
+
+@pytest.mark.parametrize(("confirmed", "waiting"), [(20_000, 20), (0, 20_000)])
+async def test_neither_those_that_are_confirmed_nor_those_that_are_not_due_are_read_to_find_what_is_due(
+    store: Database, monkeypatch: pytest.MonkeyPatch, confirmed: int, waiting: int
+) -> None:
+    async with store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO own.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange, routing_key,
+                                    body, created_at, next_try_at, confirmed_at)
+            SELECT gen_random_uuid(), gen_random_uuid(), n, false, '', '', '', now(), now() + interval '1 hour',
+                   CASE WHEN n <= CAST(:confirmed AS integer) THEN now() END
+              FROM generate_series(1, CAST(:confirmed AS integer) + CAST(:waiting AS integer)) AS n
+            """,
+            confirmed=confirmed,
+            waiting=waiting,
+        )
+    await add(store, *(a_notice(number) for number in range(1_000_001, 1_000_004)))
+    async with store.transaction() as tx:
+        await tx.run("ANALYZE own.outbox")
+    plain, read = Transaction.rows, dict[str, tuple[int, set[str]]]()
+
+    async def rows(tx: Transaction, sql: str, **parameters: object) -> Sequence[Row[Any]]:
+        if "WITH due" in sql:
+            read["claim"] = await rows_read(tx, sql, parameters)
+        return await plain(tx, sql, **parameters)
+
+    async def row(tx: Transaction, sql: str, **parameters: object) -> Row[Any] | None:
+        if "AS unroutable" in sql:
+            read["pending"] = await rows_read(tx, sql, parameters)
+        return (await tx.run(sql, **parameters)).first()
+
+    monkeypatch.setattr(Transaction, "rows", rows)
+    monkeypatch.setattr(Transaction, "row", row)
+    assert (await outbox.pending(store)).count == waiting + 3
+    assert len(await claim(store)) == 3
+    assert read["claim"][0] == 3, read
+    assert "outbox_due_idx" in read["claim"][1], read
+    assert read["pending"][0] == waiting + 3, read
+    if confirmed:
+        assert read["pending"][1] <= {"outbox_due_idx", "outbox_line_idx"}
+        assert read["pending"][1], "the whole table was read"
+
+
+async def test_entries_are_claimed_in_the_order_in_which_they_became_due(store: Database, host: Host) -> None:
+    """Else those that fail again and again would always come first."""
+    await add(store, *(a_notice(number) for number in (1, 2, 3)))
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET next_try_at = now() - make_interval(secs => execution_id)"
+    )
+    assert executions(await claim(store, limit=2)) == [2, 3]
