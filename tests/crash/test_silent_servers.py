@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.settings.own import DlqHandler
-from tests.crash.world import QUICK, SABOTAGE, World
+from tests.crash.world import QUICK, SABOTAGE, World, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 from tests.support.tcp_proxy import TcpProxy
@@ -48,6 +48,7 @@ async def test_the_intake_outlives_a_silent_server(world: World, silent: str) ->
             await asyncio.sleep(FULL_SECONDS)
         else:
             await is_reconnecting_in_vain(sidecar, proxies)
+        await eventually(lambda: is_unready(sidecar))
         assert await sidecar.healthz() == (200, {"status": "alive"}), (
             "a server that is away is no reason to restart"
         )
