@@ -5,8 +5,8 @@ Names are bare: the search_path of a migration is our own schema and nothing els
 
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 _STATEMENTS = (
     # With many entries that wait for their next try, a relay that finds none due must not read them all. Replaces
