@@ -100,6 +100,7 @@ class Sidecar:
             gate=self._gate,
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
+            publishes=self._publisher.record.view,
         )
         self._diagnoser = chronicle.diagnoser(
             settings,
@@ -221,9 +222,7 @@ class Sidecar:
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
         """In shadow mode too: they are to arrive in the queue of copies."""
-        if not self._settings.dlq_handler.canary.enabled:
-            return []
-        canary_watch = compose_canary.watch(
+        return compose_canary.watches(
             self._settings,
             self._database,
             self._link,
@@ -231,10 +230,10 @@ class Sidecar:
             leadership=self._leadership,
             keeper=self._keeper,
             intake=watch,
+            publishes=self._publisher.record,
             readiness=self.readiness,
             observer=self.metrics,
         )
-        return [canary_watch]
 
     def _leaders(self, *others: Service) -> Sequence[Service]:
         """Those that work, or the half of whose work is done, on one replica only."""
@@ -247,10 +246,7 @@ class Sidecar:
             judge=self._judge,
             relay=self._relay,
         )
-        return [self._leadership, *self._monitors(), *options, *others]
-
-    def _monitors(self) -> Sequence[Service]:
-        return backstop.monitors(
+        monitors = backstop.monitors(
             self._settings,
             self._database,
             self._queues,
@@ -260,8 +256,10 @@ class Sidecar:
             gate=self._gate,
             sight=self._sight,
             relay=self._relay,
+            publisher=self._publisher,
             observer=self.metrics,
         )
+        return [self._leadership, *monitors, *options, *others]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""

@@ -21,6 +21,7 @@ from dlq_handler.broker.flight import (
     parts_without_repeats,
 )
 from dlq_handler.broker.outlet import Outlet
+from dlq_handler.broker.publish_record import PublishRecord
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import beating, turn
 
@@ -30,8 +31,12 @@ BLOCKED = "publishing is blocked: the broker is short of memory or disk space"
 
 
 class Publisher:
-    def __init__(self, address: BrokerAddress, *, publish_timeout_seconds: float) -> None:
-        self._address = address
+    def __init__(
+        self, address: BrokerAddress, *, publish_timeout_seconds: float, record: PublishRecord | None = None
+    ) -> None:
+        """`record`: where it is kept how long each batch took."""
+        self.address = address
+        self.record = record or PublishRecord()
         self._publish_timeout_seconds = publish_timeout_seconds
         self._outlet: Outlet | None = None
         self._was_open = False
@@ -49,23 +54,30 @@ class Publisher:
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
         """One outcome per message, in order. `Unavailable`: none of them was published."""
-        outcomes: list[PublishOutcome] = []
         async with turn(self._turn):
-            deadline = asyncio.get_running_loop().time() + self._publish_timeout_seconds
-            for part in parts_without_repeats(messages):
-                try:
-                    with beating(self._publish_timeout_seconds):
-                        outcomes += await self._publish(part, deadline)
-                except Unavailable as error:
-                    if not outcomes:
-                        raise
-                    outcomes += [Refused(f"not sent: {error.what}")] * len(part)
+            with self.record.publishing() as publish:
+                outcomes = await self._publish_in_parts(messages)
+                publish.is_confirmed = any(isinstance(one, Confirmed) for one in outcomes)
+                publish.is_failed = any(isinstance(one, Unknown) for one in outcomes)
         return outcomes
 
     async def close(self) -> None:
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
             await outlet.connection.end()
+
+    async def _publish_in_parts(self, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
+        outcomes: list[PublishOutcome] = []
+        deadline = asyncio.get_running_loop().time() + self._publish_timeout_seconds
+        for part in parts_without_repeats(messages):
+            try:
+                with beating(self._publish_timeout_seconds):
+                    outcomes += await self._publish(part, deadline)
+            except Unavailable as error:
+                if not outcomes:
+                    raise
+                outcomes += [Refused(f"not sent: {error.what}")] * len(part)
+        return outcomes
 
     async def _publish(self, part: Sequence[OutgoingMessage], deadline: float) -> list[PublishOutcome]:
         try:
@@ -109,7 +121,7 @@ class Publisher:
         if self._outlet is not None and self._outlet.lost is None:
             return self._outlet
         await self._drop()
-        self._outlet = Outlet(await self._address.connect("publisher", is_again=self._was_open))
+        self._outlet = Outlet(await self.address.connect("publisher", is_again=self._was_open))
         self._was_open = True
         await self._outlet.start()
         return self._outlet

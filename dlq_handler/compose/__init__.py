@@ -11,6 +11,7 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.publish_record import PublishRecord
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.domain.brake import BrakePolicy
@@ -175,8 +176,11 @@ def worker_sight(
     )
 
 
-def publisher(settings: Settings, address: BrokerAddress) -> Publisher:
-    return Publisher(address, publish_timeout_seconds=settings.dlq_handler.broker.publish_timeout_seconds)
+def publisher(
+    settings: Settings, address: BrokerAddress, *, record: PublishRecord | None = None
+) -> Publisher:
+    timeout_seconds = settings.dlq_handler.broker.publish_timeout_seconds
+    return Publisher(address, publish_timeout_seconds=timeout_seconds, record=record)
 
 
 def topology_keeper(settings: Settings, address: BrokerAddress, store: Database) -> TopologyKeeper:

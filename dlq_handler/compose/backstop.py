@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
+from dlq_handler.broker.publish_check import PublishCheck
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.compose import availability_policy, brake_policy, instance_name
 from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
@@ -14,6 +16,7 @@ from dlq_handler.services.judge_stale import StaleJudge, StaleJudgePolicy
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
+from dlq_handler.services.publish_watch import PublishWatch, PublishWatchPolicy
 from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
 from dlq_handler.services.service import Service
 from dlq_handler.services.timeout_monitor import MonitorPolicy, TimeoutMonitor
@@ -127,6 +130,7 @@ def monitors(
     gate: Gate,
     sight: WorkerSight,
     relay: OutboxRelay,
+    publisher: Publisher,
     observer: Observer,
 ) -> Sequence[Service]:
     """The monitor, and those that look beside it for what others have lost sight of."""
@@ -159,4 +163,9 @@ def monitors(
         completed_queue=partial(queues.count_known, COMPLETED_QUEUE),
         observer=observer,
     )
-    return [monitor, watch, reconciler]
+    publish_watch = PublishWatch(
+        PublishCheck(publisher.address, publisher.record),
+        publisher.record,
+        PublishWatchPolicy.within(settings.horizon_seconds),
+    )
+    return [publish_watch, monitor, watch, reconciler]

@@ -1,7 +1,10 @@
 """Turn settings into the parts of the canary."""
 
+from collections.abc import Sequence
+
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.publish_record import PublishRecord
 from dlq_handler.compose import blueprint, instance_name, names, publisher
 from dlq_handler.domain.canary import CanaryPlan
 from dlq_handler.domain.judge_canary import CanaryPolicy
@@ -27,7 +30,14 @@ def judge_policy(settings: Settings) -> CanaryPolicy:
     )
 
 
-def sender(settings: Settings, database: Database, link: AdminLink, address: BrokerAddress) -> CanarySender:
+def sender(
+    settings: Settings,
+    database: Database,
+    link: AdminLink,
+    address: BrokerAddress,
+    *,
+    publishes: PublishRecord | None = None,
+) -> CanarySender:
     exchange = blueprint(settings).dead_letter_exchange
     policy = SenderPolicy(
         plan=CanaryPlan(dead_letter_exchange=exchange, ttl_ms=settings.dlq_handler.canary.ttl_ms),
@@ -35,7 +45,7 @@ def sender(settings: Settings, database: Database, link: AdminLink, address: Bro
         queue=blueprint(settings).intake_queue,
         instance=instance_name(settings),
     )
-    return CanarySender(database, link, publisher(settings, address), policy)
+    return CanarySender(database, link, publisher(settings, address, record=publishes), policy)
 
 
 def seer(settings: Settings, database: Database) -> CanarySeer:
@@ -43,7 +53,7 @@ def seer(settings: Settings, database: Database) -> CanarySeer:
     return CanarySeer(database, queue=queue, instance=instance_name(settings))
 
 
-def watch(
+def watches(
     settings: Settings,
     database: Database,
     link: AdminLink,
@@ -52,12 +62,16 @@ def watch(
     leadership: Leadership,
     keeper: TopologyKeeper,
     intake: IntakeWatch,
+    publishes: PublishRecord,
     readiness: Readiness,
     observer: Observer,
-) -> CanaryWatch:
-    return CanaryWatch(
+) -> Sequence[CanaryWatch]:
+    """None where the canary is off."""
+    if not settings.dlq_handler.canary.enabled:
+        return []
+    watch = CanaryWatch(
         database,
-        sender(settings, database, link, address),
+        sender(settings, database, link, address, publishes=publishes),
         CanaryWatchPolicy(judge=judge_policy(settings), queue=blueprint(settings).intake_queue),
         leadership=leadership,
         view=lambda: intake.view,
@@ -66,3 +80,4 @@ def watch(
         readiness=readiness,
         observer=observer,
     )
+    return [watch]

@@ -19,6 +19,7 @@ from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.domain.doctor_broker import COMPLETIONS, REQUESTS
 from dlq_handler.domain.judge_canary import CanaryPolicy
+from dlq_handler.domain.publish_check_names import PUBLISH_CHECK_PREFIX
 from dlq_handler.services.doctor import Doctor
 from dlq_handler.services.doctor_broker import BrokerExaminer, HostQueue
 from dlq_handler.services.doctor_canary import CanaryExaminer
@@ -66,20 +67,24 @@ def needed_rights(settings: Settings) -> NeededRights:
     a_worker_queue = names(settings).queue(1)
     rescued = (a_worker_queue,) if settings.dlq_handler.worker.rescue else ()
     dead_letter_exchange = plan.dead_letter_exchange
+    checked = (f"{PUBLISH_CHECK_PREFIX}0",) if settings.dlq_handler.monitor.enabled else ()
     return NeededRights(
         configured_exchanges=(
             *(exchange.name for exchange in plan.exchanges),
             *((CANARY_EXCHANGE,) if has_canary else ()),
+            *checked,
         ),
-        configured_queues=(*plan.queues, a_worker_queue, *((CANARY_QUEUE,) if has_canary else ())),
+        configured_queues=(*plan.queues, a_worker_queue, *((CANARY_QUEUE,) if has_canary else ()), *checked),
         written_exchanges=(
             plan.executions_exchange,
             *((CANARY_EXCHANGE, dead_letter_exchange) if has_canary else ()),
+            *checked,
         ),
         consumed_queues=(plan.intake_queue, *rescued, *((CANARY_QUEUE,) if has_canary else ())),
         bound=(
             *((queue, dead_letter_exchange) for queue in plan.queues),
             *(((CANARY_QUEUE, CANARY_EXCHANGE),) if has_canary else ()),
+            *((name, name) for name in checked),
         ),
     )
 

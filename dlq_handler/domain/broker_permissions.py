@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.domain.publish_check_names import PUBLISH_CHECK_PATTERN
 from dlq_handler.domain.topology import Blueprint
 from dlq_handler.domain.worker import GAME_DAY_WORKER_ID
 
@@ -39,14 +40,20 @@ def broker_permissions(
     # Whoever declares a queue that dead-letters must be allowed to write where its messages go.
     into = (blueprint.dead_letter_exchange,) if sends_canaries or holds_game_days else ()
     return BrokerPermissions(
-        configure=_any_of(map(re.escape, (*exchanges, *blueprint.queues, *canary, *game_day)), worker_queue),
+        configure=_any_of(
+            map(re.escape, (*exchanges, *blueprint.queues, *canary, *game_day)),
+            worker_queue,
+            PUBLISH_CHECK_PATTERN,
+        ),
         # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
         write=_any_of(
-            map(re.escape, (*blueprint.queues, blueprint.executions_exchange, *canary, *into, *game_day))
+            map(re.escape, (*blueprint.queues, blueprint.executions_exchange, *canary, *into, *game_day)),
+            PUBLISH_CHECK_PATTERN,
         ),
         read=_any_of(
             map(re.escape, (blueprint.intake_queue, blueprint.dead_letter_exchange, *canary, *witnessed)),
             *([worker_queue] if rescues else ()),
+            PUBLISH_CHECK_PATTERN,
         ),
     )
 

@@ -57,15 +57,24 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     finding = _what_a_second_look_must_find(case)
     first = _first_such_look(case)
     confirm_after = case.policy.confirm_after_seconds
-    if finding is not None and first is not None and case.seconds_since(first) >= confirm_after:
+    is_proof = case.publishes.cover(horizon)
+    is_confirmed = first is not None and case.seconds_since(first) >= confirm_after
+    if finding is not None and is_proof and is_confirmed:
         return _end(case, ExecutionStatus.FAILED, finding, horizon)
-    if case.age_seconds >= held_timeout:
-        why = f"worker {case.execution.worker_id} lives, but has not run it for too long"
+    is_slow = case.publishes.were_slow_within(horizon)
+    if case.age_seconds >= held_timeout and case.are_heartbeats_believed and not is_slow:
+        why = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
         return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
-    if finding is not None:
+    if finding is not None and is_proof:
         why = f"{finding}; a second look must find it so"
         return _wait(case, why, case.after(first or case.now, confirm_after))
-    return _wait(case, _why_held(case), case.when_aged(held_timeout))
+    if finding is not None or is_slow:
+        seen = finding or _what_is_known(case)
+        why = f"{seen}; its message may hang on the way to the broker: {case.publishes.description}"
+        return _wait(case, why, case.when_publishes_cover(horizon))
+    if case.age_seconds >= held_timeout:
+        return _wait(case, _what_is_known(case), case.when_heartbeats_are_believed)
+    return _wait(case, _what_is_known(case), case.when_aged(held_timeout))
 
 
 def _judge_unavailable(case: StaleCase, silence: str) -> StaleVerdict:
@@ -114,18 +123,24 @@ def _what_a_second_look_must_find(case: StaleCase) -> str | None:
     if queue is None:
         return f"the queue of worker {worker_id} does not exist"
     if is_unattended(queue):
-        return f"nobody consumes the queue of worker {worker_id}"
+        return f"the queue of worker {worker_id} has no consumer"
     # A worker that has acknowledged a message needs a moment before it writes `running`.
     if is_empty(queue):
-        return f"worker {worker_id} lives, but its queue holds nothing: the message is lost"
+        return f"the queue of worker {worker_id} has a consumer, but holds nothing: the message is lost"
     return None
 
 
-def _why_held(case: StaleCase) -> str:
+def _what_is_known(case: StaleCase) -> str:
+    """Of a worker that is not known to be unavailable. Unknown is never worded as alive."""
     queue = case.worker.queue
-    if queue is None or queue.unacked is None:
-        return "its worker lives and consumes; only the management API could tell whether it has the message"
-    return f"its worker lives and consumes; {queue.ready} messages wait for it, it holds {queue.unacked}"
+    if queue is None:
+        return f"{case.heartbeat_knowledge}; it has no queue"
+    known = f"{case.heartbeat_knowledge}; its queue has {queue.consumers} consumer(s)"
+    if case.age_seconds >= case.policy.held_timeout_seconds:
+        return known
+    if queue.unacked is None:
+        return f"{known}; only the management API could show whether it has the message"
+    return f"{known}; {queue.ready} message(s) are ready, its consumers hold {queue.unacked}"
 
 
 def _first_such_look(case: StaleCase) -> datetime | None:

@@ -1,9 +1,10 @@
 """The facts of one execution that may be stale, and what follows from them without any judgement. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dlq_handler.domain.execution import Execution, ExecutionStatus
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.seconds import rounded
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
 from dlq_handler.domain.worker_look import WorkerLook
@@ -48,6 +49,10 @@ class StaleCase:
     """Before this moment the database's clock jumped ahead; None: it did not."""
     longest_ttl_ms: int | None = None
     """The longest TTL of any worker queue that was seen; None: none was seen."""
+    publishes: PublishView = field(default_factory=PublishView)
+    """dlq-handler's own: whether the message of another program can have hung on its way to the queue."""
+    intake_undrained_seconds: float | None = None
+    """How long dead letters may have waited unread in the intake queue; None: they do not."""
 
     @property
     def age_seconds(self) -> float:
@@ -75,7 +80,32 @@ class StaleCase:
         availability = self.policy.availability
         if not is_unavailable(row, link_age_seconds=self.watched_seconds, policy=availability):
             return None
-        return f"the last heartbeat of worker {row.id} is {row.heartbeat_age_seconds or 0.0:.0f} s old"
+        return f"worker {row.id} has sent no heartbeat for {row.heartbeat_age_seconds or 0.0:.0f} s"
+
+    @property
+    def are_heartbeats_believed(self) -> bool:
+        """After the database was away every heartbeat looks old, or was written by a worker that is not there now."""
+        return self.watched_seconds >= self.policy.availability.unavailable_after_seconds
+
+    @property
+    def when_heartbeats_are_believed(self) -> datetime | None:
+        missing = self.policy.availability.unavailable_after_seconds - self.watched_seconds
+        return later(self.now, max(0.0, missing))
+
+    @property
+    def heartbeat_knowledge(self) -> str:
+        """What is known of a worker that has a row, in words."""
+        row, worker_id = self.worker.row, self.execution.worker_id
+        unknown = f"whether worker {worker_id} is alive is unknown"
+        if not self.are_heartbeats_believed:
+            limit = self.policy.availability.unavailable_after_seconds
+            return (
+                f"{unknown}: the database connection is {self.watched_seconds:.0f} s old, and heartbeats are "
+                f"believed after {limit:g} s"
+            )
+        if row is None or row.heartbeat_age_seconds is None:
+            return f"{unknown}: it has sent no heartbeat"
+        return f"worker {worker_id} sent its last heartbeat {max(row.heartbeat_age_seconds, 0.0):.0f} s ago"
 
     def when_aged(self, seconds: float) -> datetime | None:
         return self.after(self.execution.updated, seconds)
@@ -90,6 +120,11 @@ class StaleCase:
     def _counted_from(self, moment: datetime) -> datetime:
         """Across a jump of the clock nobody knows how much time has passed: only what came after it counts."""
         return moment if self.steady_since is None else max(moment, self.steady_since)
+
+    def when_publishes_cover(self, seconds: float) -> datetime | None:
+        """None: it depends on publishes that are not confirmed now."""
+        missing = self.publishes.seconds_until_cover(seconds)
+        return None if missing is None else later(self.now, missing)
 
     def evidence(self) -> dict[str, object]:
         """As JSON, for whoever asks afterwards whether the verdict was right.
@@ -108,6 +143,10 @@ class StaleCase:
             seen["clock_steady_since"] = self.steady_since.isoformat()
         if self.execution.status is ExecutionStatus.SCHEDULED:
             seen["horizon_seconds"] = self.horizon_seconds
+            if self.execution.worker_id is not None and self.silence is None:
+                seen["publishes"] = self.publishes.evidence()
+        if self.intake_undrained_seconds is not None:
+            seen["intake_undrained_seconds"] = round(self.intake_undrained_seconds, 1)
         if queue is not None:
             seen |= {"consumers": queue.consumers, "ready": queue.ready, "unacked": queue.unacked}
             seen["queue_ttl_ms"] = queue.ttl_ms

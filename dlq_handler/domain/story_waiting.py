@@ -20,7 +20,7 @@ GATE_IS_UNKNOWN = "whether the gate is open, only the running sidecars know: the
 BROKER_IS_AWAY = "nothing scheduled is ended while the broker cannot be asked about the queue of its worker"
 
 # What the one who asks takes for granted, as nobody has watched for it: no evidence.
-_ASSUMED = {"watched_seconds", "scheduler_queue_quiet_seconds"}
+_ASSUMED = {"watched_seconds", "scheduler_queue_quiet_seconds", "publishes"}
 
 
 def waiting_of(

@@ -17,6 +17,7 @@ from dlq_handler.domain.batch_size import BatchSize
 from dlq_handler.domain.ending import ending
 from dlq_handler.domain.execution import Execution
 from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.stale_result import stale_result
 from dlq_handler.domain.stale_verdict import End, StaleRecord, record_of, refused_record
@@ -112,11 +113,13 @@ class StaleJudge:
         gate: Gate,
         observer: Observer,
         may_lease: Callable[[int], bool] = lambda _: False,
+        publishes: Callable[[], PublishView] = PublishView,
     ) -> None:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._leadership = database, policy, leadership
         self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
         self._size = BatchSize(policy.page_size)
+        self._publishes = publishes
 
     async def commit(self, page: Page) -> PageDone:
         """In as many transactions as a slow database needs.
@@ -171,6 +174,7 @@ class StaleJudge:
                 watched_seconds=self._gate.watched_seconds,
                 steady_since=self._gate.steady_since,
                 longest_ttl_ms=page.longest_ttl_ms,
+                publishes=self._publishes(),
                 policy=self._policy.stale,
                 is_shadow=self._policy.is_shadow,
             )

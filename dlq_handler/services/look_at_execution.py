@@ -1,5 +1,6 @@
 """The facts by which the monitor would judge one execution right now. Looks as a sweep does, writes nothing."""
 
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy
 from dlq_handler.services.stale_cases import Sight, gather_cases
 from dlq_handler.store.dead_letters import read_executions
@@ -18,7 +19,8 @@ async def look_at(
     """None: no such execution, or in a status that this version does not know.
 
     `gate_watched_seconds`: a command, whose own link is always young, says what a sidecar that has watched for long
-    would say by giving more than `unavailable_after_seconds`. It knows of no clock that jumped.
+    would say by giving more than `unavailable_after_seconds`. It knows of no clock that jumped, and it has published
+    nothing: as for heartbeats, it assumes that a replica has watched the broker for long enough.
     """
     async with database.transaction() as tx:
         execution = (await read_executions(tx, [execution_id])).executions.get(execution_id)
@@ -37,6 +39,7 @@ async def look_at(
             watched_seconds=gate_watched_seconds,
             steady_since=None,
             longest_ttl_ms=longest_ttl_ms,
+            publishes=PublishView(quick_seconds=float("inf"), confirmed_seconds_ago=0.0),
             policy=policy,
             is_shadow=is_shadow,
         )

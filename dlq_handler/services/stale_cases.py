@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy, WorkerView
 from dlq_handler.domain.worker import QueueSight, Worker
 from dlq_handler.domain.worker_look import WorkerLook, look_again
@@ -42,6 +43,7 @@ async def gather_cases(
     watched_seconds: float,
     steady_since: datetime | None,
     longest_ttl_ms: int | None,
+    publishes: PublishView,
     policy: StalePolicy,
     is_shadow: bool,
 ) -> Gathered:
@@ -76,6 +78,7 @@ async def gather_cases(
             watched_seconds=watched_seconds,
             steady_since=steady_since,
             longest_ttl_ms=longest_ttl_ms,
+            publishes=publishes,
             policy=policy,
         )
         for execution in executions

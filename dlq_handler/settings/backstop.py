@@ -27,8 +27,8 @@ class Monitor(OwnSection):
     held_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=3600,
         description=(
-            "Seconds for which a worker that lives and consumes may hold a dispatch before it is failed all "
-            "the same; a busy worker holds prefetched messages for long and runs them in the end."
+            "Age in seconds at which a scheduled execution is failed although its worker is not known to be "
+            "unavailable; a busy worker holds prefetched messages for long and runs them in the end."
         ),
     )
     canceling_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(

@@ -1,12 +1,15 @@
 """A broker out of memory takes no publishes: letters are judged all the same, and each notice goes out once, later."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.errors import Unavailable
+from dlq_handler.sandbox.attune.worker import StockWorker
 from dlq_handler.sandbox.servers import PrivateRabbitMQ
 from dlq_handler.sandbox.servers.ports import free_port
 from tests.crash.world import PATIENT, World
@@ -71,6 +74,49 @@ async def test_an_alarm_is_told_while_it_lasts(alarmed: PrivateRabbitMQ) -> None
     await eventually(told, timeout=30)
     await alarmed.set_memory_alarm(True)
     await eventually(lambda: told("memory alarm"), timeout=30)
+
+
+# A deadline of 8 s: TTL and grace. Everything else is quicker than that.
+SHORT_DEADLINE: dict[str, Any] = {
+    "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": "2000",
+    "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "1",
+    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "grace__horizon_seconds": "6",
+    "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
+    "worker__unavailable_after_seconds": "4",
+    "monitor__confirm_after_seconds": "1",
+}
+
+
+async def test_execution_whose_dispatch_hangs_in_an_alarm_is_not_failed_and_runs_after_it(
+    world: World, alarmed: PrivateRabbitMQ
+) -> None:
+    """An empty queue proves nothing while publishes hang. It proves that a message is lost before and after that."""
+    api = alarmed.management_url.replace("://", f"://{alarmed.user}:{alarmed.password}@")
+    worker = StockWorker(world.vhost, world.database, name="alive", ttl_ms=2000, heartbeat_seconds=1)
+    async with worker, world.sidecar(**SHORT_DEADLINE, broker__management_url=api):
+        await worker.consume()
+        # Its message is never published. That it is failed shows that an empty queue counts by now.
+        await world.is_failed(await world.schedule_on(worker.id))
+
+        await alarmed.set_memory_alarm(True)
+        hanging = await world.schedule_on(worker.id)
+        publishing = asyncio.create_task(world.publish_patiently(hanging))
+        try:
+            await eventually(lambda: world.is_older_than(hanging, 6))
+            # Of a worker that is unavailable, so this one is failed; the other one was older all the while.
+            await world.is_failed(await world.schedule_on(world.worker_id))
+            assert await world.status(hanging) == "scheduled"
+            assert not publishing.done()
+        finally:
+            await alarmed.set_memory_alarm(False)
+            await publishing
+
+        await eventually(lambda: world.has_status(hanging, "completed"), timeout=60)
+        assert await world.changes(hanging) == ["running", "completed"]
+        assert worker.ran == [hanging.execution_id]
+        # And one that is really lost is failed again.
+        await world.is_failed(await world.schedule_on(worker.id))
 
 
 async def says_of_alarm(sidecar: SidecarProcess, health: str, beginning: str) -> bool:

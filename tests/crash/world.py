@@ -81,7 +81,7 @@ class World:
                 print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")
                 raise
 
-    async def schedule(self, count: int) -> list[Dispatch]:
+    async def schedule(self, count: int, *, worker_id: int | None = None) -> list[Dispatch]:
         """Executions `scheduled` on the worker, with the messages that have not been sent yet."""
         created = await self.sql(
             "INSERT INTO execution (action_ref, status) SELECT 'core.echo', 'scheduling' "
@@ -89,8 +89,46 @@ class World:
             count,
         )
         return await mark_scheduled(
-            self.auditor.database.session, [row[0] for row in created], self.worker_id
+            self.auditor.database.session, [row[0] for row in created], worker_id or self.worker_id
         )
+
+    async def schedule_on(self, worker_id: int) -> Dispatch:
+        [dispatch] = await self.schedule(1, worker_id=worker_id)
+        return dispatch
+
+    async def publish_patiently(self, dispatch: Dispatch) -> None:
+        """As a scheduler whose publish hangs: it waits for the confirm, however long that takes."""
+        async with _link(self.vhost) as connection:
+            await Publisher(connection).publish_many([dispatch.message])
+
+    async def status(self, dispatch: Dispatch) -> str:
+        [(status,)] = await self.sql(
+            "SELECT status::text FROM execution WHERE id = $1", dispatch.execution_id
+        )
+        return str(status)
+
+    async def has_status(self, dispatch: Dispatch, status: str) -> bool:
+        return await self.status(dispatch) == status
+
+    async def is_failed(self, dispatch: Dispatch) -> None:
+        await eventually(lambda: self.has_status(dispatch, "failed"), timeout=120)
+
+    async def is_older_than(self, dispatch: Dispatch, seconds: float) -> bool:
+        [(is_so,)] = await self.sql(
+            "SELECT updated < now() - make_interval(secs => $2) FROM execution WHERE id = $1",
+            dispatch.execution_id,
+            seconds,
+        )
+        return bool(is_so)
+
+    async def changes(self, dispatch: Dispatch) -> list[str]:
+        """The statuses that it got after it was scheduled, in order."""
+        rows = await self.sql(
+            "SELECT new_values ->> 'status' FROM execution_history WHERE entity_id = $1 AND operation = 'UPDATE'"
+            " AND new_values ->> 'status' IS NOT NULL ORDER BY time",
+            dispatch.execution_id,
+        )
+        return [str(row[0]) for row in rows if row[0] != "scheduled"]
 
     async def bury(self, dispatches: Iterable[Dispatch]) -> None:
         """Each as a dead letter, until the broker has confirmed it, through whatever becomes of the broker."""

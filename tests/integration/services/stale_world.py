@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dlq_handler.domain.gate import GatePolicy
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StalePolicy
 from dlq_handler.domain.stale_verdict import StaleOutcome
 from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight
@@ -110,7 +111,9 @@ class Replica:
             brake=a_brake(store, limit=limit),
             gate=self.gate,
             observer=self.observer,
+            publishes=lambda: self.publishes,
         )
+        self.publishes = PublishView(quick_seconds=24 * HOUR, confirmed_seconds_ago=1)
         self.monitor = TimeoutMonitor(
             store,
             MonitorPolicy(interval_seconds=60, page_size=page_size, stale=POLICY),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
 from dlq_handler.domain.worker import QueueSight
 from dlq_handler.domain.worker_look import WorkerLook
@@ -338,3 +339,30 @@ async def test_execution_of_a_deleted_worker_waits_for_the_longest_ttl_known(it:
     it.sight.longest_ttl = None
     await it.a_replica().sweep()
     assert await it.status(stale) == "failed"
+
+
+@pytest.mark.parametrize(
+    "publishes",
+    [
+        PublishView(),
+        PublishView(quick_seconds=HOUR, confirmed_seconds_ago=61),
+        PublishView(quick_seconds=329, confirmed_seconds_ago=1),
+        PublishView(confirmed_seconds_ago=1, slow_seconds_ago=0),
+    ],
+    ids=["just started", "no confirm for a minute", "not for a whole deadline", "one hangs"],
+)
+async def test_queue_without_the_message_proves_nothing_unless_own_publishes_were_quick(
+    it: StaleWorld, publishes: PublishView
+) -> None:
+    ids = [await it.a_stale_one(worker=await it.a_worker(queue=queue)) for queue in (EMPTY, UNATTENDED, None)]
+    replica, quick = it.a_replica(), it.a_replica()
+    replica.publishes = publishes
+    for _ in range(2):
+        await replica.sweep()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"scheduled"}
+
+    await it.host.session.execute("DELETE FROM dlq_handler.lease")
+    await quick.sweep()
+    assert await it.statuses(ids) == {"failed"}
+    assert {row["evidence"]["publishes"]["confirmed_seconds_ago"] for row in await it.verdicts()} == {1}

@@ -1,14 +1,17 @@
 """The printed RabbitMQ permissions allow what the sidecar does, and no more."""
 
 import re
+from uuid import uuid4
 
 import pytest
 
 from dlq_handler.domain.broker_permissions import broker_permissions
+from dlq_handler.domain.publish_check_names import PUBLISH_CHECK_PREFIX
 from dlq_handler.domain.topology import Blueprint
 
 OWN = broker_permissions(Blueprint(intake_queue="attune.dlx.sidecar.queue"))
 STOCK = broker_permissions(Blueprint())
+CHECKED = f"{PUBLISH_CHECK_PREFIX}{uuid4()}"
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,7 @@ STOCK = broker_permissions(Blueprint())
         (STOCK.write, "attune.dlx.queue"),
         (STOCK.write, "attune.executions"),
         (STOCK.configure, "worker.17.executions"),
+        *((pattern, CHECKED) for pattern in (STOCK.configure, STOCK.write, STOCK.read)),
         (OWN.configure, "attune.dlx.sidecar.queue"),
         (OWN.write, "attune.dlx.sidecar.queue"),
         (OWN.read, "attune.dlx.sidecar.queue"),

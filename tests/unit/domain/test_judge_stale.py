@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlq_handler.domain.ending import ending
 from dlq_handler.domain.execution import TRANSITIONS, ExecutionStatus
 from dlq_handler.domain.judge_stale import judge_stale
+from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StaleCase, StalePolicy, WorkerView
 from dlq_handler.domain.stale_result import stale_result
 from dlq_handler.domain.stale_verdict import End, NotStale, Wait, record_of
@@ -49,7 +50,12 @@ BUSY = QueueSight(consumers=1, ready=0, unacked=3, ttl_ms=300_000)
 EMPTY = QueueSight(consumers=1, ready=0, unacked=0, ttl_ms=300_000)
 UNMANAGED = QueueSight(consumers=1, ready=0)
 UNATTENDED = QueueSight(consumers=0, ready=5, unacked=0)
+QUICK = PublishView(quick_seconds=10_000, confirmed_seconds_ago=3)
 WITHOUT_TTL = QueueSight(consumers=0, ready=1, unacked=0, has_no_ttl=True)
+
+
+LOST: dict[str, Any] = {"queue": EMPTY, "look": a_look(empty_since=ago(30))}
+UNTAKEN: dict[str, Any] = {"queue": UNATTENDED, "look": a_look(unattended_since=ago(30))}
 
 
 def a_case(
@@ -60,6 +66,8 @@ def a_case(
     watched_seconds: float = 3600,
     steady_since: datetime | None = None,
     longest_ttl_ms: int | None = None,
+    publishes: PublishView = QUICK,
+    intake_undrained_seconds: float | None = None,
     **worker: Any,
 ) -> StaleCase:
     view: dict[str, Any] = {"row": FRESH, "queue": BUSY, "is_queue_known": True} | worker
@@ -70,6 +78,8 @@ def a_case(
         watched_seconds=watched_seconds,
         steady_since=steady_since,
         longest_ttl_ms=longest_ttl_ms,
+        publishes=publishes,
+        intake_undrained_seconds=intake_undrained_seconds,
         policy=POLICY,
     )
 
@@ -114,6 +124,18 @@ def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None
         ({"queue": UNMANAGED}, ago(1000) + 3600 * SECOND),
         ({"row": NEVER, "queue": BUSY}, ago(1000) + 3600 * SECOND),
         ({"row": DEAD, "watched_seconds": 89, "queue": BUSY}, ago(1000) + 3600 * SECOND),
+        # Own publishes were not watched for a whole deadline, or one of them was slow.
+        ({**LOST, "publishes": PublishView()}, None),
+        ({**LOST, "publishes": replace(QUICK, quick_seconds=329)}, NOW + SECOND),
+        ({**LOST, "publishes": replace(QUICK, confirmed_seconds_ago=61)}, None),
+        ({**LOST, "publishes": replace(QUICK, quick_seconds=0, slow_seconds_ago=0)}, None),
+        ({**UNTAKEN, "publishes": replace(QUICK, quick_seconds=329)}, NOW + SECOND),
+        ({**UNTAKEN, "queue": None, "publishes": replace(QUICK, quick_seconds=329)}, NOW + SECOND),
+        # The deadline is that of its queue.
+        (
+            {**LOST, "queue": replace(EMPTY, ttl_ms=600_000), "publishes": replace(QUICK, quick_seconds=600)},
+            NOW + 30 * SECOND,
+        ),
         ({"queue": None, "is_queue_known": False}, None),
         ({"queue": EMPTY, "look": None}, NOW + 30 * SECOND),
         ({"queue": EMPTY, "look": a_look(empty_since=NOW)}, NOW + 30 * SECOND),
@@ -147,6 +169,78 @@ def test_live_worker_may_hold_a_message_only_for_so_long(queue: QueueSight) -> N
     verdict = judge_stale(a_case(age_seconds=3600, queue=queue))
     assert isinstance(verdict, End)
     assert verdict.limit_seconds == 3600
+
+
+@pytest.mark.parametrize("row", [FRESH, NEVER, DEAD])
+@pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
+def test_nothing_is_held_for_too_long_while_the_connection_is_young(
+    row: Worker, queue: QueueSight | None
+) -> None:
+    """Whether the worker is alive is unknown then, and its dead letter may be waiting."""
+    verdict = judge_stale(a_case(age_seconds=1e6, row=row, queue=queue, watched_seconds=89))
+    assert isinstance(verdict, Wait), verdict
+    assert verdict.until == NOW + (30 if queue in (EMPTY, UNATTENDED, None) else 1) * SECOND
+
+
+@pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
+def test_nothing_is_held_for_too_long_while_publishes_hang(queue: QueueSight | None) -> None:
+    look = a_look(unattended_since=ago(60), empty_since=ago(60))
+    slow = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=329)
+    assert isinstance(judge_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=slow)), Wait)
+    over = replace(slow, slow_seconds_ago=330)
+    assert isinstance(judge_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=over)), End)
+    unknown = PublishView()
+    assert isinstance(judge_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=unknown)), End), (
+        "a replica that may not publish still decides in the end"
+    )
+
+
+@pytest.mark.parametrize("row", [DEAD, GONE])
+def test_unavailable_worker_is_evidence_by_itself(row: Worker | None) -> None:
+    verdict = judge_stale(a_case(row=row, queue=UNATTENDED, publishes=PublishView(slow_seconds_ago=0)))
+    assert isinstance(verdict, End), verdict
+
+
+ALIVE_OR_DEAD = ("lives", "alive", "dead", "gone", "died")
+
+
+@pytest.mark.parametrize("row", [FRESH, NEVER, DEAD])
+@pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
+@pytest.mark.parametrize("age_seconds", [1000, 10_000])
+@pytest.mark.parametrize("watched_seconds", [1, 3600])
+@pytest.mark.parametrize("status", ["scheduled", "running"])
+def test_unknown_is_never_worded_as_alive_or_dead(
+    row: Worker, queue: QueueSight | None, age_seconds: float, watched_seconds: float, status: str
+) -> None:
+    verdict = judge_stale(a_case(status, age_seconds, row=row, queue=queue, watched_seconds=watched_seconds))
+    words = verdict.why.replace("whether worker 7 is alive is unknown", "")
+    assert not any(word in words for word in ALIVE_OR_DEAD), verdict.why
+
+
+@pytest.mark.parametrize(
+    ("row", "knowledge"),
+    [
+        (FRESH, "worker 7 sent its last heartbeat 2 s ago"),
+        (NEVER, "whether worker 7 is alive is unknown: it has sent no heartbeat"),
+    ],
+)
+def test_held_for_too_long_says_what_is_known_of_the_worker(row: Worker, knowledge: str) -> None:
+    verdict = judge_stale(a_case(age_seconds=3600, row=row))
+    assert isinstance(verdict, End)
+    assert verdict.why == f"it was not run within 3600 s; {knowledge}; its queue has 1 consumer(s)"
+
+
+def test_evidence_says_so_when_the_intake_was_not_drained() -> None:
+    verdict = judge_stale(a_case(row=DEAD, queue=UNATTENDED, intake_undrained_seconds=400.04))
+    assert isinstance(verdict, End)
+    assert verdict.evidence["intake_undrained_seconds"] == 400.0
+    assert "intake_undrained_seconds" not in judge_stale(a_case(row=DEAD, queue=UNATTENDED)).evidence  # type: ignore[union-attr]  # an End has it
+
+
+def test_evidence_has_the_publishes_that_an_empty_queue_was_believed_by() -> None:
+    verdict = judge_stale(a_case(**LOST))
+    assert isinstance(verdict, End)
+    assert verdict.evidence["publishes"] == {"quick_seconds": 10_000, "confirmed_seconds_ago": 3}
 
 
 @pytest.mark.parametrize("row", [FRESH, DEAD, NEVER, GONE])
@@ -418,6 +512,13 @@ cases = st.builds(
     policy=st.just(POLICY),
     steady_since=st.none() | MOMENTS,
     longest_ttl_ms=st.none() | st.integers(1, 2**31 - 1),
+    publishes=st.builds(
+        PublishView,
+        quick_seconds=st.sampled_from([0.0, 329.0, 330.0, 1e6]),
+        confirmed_seconds_ago=st.none() | st.sampled_from([0.0, 60.0, 61.0]),
+        slow_seconds_ago=st.none() | st.sampled_from([0.0, 329.0, 1e6]),
+    ),
+    intake_undrained_seconds=st.none() | st.floats(min_value=0, max_value=1e6),
 )
 
 
@@ -462,6 +563,9 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
                 assert first is not None
                 assert case.execution.updated <= first <= ago(30)
                 assert is_unattended or (queue and queue.ready + (queue.unacked or 0) == 0)
+                assert case.publishes.cover(case.horizon_seconds)
+            if case.execution.worker_id is not None and not is_silent:
+                assert age < 3600 or case.watched_seconds >= 90 or case.publishes.cover(case.horizon_seconds)
         case ExecutionStatus.ABANDONED:
             assert is_silent
             assert age >= 30

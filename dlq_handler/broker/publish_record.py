@@ -1,0 +1,74 @@
+"""Keep record of this process's own publishes: how long each took, and whether it was confirmed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.domain.publishes import CONFIRMED_WITHIN_SECONDS, SLOW_AFTER_SECONDS, PublishView
+
+
+@dataclass(slots=True)
+class PublishUnderWay:
+    began_at: float
+    is_confirmed: bool = False
+    is_failed: bool = False
+
+
+class PublishRecord:
+    """One for all publishers of a process."""
+
+    def __init__(self, now: Callable[[], float] = monotonic_seconds) -> None:
+        self._now = now
+        self._under_way: list[PublishUnderWay] = []
+        # The beginning of the first one of the publishes that were all confirmed in time, without a gap.
+        self._quick_since: float | None = None
+        self._confirmed_at: float | None = None
+        self._slow_at: float | None = None
+
+    @contextmanager
+    def publishing(self) -> Iterator[PublishUnderWay]:
+        """Around one publish, which sets what became of it. An error counts as a failed one.
+
+        A failed one ends the time that is vouched for. Only a long one counts as slow: a right that is missing is no
+        sign of an alarm.
+        """
+        publish = PublishUnderWay(self._now())
+        self._under_way.append(publish)
+        try:
+            yield publish
+        except BaseException:
+            publish.is_failed = True
+            raise
+        finally:
+            self._under_way.remove(publish)
+            self._note(publish)
+
+    def view(self) -> PublishView:
+        now = self._now()
+        is_slow_now = any(now - one.began_at > SLOW_AFTER_SECONDS for one in self._under_way)
+        confirmed_ago = None if self._confirmed_at is None else now - self._confirmed_at
+        is_unbroken = confirmed_ago is not None and confirmed_ago <= CONFIRMED_WITHIN_SECONDS
+        quick_since = (
+            now if self._quick_since is None or is_slow_now or not is_unbroken else self._quick_since
+        )
+        slow_ago = None if self._slow_at is None else now - self._slow_at
+        return PublishView(
+            quick_seconds=now - quick_since,
+            confirmed_seconds_ago=confirmed_ago,
+            slow_seconds_ago=0.0 if is_slow_now else slow_ago,
+        )
+
+    def _note(self, publish: PublishUnderWay) -> None:
+        now = self._now()
+        is_slow = now - publish.began_at > SLOW_AFTER_SECONDS
+        last = self._confirmed_at
+        is_gap = last is None or publish.began_at - last > CONFIRMED_WITHIN_SECONDS
+        if is_slow:
+            self._slow_at = now
+        if is_slow or publish.is_failed:
+            self._quick_since = None
+        elif publish.is_confirmed and (is_gap or self._quick_since is None):
+            self._quick_since = publish.began_at
+        if publish.is_confirmed:
+            self._confirmed_at = now
