@@ -193,6 +193,25 @@ def test_only_tasks_asks_whether_a_task_is_cancelled_and_makes_task_groups() -> 
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_service_has_a_heartbeat() -> None:
+    """Each `run(stop)` is a loop of `every`, or registers its own; /healthz knows no other loops."""
+    services = [
+        node
+        for path in sources("services")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and "Protocol" not in {ast.unparse(base) for base in node.bases}
+    ]
+    runs = {
+        service.name: ast.unparse(node)
+        for service in services
+        for node in service.body
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == "run" and node.args.args[-1].arg == "stop"
+    }
+    assert len(runs) > 10
+    wrong = [name for name, source in runs.items() if "every(" not in source and "heartbeat(" not in source]
+    assert not wrong
+
+
 def test_no_module_is_two_things() -> None:
     """Above 300 lines a module is two things (style)."""
     long = {
