@@ -91,6 +91,7 @@ class Sidecar:
             backstop.leadership_policy(settings),
             holder=lease_holder,
             observer=self.metrics,
+            may_lead=lambda: self._gate.fits_schema,
         )
         self._stale_judge = StaleJudge(
             self._database,

@@ -28,11 +28,11 @@ class GrantsMissing(Unavailable):
         super().__init__("database", f"{what}; `dlq-handler grants` prints what the role needs")
 
 
-class SchemaOutdated(Unavailable):
-    """Our own tables are missing or older than this program."""
+class SchemaUnfit(Unavailable):
+    """The tables of dlq-handler are missing, or of another version than this program."""
 
     def __init__(self, what: str) -> None:
-        super().__init__("database", f"{what}; run `dlq-handler migrate`")
+        super().__init__("database", what)
 
 
 class Braked(Unavailable):

@@ -31,9 +31,10 @@ from dlq_handler.domain.view import (
 # A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
 STUCK_SECONDS = 60.0
 
-# Of a gate whose sidecar sees its database again, or for the first time.
 LOOKS_AGAIN = "wait a moment: it looks again by itself; if it stays so, its log says why"
 
+CHECK = "check database.url and database.schema; it opens by itself when the view is right again"
+FIT = "run the version of dlq-handler that fits the tables; the gate opens by itself when they fit"
 RESTART = "restart the replica that hangs; do not start a second one, its address is taken"
 
 # A sidecar that runs has the lease again within half of executor.timeout_check_interval, and after an outage within the
@@ -128,7 +129,7 @@ def gate(view: View) -> Diagnosis:
         return diagnosed(
             GATE.problem(
                 f"closed, no letter is judged: {words}",
-                "check database.url and database.schema; it opens by itself when the view is right again",
+                FIT if GateCause.SCHEMA in worrying else CHECK,
             ),
             evidence=evidence,
         )

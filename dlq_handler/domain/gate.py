@@ -22,6 +22,8 @@ JUMP_SECONDS = 5.0
 
 
 class GateCause(StrEnum):
+    SCHEMA = "schema"
+    """The tables of dlq-handler are of another version than this program, so it neither reads nor writes them."""
     RECOVERY = "recovery"
     """The database is a standby: its rows are of another moment, and nothing can be written."""
     UNKNOWN_EXECUTIONS = "unknown_executions"
@@ -32,7 +34,7 @@ class GateCause(StrEnum):
 
     @property
     def stops_everything(self) -> bool:
-        return self in (GateCause.RECOVERY, GateCause.UNKNOWN_EXECUTIONS)
+        return self in (GateCause.SCHEMA, GateCause.RECOVERY, GateCause.UNKNOWN_EXECUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

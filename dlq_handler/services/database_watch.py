@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import SchemaOutdated, Unavailable
+from dlq_handler.errors import SchemaUnfit, Unavailable
 from dlq_handler.services.every import every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
@@ -58,7 +58,7 @@ class DatabaseWatch:
                 statements = await grants.grants_for_us(self._database, marks_workers=self._marks_workers)
                 log.warning("grants.missed", grants=list(missing), run=statements)
         except Unavailable as error:
-            part = "schema" if isinstance(error, SchemaOutdated) else "database"
+            part = "schema" if isinstance(error, SchemaUnfit) else "database"
             self._readiness.report(part, ok=False, detail=error.what)
             self._waiting = None
             self._observer.outbox_seen(None, None, None)

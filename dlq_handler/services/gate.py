@@ -33,6 +33,7 @@ from dlq_handler.services.every import MISSED_LOOKS, every
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.store import gate as store
+from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 
 log = structlog.get_logger()
@@ -80,6 +81,11 @@ class Gate:
     def knows_workers(self) -> bool:
         """Have we watched for long enough to say that a worker is unavailable?"""
         return self.watched_seconds >= self._policy.unavailable_after_seconds
+
+    @property
+    def fits_schema(self) -> bool:
+        """False: another version of dlq-handler migrated the tables. This replica must leave the work to that one."""
+        return GateCause.SCHEMA not in self._causes
 
     def is_closed(self, cause: GateCause) -> bool | None:
         """At this moment, by the age of the last look, also while a look hangs; None: nobody can tell."""
@@ -147,6 +153,7 @@ class Gate:
         seen = await store.look(self._database, self._missing)
         self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        self._set(GateCause.SCHEMA, migrate.why_unfit(seen.version))
         if seen.is_in_recovery:
             self._database.renew_connections()
             self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")

@@ -5,6 +5,7 @@ leader that died is followed within one interval. `is_leader` is only a hint: it
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -41,9 +42,16 @@ class LeadershipPolicy:
 
 class Leadership:
     def __init__(
-        self, database: Database, policy: LeadershipPolicy, *, holder: str, observer: Observer
+        self,
+        database: Database,
+        policy: LeadershipPolicy,
+        *,
+        holder: str,
+        observer: Observer,
+        may_lead: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`holder` is never the same for two processes."""
+        """`holder` is never the same for two processes. `may_lead()`: False leaves the lease to another replica."""
+        self._may_lead = may_lead
         self._database, self._policy, self._holder = database, policy, holder
         self._good_until = 0.0
         self._was_leader = False
@@ -75,6 +83,10 @@ class Leadership:
 
     async def tick(self) -> None:
         """Take the lease, or renew it."""
+        if not self._may_lead():
+            if self._was_leader:
+                await self._give_up()
+            return
         asked_at = monotonic_seconds()
         try:
             is_ours = await leases.take(

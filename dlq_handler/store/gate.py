@@ -1,4 +1,6 @@
-"""What the gate asks the database: is it a standby, what time is it, do these executions exist?"""
+"""What the gate asks the database: is it a standby, what time is it, do these executions exist, which version have the
+tables of dlq-handler?
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ class DatabaseLook:
     is_in_recovery: bool
     existing: int
     """How many of the executions asked for exist."""
+    version: str | None
+    """The schema version of the tables of dlq-handler."""
 
 
 async def look(database: Database, execution_ids: Collection[int]) -> DatabaseLook:
@@ -21,8 +25,11 @@ async def look(database: Database, execution_ids: Collection[int]) -> DatabaseLo
         [row] = await tx.rows(
             """
             SELECT clock_timestamp() AS now, pg_is_in_recovery() AS is_in_recovery,
-                   (SELECT count(*) FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))) AS existing
+                   (SELECT count(*) FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))) AS existing,
+                   (SELECT version_num FROM own.alembic_version) AS version
             """,
             ids=list(execution_ids),
         )
-    return DatabaseLook(now=row.now, is_in_recovery=row.is_in_recovery, existing=row.existing)
+    return DatabaseLook(
+        now=row.now, is_in_recovery=row.is_in_recovery, existing=row.existing, version=row.version
+    )

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection
 
-from dlq_handler.errors import SchemaOutdated, Unavailable
+from dlq_handler.errors import SchemaUnfit, Unavailable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.transaction import Transaction, quoted
 
@@ -57,11 +57,18 @@ async def is_current(database: Database) -> bool:
 
 
 async def check_current(database: Database) -> None:
-    found = await version(database)
-    if found != head():
-        raise SchemaOutdated(
-            f"our schema {database.own_schema!r} is at version {found or 'none'}, this program wants {head()}"
-        )
+    why = why_unfit(await version(database))
+    if why is not None:
+        raise SchemaUnfit(why)
+
+
+def why_unfit(found: str | None) -> str | None:
+    """Why this program cannot use tables of that version, with what to do; None: it can."""
+    if found == head():
+        return None
+    is_newer = found is not None and found > head()
+    action = "run the newer dlq-handler" if is_newer else "run `dlq-handler migrate`"
+    return f"the tables of dlq-handler have version {found or 'none'}, this program needs {head()}; {action}"
 
 
 @cache

@@ -8,9 +8,11 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aio_pika
 import httpx
 import pytest
 
@@ -26,8 +28,7 @@ from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 
-# The exit code that the README itself speaks of; every other command must succeed.
-OTHER_EXITS = {"dlq-handler topology check": 1, "dlq-handler status": 1}
+STOCK_QUEUE = "attune.dlx.queue"
 
 
 def blocks() -> list[list[str]]:
@@ -51,12 +52,26 @@ def test_commands_in_the_text_are_known_to_run() -> None:
     assert [name for name in named if not re.search(rf"^    .*\b{name}\b.*\)$", known, re.MULTILINE)] == []
 
 
-@pytest.mark.timeout(300)
+def exported(commands: Sequence[str]) -> dict[str, str]:
+    """The variables that these lines set."""
+    pairs = (
+        command.removeprefix("export ").partition("=")
+        for command in commands
+        if command.startswith("export ")
+    )
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.timeout(400)
 async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
-    _, before, during = blocks()
+    _, before, compare, switch_on, during = blocks()
     port = free_port()
+    setup, *exports, config_check, doctor, run = before
+    assert setup.startswith("./run setup && export PATH=")
+    chosen = exported(exports)
     environment = surroundings(
-        {
+        chosen
+        | {
             "ATTUNE__DATABASE__URL": world.database_url,
             "ATTUNE__MESSAGE_QUEUE__URL": world.amqp_url,
             "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": rabbitmq.management_url,
@@ -67,28 +82,40 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
         }
     )
     worker = await world.vanished_worker()
-    setup, *exports, config_check, topology_check, run = before
-    assert setup.startswith("./run setup && export PATH=")
-    assert {export.split("=")[0] for export in exports} == {
-        "export ATTUNE__DATABASE__URL",
-        "export ATTUNE__MESSAGE_QUEUE__URL",
-    }
     await typed("./run setup", environment)
     await typed(config_check, environment)
-    await typed(topology_check, environment)
+    await typed(doctor, environment, code=1)
 
-    assert run == "dlq-handler run"
-    with (world.folder / "run.log").open("wb") as log:
-        sidecar = await asyncio.create_subprocess_exec(
-            *shlex.split(run), stdout=log, stderr=log, cwd=ROOT, env=environment
+    async with running(run, world, environment):
+        await eventually(lambda: answers(port), timeout=60)
+        [watched] = await world.executor.schedule_many(1, worker.id)
+
+        async def is_on_record() -> bool:
+            return await world.outcomes() == {"failed": 1}
+
+        await eventually(is_on_record, timeout=60)
+        for command in compare:
+            await typed(command, environment)
+        assert await world.auditor.status(watched.execution_id) == "scheduled", (
+            "the tour begins in shadow mode"
         )
-    try:
+        assert await consumers(world.amqp_url, STOCK_QUEUE) == 0
+
+    [*changes, run] = switch_on
+    environment |= exported(changes)
+    async with running(run, world, environment):
         await eventually(lambda: answers(port), timeout=60)
         [dispatch] = await world.executor.schedule_many(1, worker.id)
         await world.all_ended([dispatch])
-        [letter] = await world.sql("SELECT id FROM dlq_handler.letter")
+        assert await consumers(world.amqp_url, STOCK_QUEUE) == 0, "the tour leaves the stock queue alone"
+        [letter] = await world.sql("SELECT id FROM dlq_handler.letter WHERE NOT is_shadow")
+        # One that can be processed again.
+        await world.sql(
+            "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE id = $1", letter["id"]
+        )
         of_this_world = {
             "show 17": f"show {letter['id']}",
+            "rejudge 17": f"rejudge {letter['id']}",
             "4711": str(dispatch.execution_id),
             "localhost:9464": f"127.0.0.1:{port}",
         }
@@ -107,16 +134,44 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
             for command in during:
                 for name, real in of_this_world.items():
                     command = command.replace(name, real)  # noqa: PLW2901  # one after the other
-                await typed(command, environment)
-        sidecar.terminate()
-        assert await asyncio.wait_for(sidecar.wait(), 60) == 0
+                await typed(command, environment, code=1 if command == "dlq-handler status" else 0)
+
+
+def test_the_tour_names_an_own_queue_and_shadow_mode_before_anything_consumes() -> None:
+    _, before, *_ = blocks()
+    run = before.index("dlq-handler run")
+    chosen = exported(before[:run])
+    assert chosen["ATTUNE__DLQ_HANDLER__SHADOW__ENABLED"] == "true"
+    assert chosen["ATTUNE__DLQ_HANDLER__INTAKE__QUEUE"] not in ("", STOCK_QUEUE)
+    first_runs = [block.index("dlq-handler run") for block in blocks() if "dlq-handler run" in block]
+    assert len(first_runs) == 2, "in shadow mode, and then for good"
+
+
+@asynccontextmanager
+async def running(command: str, world: World, environment: Mapping[str, str]) -> AsyncIterator[None]:
+    """The command, until the end of the block; SIGTERM must then end it with 0."""
+    assert command == "dlq-handler run"
+    with (world.folder / "run.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(command), stdout=log, stderr=log, cwd=ROOT, env=environment
+        )
+    try:
+        yield
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
-        if sidecar.returncode is None:
-            sidecar.kill()
-            await sidecar.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
-async def typed(command: str, environment: Mapping[str, str]) -> None:
+async def consumers(amqp_url: str, queue: str) -> int:
+    async with await aio_pika.connect(amqp_url) as connection:
+        channel = await connection.channel()
+        return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count or 0
+
+
+async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) -> None:
     program, *arguments = shlex.split(command)
     if program == "curl":  # not on every machine, and only its address is ours
         async with httpx.AsyncClient(trust_env=False) as client:
@@ -132,7 +187,7 @@ async def typed(command: str, environment: Mapping[str, str]) -> None:
     )
     async with asyncio.timeout(180):
         out, _ = await process.communicate()
-    assert process.returncode == OTHER_EXITS.get(command, 0), f"{command}\n{out.decode()}"
+    assert process.returncode == code, f"{command}\n{out.decode()}"
 
 
 async def answers(port: int) -> bool:

@@ -38,7 +38,7 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
         code, _, refusal = await sidecar.cli("letters", "rejudge", str(listed[0]["id"]))
         assert (code, "shadow" in refusal) == (1, True)
         status, told = await sidecar.readyz()
-        assert (status, "nothing is ended" in told["notes"]["shadow"]) == (200, True)
+        assert (status, "changes nothing" in told["notes"]["shadow"]) == (200, True)
         assert (await sidecar.metrics())["dlq_handler_shadow"] == 1
         assert sidecar.events("shadow.started")
         assert [event["shadow"] for event in sidecar.events("dead_letter.judged")] == [True] * LETTERS

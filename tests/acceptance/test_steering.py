@@ -85,7 +85,7 @@ async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: Wo
             " VALUES (77, 'core.echo', 'scheduled', $1, '2026-01-02T03:04:05.678901Z')",
             worker.id,
         )
-        [rejudged] = await sidecar.cli_json("letters", "rejudge", "--reason", "it exists by now")
+        [rejudged] = await sidecar.cli_json("letters", "rejudge", "--all", "--reason", "it exists by now")
         assert rejudged["outcome"] == "failed"
         assert rejudged["before"] in ("unknown_execution", None), "None: the sidecar itself was quicker"
         assert await world.auditor.status(77) == "failed"

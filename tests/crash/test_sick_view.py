@@ -48,6 +48,24 @@ async def test_standby_is_not_judged_by_and_its_promotion_opens_the_gate(
         await sidecar.wait_ready()
 
 
+async def test_a_replica_takes_nothing_while_the_tables_are_of_another_version(world: World) -> None:
+    dispatches = await world.schedule(LETTERS)
+    async with world.sidecar() as sidecar:
+        [[version]] = await world.sql("SELECT version_num FROM dlq_handler.alembic_version")
+        await world.sql("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
+        await eventually(lambda: is_paused(world, sidecar), timeout=60)
+        await world.bury(dispatches)
+        await eventually(lambda: is_closed(world, sidecar, "schema", "run the newer dlq-handler"), timeout=60)
+        assert await world.failed() == 0
+        await world.sql("UPDATE dlq_handler.alembic_version SET version_num = $1", version)
+        await world.settled_once(dispatches)
+        await sidecar.wait_ready()
+
+
+async def is_paused(world: World, sidecar: SidecarProcess) -> bool:
+    return await world.consumers() == 0 and (await sidecar.metrics())["dlq_handler_leader"] == 0
+
+
 @asynccontextmanager
 async def as_standby(postgres: PrivatePostgreSQL) -> AsyncIterator[None]:
     """The server in recovery, as a standby whose primary is gone; a primary again at the end."""

@@ -1,7 +1,7 @@
 """`dlq-handler letters groups`: what came in a while, by cause: the same rows as on the first page of the dashboard."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -11,8 +11,9 @@ from dlq_handler import compose
 from dlq_handler.domain.group_title import title_in
 from dlq_handler.domain.history import Lane
 from dlq_handler.domain.letter_group import GroupCount
+from dlq_handler.domain.state_version import group_version
 from dlq_handler.settings import Settings
-from dlq_handler.store import history, letter_groups
+from dlq_handler.store import history, letter_groups, put_up
 from dlq_handler.store.engine import Database
 from dlq_handler.store.examination import look_at_server
 from dlq_handler.store.workers import list_workers
@@ -44,6 +45,8 @@ class GroupsSeen:
     now: datetime
     ttl_seconds: float
     """Of the workers' queues."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By group: the state that `letters rejudge --version` expects. Empty where it was not asked for."""
 
     def title(self, one: GroupCount) -> str:
         return title_in(one.group, self.lanes, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at)
@@ -59,8 +62,10 @@ def groups(
 ) -> None:
     """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
     refuse_reversed(since, until)
-    seen = wait_for("counting letters", _look(load_or_exit(config).settings, since, until, limit))
-    if output is Output.JSON:
+    is_json = output is Output.JSON
+    settings = load_or_exit(config).settings
+    seen = wait_for("counting letters", _look(settings, since, until, limit, with_versions=is_json))
+    if is_json:
         print_json([_full(seen, one) for one in seen.counts])
         return
     print_groups(seen)
@@ -68,15 +73,26 @@ def groups(
         typer.echo(f"there are {seen.in_all - len(seen.counts)} more: raise --limit", err=True)
 
 
-async def _look(settings: Settings, since: datetime | None, until: datetime | None, limit: int) -> GroupsSeen:
+async def _look(
+    settings: Settings, since: datetime | None, until: datetime | None, limit: int, *, with_versions: bool
+) -> GroupsSeen:
     async with compose.open_database(settings) as database:
-        return await look_at_groups(
+        seen = await look_at_groups(
             database,
             ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
             since=since,
             until=until,
             limit=limit,
         )
+        return replace(seen, versions=await _versions(database, seen)) if with_versions else seen
+
+
+async def _versions(database: Database, seen: GroupsSeen) -> Mapping[str, str]:
+    async with database.transaction() as tx:
+        return {
+            one.group.id: group_version((await put_up.can_be_put_up(tx, one.group.id)).digest)
+            for one in seen.counts
+        }
 
 
 async def look_at_groups(
@@ -142,4 +158,5 @@ def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
         "last_at": one.last_at,
         "first_at_ever": one.group.first_at,
         "letters_ever": one.group.letters,
+        "version": seen.versions.get(one.group.id),
     }

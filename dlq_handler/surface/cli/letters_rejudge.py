@@ -77,18 +77,22 @@ def rejudge(
         typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign."),
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All dead letters that can be processed again, at most 10,000.")
+    ] = False,
     reason: ReasonOption = None,
     version: VersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Judge kept letters again: the named ones, those of a group, or all that are unknown_execution, update_failed or
-    foreign. On record with who, when and why (`audit list`). At most 10,000 at a time, those judged longest ago first.
-    A terminal lists those whose outcome changed, a pipe and JSON all of them; how many is said on stderr.
+    """Process dead letters again: the named ones, those of a group or with an outcome, or `--all`. Only the outcomes
+    unknown_execution, update_failed and foreign can change. Recorded with who, when and why (`audit list`). At most
+    10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list all;
+    stderr shows the number.
 
-    Exit 1: something was not judged. What only has to wait, for the brake say, is taken up by a sidecar later.
+    Exit 1: a dead letter was not processed. If it only has to wait, for example for the brake, a replica does it later.
     """
-    _refuse_nonsense(letter_ids, group, outcome, version)
+    _refuse_nonsense(letter_ids, group, outcome, version, every=every)
     settings = load_or_exit(config).settings
     if settings.dlq_handler.shadow.enabled:
         print_error(
@@ -136,14 +140,23 @@ def _print(done: _Done) -> None:
 
 
 def _refuse_nonsense(
-    letter_ids: list[int] | None, group: str | None, outcome: Outcome | None, version: str | None
+    letter_ids: list[int] | None,
+    group: str | None,
+    outcome: Outcome | None,
+    version: str | None,
+    *,
+    every: bool,
 ) -> None:
     if outcome is not None and outcome not in REJUDGEABLE:
         raise typer.BadParameter(
             f"{outcome.value} is settled for good; these can be judged again: {', '.join(sorted(REJUDGEABLE))}"
         )
-    if sum(given is not None for given in (letter_ids or None, group, outcome)) > 1:
-        raise typer.BadParameter("name letters, or a group, or an outcome; not two of them")
+    given = sum(one is not None for one in (letter_ids or None, group, outcome, every or None))
+    if given > 1:
+        raise typer.BadParameter("Give ids, --group, --outcome or --all: only one of them.")
+    if given == 0:
+        # `--reason expired` looks like a filter and is none: without this it would process every dead letter again.
+        raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
     if version is not None and not letter_ids and group is None:
         raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
 

@@ -109,6 +109,7 @@ VersionOption = Annotated[
     str | None,
     typer.Option(
         "--version",
-        help="The state that you saw, as the status shows it: nothing is done if it has changed since.",
+        help="Expected state, as `brake status`, `letters show` or `letters groups` prints it with --output json. "
+        "The command is refused if the state has changed since.",
     ),
 ]

@@ -6,8 +6,10 @@ import pytest
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.gate import GateCause
 from dlq_handler.errors import GateClosed
 from dlq_handler.store import gate as store_gate
+from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
 from tests.integration.store.host import Host
 from tests.support.builders import a_dead_letter
@@ -96,3 +98,25 @@ async def test_look_tells_the_time_the_role_of_the_server_and_who_exists(store: 
     look = await store_gate.look(store, [*ids, 10**9])
     assert (look.is_in_recovery, look.existing) == (False, 3)
     assert abs(look.now - await host.session.fetchval("SELECT clock_timestamp()")) < timedelta(minutes=1)
+
+
+async def test_a_replica_decides_nothing_on_tables_of_another_version(store: Database, host: Host) -> None:
+    """As an old replica that runs on after a newer one has migrated the tables, and the other way round."""
+    gate = a_gate(store)
+    judge = a_judge(store, gate=gate)
+    await gate.tick()
+    await judge.check()
+    [number] = await host.add_executions(1)
+    letters = [await host.letter_for(number)]
+    for version, action in (("9999", "run the newer dlq-handler"), ("0000", "run `dlq-handler migrate`")):
+        await host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = $1", version)
+        await gate.tick()
+        assert (gate.fits_schema, gate.is_closed(GateCause.SCHEMA)) == (False, True)
+        for attempt in (judge.check(), judge.commit(letters)):
+            with pytest.raises(GateClosed, match=f"have version {version}, this program needs .*; {action}"):
+                await attempt
+    assert await host.letters() == []
+    await host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = $1", migrate.head())
+    await gate.tick()
+    await judge.commit(letters)
+    assert {row["outcome"] for row in await host.letters()} == {"failed"}

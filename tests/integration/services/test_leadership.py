@@ -161,3 +161,16 @@ async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Databas
     assert not leads(one)
     await two.tick()
     assert leads(two)
+
+
+async def test_a_replica_that_may_not_lead_leaves_the_lease_to_another(store: Database) -> None:
+    may_lead = True
+    one = Leadership(store, POLICY, holder="one", observer=Observer(), may_lead=lambda: may_lead)
+    two = a_replica(store, "two")
+    await one.tick()
+    await two.tick()
+    assert (leads(one), leads(two)) == (True, False)
+    may_lead = False
+    await one.tick()
+    await two.tick()
+    assert (leads(one), leads(two)) == (False, True)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from dlq_handler.errors import SchemaOutdated, Unavailable
+from dlq_handler.errors import SchemaUnfit, Unavailable
 from dlq_handler.sandbox.attune.database import bare_connection
 from dlq_handler.sandbox.servers import PostgreSQL
 from dlq_handler.store import migrate
@@ -82,7 +82,7 @@ async def test_tables_and_their_version_live_in_the_schema_that_is_configured(da
 async def test_missing_tables_are_named_with_the_way_out(database: str) -> None:
     store = Database(database)
     assert not await migrate.is_current(store)
-    with pytest.raises(SchemaOutdated, match="dlq-handler migrate"):
+    with pytest.raises(SchemaUnfit, match="dlq-handler migrate"):
         await migrate.check_current(store)
     await store.dispose()
 

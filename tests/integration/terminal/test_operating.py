@@ -34,7 +34,7 @@ async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
 
 
 async def test_without_a_reason_nothing_is_done(terminal: Terminal, store: Database) -> None:
-    for act in ("brake release", "letters rejudge", "notify mute --for 2h", "notify unmute"):
+    for act in ("brake release", "letters rejudge --all", "notify mute --for 2h", "notify unmute"):
         for words in (act.split(), [*act.split(), "--reason", " "]):
             typed = await terminal.type(*words)
             assert typed.code == 2, words
@@ -115,7 +115,7 @@ async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_a
         letters[0],
         letters[1],
     )
-    again = ("letters", "rejudge", "--reason", "they are there")
+    again = ("letters", "rejudge", "--all", "--reason", "they are there")
     async with in_a_terminal(*again, environment=terminal.environment) as window:
         assert await window.ended() == 0
         await window.shows("2 judged again, 1 changed")
@@ -133,9 +133,39 @@ async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_a
 
 
 async def test_what_contradicts_itself_is_refused(terminal: Terminal) -> None:
-    for words in ("1 --group abc", "--group abc --outcome foreign", "--version abc", "--outcome failed"):
+    for words in (
+        "1 --group abc",
+        "--group abc --outcome foreign",
+        "--version abc",
+        "--outcome failed",
+        "1 --all",
+    ):
         typed = await terminal.type("letters", "rejudge", *words.split(), "--reason", "x")
         assert typed.code == 2, words
+
+
+async def test_all_dead_letters_are_processed_again_only_when_that_is_said(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    """`--reason expired` looks like a filter."""
+    await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
+    typed = await terminal.type("letters", "rejudge", "--reason", "expired")
+
+    assert (typed.code, "Give ids, --group, --outcome or --all" in " ".join(typed.err.split())) == (2, True)
+    assert {row["outcome"] for row in await host.letters()} == {"unknown_execution"}
+    assert await audit(terminal) == []
+
+
+async def test_a_group_is_refused_if_it_has_changed_since_its_version_was_printed(
+    terminal: Terminal, letters: list[int], host: Host
+) -> None:
+    await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
+    [group, *_] = (await terminal.type("letters", "groups", "--output", "json")).json
+    again = ("letters", "rejudge", "--group", group["id"], "--reason", "x", "--version")
+    late = await terminal.type(*again, "0" * len(group["version"]))
+    assert (late.code, "changed since you looked" in late.err) == (1, True)
+    done = await terminal.type(*again, group["version"])
+    assert done.code == 0, done.err
 
 
 async def test_a_group_is_judged_again_by_its_name(
@@ -163,7 +193,7 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
     )
-    for asked, left in ((("--group", group), "1"), ((), "some")):
+    for asked, left in ((("--group", group), "1"), (("--all",), "some")):
         first = await terminal.type("letters", "rejudge", *asked, "--reason", "they exist by now")
         assert (first.code, len(first.rows)) == (1, 2)
         assert f"left: {left}, too many for one act; ask again for them" in first.err

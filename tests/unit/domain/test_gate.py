@@ -155,6 +155,6 @@ def test_half_of_the_missing_executions_suffice(remembered: int, existing: int, 
     assert is_right_again(remembered, existing) is is_right
 
 
-def test_only_a_view_of_the_wrong_rows_stops_everything() -> None:
+def test_only_the_wrong_rows_and_the_wrong_tables_stop_everything() -> None:
     stopping = {cause for cause in GateCause if cause.stops_everything}
-    assert stopping == {GateCause.RECOVERY, GateCause.UNKNOWN_EXECUTIONS}
+    assert stopping == {GateCause.SCHEMA, GateCause.RECOVERY, GateCause.UNKNOWN_EXECUTIONS}

@@ -15,6 +15,7 @@ from dlq_handler.services import gate as service
 from dlq_handler.services.gate import NOTE, Gate
 from dlq_handler.services.readiness import Readiness
 from dlq_handler.store import gate as store
+from dlq_handler.store import migrate
 from dlq_handler.store.gate import DatabaseLook
 from dlq_handler.surface.metrics import Metrics
 from tests.support.builders import NOON, a_dead_letter
@@ -57,7 +58,9 @@ class World:
         if self.is_away:
             raise Unavailable("database", "away")
         self.asked_for = list(ids)
-        return DatabaseLook(now=self.now, is_in_recovery=self.is_in_recovery, existing=self.existing)
+        return DatabaseLook(
+            now=self.now, is_in_recovery=self.is_in_recovery, existing=self.existing, version=migrate.head()
+        )
 
     async def pass_seconds(self, seconds: float) -> None:
         self.seconds += seconds
