@@ -52,9 +52,11 @@ class DeadLetterSource:
         self._key_prefix = key_prefix
         self._batch_size, self._batch_wait_seconds = batch_size, batch_wait_seconds
         self._consumer_priority, self.consumer_tag = consumer_priority, consumer_tag
+        """What the tags of all its consumers begin with."""
         self._call_timeout_seconds = call_timeout_seconds
         self._intake: Intake | None = None
         self._opened_at = 0.0
+        self._widening = asyncio.Lock()
         # Looks go over a connection of their own: the other one is not read while we hold too much.
         self._outlook = AdminLink(address, call_timeout_seconds=call_timeout_seconds)
 
@@ -92,12 +94,21 @@ class DeadLetterSource:
     def held_bytes(self) -> int:
         return self._intake.window.held_bytes if self._intake else 0
 
-    async def open(self) -> None:
-        """Start consuming over a new connection. `QueueMissing` when there is no such queue."""
+    @property
+    def prefetch(self) -> int:
+        """How many unsettled dead letters the broker delivers at most; 0 while the intake is closed."""
+        return self._intake.window.prefetch if self._intake else 0
+
+    async def open(self, *, prefetch: int | None = None) -> None:
+        """Start consuming over a new connection. `QueueMissing` when there is no such queue.
+
+        `prefetch`: fewer at once than configured, until `widen`.
+        """
+        prefetch = min(prefetch or self._prefetch, self._prefetch)
         await self._close_intake()
         connection = await self._address.connect("intake", is_again=self.incarnation > 0)
         self.incarnation += 1
-        window = Window(incarnation=self.incarnation, prefetch=self._prefetch, max_bytes=self._max_bytes)
+        window = Window(incarnation=self.incarnation, prefetch=prefetch, max_bytes=self._max_bytes)
         intake = Intake(
             connection, window, body_limit_bytes=self._body_limit_bytes, key_prefix=self._key_prefix
         )
@@ -106,7 +117,7 @@ class DeadLetterSource:
                 try:
                     await intake.start(
                         self.queue,
-                        prefetch=self._prefetch,
+                        prefetch=prefetch,
                         consumer_tag=self.consumer_tag,
                         priority=self._consumer_priority,
                     )
@@ -116,6 +127,23 @@ class DeadLetterSource:
             await intake.close()
             raise
         self._intake, self._opened_at = intake, monotonic_seconds()
+
+    async def widen(self, factor: int) -> None:
+        """Have so many times as many delivered at once, up to the configured prefetch.
+
+        Never fails: where the channel is gone, `next_batch` raises.
+        """
+        intake = self._intake
+        if intake is None:
+            return
+        async with self._widening:
+            if intake.lost is not None or intake.window.prefetch >= self._prefetch:
+                return
+            try:
+                async with broker_errors("widen"), asyncio.timeout(self._call_timeout_seconds):
+                    await intake.widen(min(self._prefetch, intake.window.prefetch * factor))
+            except Unavailable as error:
+                intake.lose(error.what)
 
     async def close(self) -> None:
         """Stop consuming: every letter that is not settled goes back to the queue. Safe at any time."""

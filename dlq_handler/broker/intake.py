@@ -5,7 +5,8 @@ When the incarnation is lost, for whatever reason, it stays lost.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
@@ -30,6 +31,8 @@ class Intake:
         self._connection = connection
         self._body_limit_bytes, self._key_prefix = body_limit_bytes, key_prefix
         self._channel: DirectChannel | None = None
+        self._consumer_tag = ""
+        self._consume: Callable[..., Awaitable[object]] | None = None
         self._wanted = 1
         self._wake = asyncio.Event()
 
@@ -40,10 +43,26 @@ class Intake:
         channel.on_consumer_cancel_callbacks.add(
             lambda _: self.lose(f"the broker ended the consuming of {queue!r}: was the queue deleted?")
         )
-        await channel.basic_qos(prefetch_count=prefetch)
-        await channel.basic_consume(
-            queue, _never_called, consumer_tag=consumer_tag, arguments={"x-priority": priority}
+        self._consume = partial(
+            channel.basic_consume, queue, _never_called, arguments={"x-priority": priority}
         )
+        self._consumer_tag = consumer_tag
+        await channel.basic_qos(prefetch_count=prefetch)
+        await self._consume(consumer_tag=consumer_tag)
+
+    async def widen(self, prefetch: int) -> None:
+        """Let the broker deliver more at once. What it has delivered stays unsettled, on the same channel."""
+        channel = self._channel
+        # While reading is stopped no answer is read either: the next batch asks again.
+        if channel is None or self._consume is None or self.lost is not None or not channel.is_reading:
+            return
+        # A prefetch counts for consumers that begin after it, so another consumer takes over, and the queue always has
+        # one. Not with the same tag: a quorum queue of RabbitMQ 3.10 then ends the connection with an internal error.
+        before, self._consumer_tag = self._consumer_tag, self._consumer_tag + "+"
+        await channel.basic_qos(prefetch_count=prefetch)
+        await self._consume(consumer_tag=self._consumer_tag)
+        await channel.basic_cancel(before)
+        self.window.prefetch = prefetch
 
     async def close(self) -> None:
         """Give back what is not settled."""

@@ -22,7 +22,9 @@ BUSY_SECONDS = 0.05
 
 class Window:
     def __init__(self, *, incarnation: int, prefetch: int, max_bytes: int) -> None:
-        self._incarnation, self._prefetch, self._max_bytes = incarnation, prefetch, max_bytes
+        self._incarnation, self._max_bytes = incarnation, max_bytes
+        self.prefetch = prefetch
+        """How many unsettled dead letters the broker delivers at most."""
         self._open: dict[int, Delivery] = {}
         """By tag. The broker counts tags upwards, so the order of arrival is the order of tags."""
         self._arrived: deque[Delivery] = deque()
@@ -38,7 +40,7 @@ class Window:
     @property
     def is_full(self) -> bool:
         """Nothing more can arrive before something is settled, so there is nothing to wait for."""
-        return len(self._open) >= self._prefetch or self.is_over_bytes
+        return len(self._open) >= self.prefetch or self.is_over_bytes
 
     @property
     def outstanding(self) -> int:

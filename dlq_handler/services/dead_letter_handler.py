@@ -34,6 +34,11 @@ log = structlog.get_logger()
 LOOP = "dead-letter-handler"
 NOTHING = Committed(outbox=(), leased_at=0.0)
 
+# After a failed batch the intake opens with this prefetch, and each batch that succeeds multiplies it: a cycle of
+# failures wears out the delivery limit of few dead letters.
+CAREFUL_PREFETCH = 1
+WIDENING_FACTOR = 10
+
 # After a failed batch: so long without a letter, and the intake counts as working again.
 PROVING_SECONDS = 5.0
 
@@ -67,6 +72,7 @@ class DeadLetterHandler:
         self._policy, self._readiness, self._observer = policy, readiness, observer
         # A batch could not be ended: the next opening waits.
         self._owes_pause = False
+        self._is_careful = False
         # Letters are waited for by one at a time, so that batches fill.
         self._turn = asyncio.Lock()
         self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
@@ -118,8 +124,10 @@ class DeadLetterHandler:
                 raise
             except Exception:
                 # Not when it was only called off because the other batch, or the channel, failed.
-                self._owes_pause = True
+                self._owes_pause = self._is_careful = True
                 raise
+            self._is_careful = False
+            await self._source.widen(WIDENING_FACTOR)
         if is_unproven:
             self._failed_batches.reset()
             self._report_consuming()
@@ -137,7 +145,7 @@ class DeadLetterHandler:
 
     async def _open(self) -> None:
         try:
-            await self._source.open()
+            await self._source.open(prefetch=CAREFUL_PREFETCH if self._is_careful else None)
         except QueueMissing:
             # Deleted, or a wiped broker: the keeper declares it again at once, not at its next full pass.
             self._topology.reapply_now()

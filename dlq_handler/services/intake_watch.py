@@ -83,7 +83,8 @@ class IntakeWatch:
         self._observer.intake_seen(await self._messages(seen), seen.consumers)
         self._observer.oldest_letter_seen(self._oldest_age_seconds(seen.ready))
         tags = await self._tags(seen.consumers)
-        is_missing = seen.consumers == 0 or (tags is not None and self._source.consumer_tag not in tags)
+        own_tag = self._source.consumer_tag
+        is_missing = seen.consumers == 0 or not any(tag.startswith(own_tag) for tag in tags or (own_tag,))
         if is_missing and was_consuming is not None and was_consuming == self._source.incarnation:
             log.error("intake.unregistered", queue=self._source.queue)
             self._source.give_up("the broker knows no consumer of ours")

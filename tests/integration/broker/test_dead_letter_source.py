@@ -261,3 +261,33 @@ async def _lost(batch: object) -> Unavailable:
     with pytest.raises(Unavailable) as lost:
         await batch  # type: ignore[misc]  # whatever it is, it must not end otherwise
     return lost.value
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_more_are_delivered_after_widening_and_what_is_in_hand_stays_acknowledgeable(
+    letterbox: Letterbox, a_source: SourceFactory, kind: str
+) -> None:
+    await letterbox.delete_queue()
+    await letterbox.declare(letterbox.QUEUE, **{"x-queue-type": kind})
+    await letterbox.put(*range(1, 201))
+    source = a_source(prefetch=50)
+    await source.open(prefetch=1)
+    seen: list[int | None] = []
+
+    in_hand = await source.next_batch()
+    assert (source.prefetch, source.outstanding) == (1, 1)
+    for expected in (10, 50, 50):
+        await source.widen(10)
+        assert source.prefetch == expected
+        await eventually(lambda: source.outstanding >= source.prefetch)
+        assert await source.settle(in_hand) == len(in_hand)
+        seen += execution_ids(in_hand)
+        in_hand = await source.next_batch()
+    while len(seen) < 200:
+        seen += execution_ids(in_hand)
+        await source.settle(in_hand)
+        in_hand = await source.next_batch(timeout_seconds=0.5)
+
+    assert sorted(number or 0 for number in seen) == list(range(1, 201)), "each once"
+    await source.close()
+    assert await letterbox.ready() == 0

@@ -26,12 +26,17 @@ class Source:
     def __init__(self) -> None:
         self.is_open = False
         self.opened = 0
+        self.prefetch = 0
         self.settled = 0
         self.batch = [Delivery(1, 1, a_dead_letter(), 10)]
 
-    async def open(self) -> None:
+    async def open(self, *, prefetch: int | None = None) -> None:
         self.is_open = True
         self.opened += 1
+        self.prefetch = prefetch or 1500
+
+    async def widen(self, factor: int) -> None:
+        self.prefetch = min(1500, self.prefetch * factor)
 
     async def close(self) -> None:
         self.is_open = False
@@ -320,3 +325,24 @@ async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float
     await handler._take(stop)
 
     assert source.settled == 10
+
+
+async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_each_success(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), Judge(failures=3)
+    handler = a_handler(source, judge, Readiness())
+    stop, seen = asyncio.Event(), []
+    for _ in range(3):
+        await handler._take(stop)
+        seen.append(source.prefetch)
+        with pytest.raises(ValueError, match="a bug"):
+            await handler._take(stop)
+    assert seen == [1500, 1, 1], "a cycle of failures wears out one dead letter at a time"
+    for _ in range(5):
+        await handler._take(stop)
+        seen.append(source.prefetch)
+    assert seen[3:] == [1, 10, 100, 1000, 1500]
+    await handler._close("lost")
+    await handler._take(stop)
+    assert source.prefetch == 1500, "what closed it was no failed batch"
