@@ -21,6 +21,7 @@ OUR_TABLES = {
     "worker_look",
     "lease",
     "progress",
+    "logout",
     "brake",
     "change_count",
     "canary",
