@@ -67,7 +67,7 @@ def monitor_policy(settings: Settings) -> MonitorPolicy:
 def leadership_policy(settings: Settings) -> LeadershipPolicy:
     # Another lease in shadow mode: a replica that only watches must not keep the others from working.
     name = "shadow leader" if settings.dlq_handler.shadow.enabled else "leader"
-    return LeadershipPolicy.within(settings.executor.timeout_check_interval, name=name)
+    return LeadershipPolicy(name=name)
 
 
 def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:

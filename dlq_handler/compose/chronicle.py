@@ -58,7 +58,7 @@ def patience(settings: Settings, look_seconds: float) -> Patience:
     back_within_seconds = Backoff().most_seconds + look_seconds
     return Patience(
         opens_within_seconds=back_within_seconds,
-        leads_within_seconds=max(back_within_seconds, leadership_policy(settings).lease_seconds),
+        leads_within_seconds=max(back_within_seconds, leadership_policy(settings).taken_within_seconds),
     )
 
 

@@ -37,8 +37,8 @@ CHECK = "check database.url and database.schema; it opens by itself when the vie
 FIT = "run the version of dlq-handler that fits the tables; the gate opens by itself when they fit"
 RESTART = "restart the replica that hangs; do not start a second one, its address is taken"
 
-# A sidecar that runs has the lease again within half of executor.timeout_check_interval, and after an outage within the
-# longest pause between two attempts. For one who looks from outside and knows neither: both of a stock one.
+# A replica that runs has the lease within 40 seconds, and after an outage within the longest pause between two
+# attempts. For an observer outside the replica: a little more than both.
 RETAKEN_SECONDS = 60.0
 
 

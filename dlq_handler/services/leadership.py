@@ -1,7 +1,8 @@
-"""Be the one replica that sweeps, or know that another one is.
+"""Elect one replica as leader: the one that holds the lease.
 
-Promises: two replicas never write as leaders at once, because whoever writes calls `fence` in the same transaction; a
-leader that died is followed within one interval. `is_leader` is only a hint: it saves the others the work.
+Promises: two replicas never write as leaders at once, because each write of a leader calls `fence` in its transaction.
+After the death of a leader another replica leads within 40 seconds, whatever the intervals of the loops. `is_leader` is
+only a hint that saves the other replicas work.
 """
 
 import asyncio
@@ -31,13 +32,14 @@ class LeaseLost(Unavailable):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipPolicy:
     name: str
-    lease_seconds: float
-    try_seconds: float
+    lease_seconds: float = 30.0
+    try_seconds: float = 10.0
+    """Interval at which the leader renews the lease and the others try to take it."""
 
-    @classmethod
-    def within(cls, interval_seconds: float, *, name: str) -> "LeadershipPolicy":
-        """A lease that ends, and is taken by another one, within the interval."""
-        return cls(name=name, lease_seconds=interval_seconds / 2, try_seconds=interval_seconds / 6)
+    @property
+    def taken_within_seconds(self) -> float:
+        """After the death of a leader."""
+        return self.lease_seconds + self.try_seconds
 
 
 class Leadership:

@@ -90,7 +90,7 @@ class Replica:
         )
         self.leadership = Leadership(
             store,
-            LeadershipPolicy.within(60, name="shadow leader" if is_shadow else "leader"),
+            LeadershipPolicy(name="shadow leader" if is_shadow else "leader"),
             holder=name,
             observer=self.observer,
         )

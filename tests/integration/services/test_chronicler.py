@@ -26,9 +26,7 @@ class Replica:
         self.consuming_seconds, self.judged = 0.0, 0
         self.seen: Mapping[int, Availability] | None = None
         self.gate: Gate = a_gate(store)
-        self.leadership = Leadership(
-            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
-        )
+        self.leadership = Leadership(store, LeadershipPolicy(name="leader"), holder=name, observer=Observer())
         self.chronicler = Chronicler(
             store,
             ChroniclerPolicy(instance=name, **policy),

@@ -36,9 +36,7 @@ class Replica:
     def __init__(self, store: Database, name: str = "one") -> None:
         self.store = store
         self.view: View = a_view()
-        self.leadership = Leadership(
-            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
-        )
+        self.leadership = Leadership(store, LeadershipPolicy(name="leader"), holder=name, observer=Observer())
         self.diagnoser = Diagnoser(
             store, look=self._look, leadership=self.leadership, instance=name, patience=PATIENCE
         )

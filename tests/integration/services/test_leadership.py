@@ -8,16 +8,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.services import leadership as module
 from dlq_handler.services.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.services.observer import Observer
+from dlq_handler.settings import Settings
 from dlq_handler.store import leases, migrate
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.metrics import Metrics
 from tests.support.eventually import eventually
 
-POLICY = LeadershipPolicy.within(60, name="leader")
+POLICY = LeadershipPolicy(name="leader")
 
 
 @pytest.fixture
@@ -46,8 +48,11 @@ async def end_lease(store: Database) -> None:
         await tx.run("UPDATE own.lease SET until = clock_timestamp() - interval '1 s'")
 
 
-def test_lease_ends_and_is_taken_within_one_interval() -> None:
-    assert POLICY.lease_seconds + POLICY.try_seconds < 60
+@pytest.mark.parametrize("interval", [1, 60, 3600, 2**31 - 1])
+def test_the_lease_does_not_depend_on_the_interval_of_the_monitor(interval: int) -> None:
+    settings = Settings.model_validate({"executor": {"timeout_check_interval": interval}})
+    policy = leadership_policy(settings)
+    assert (policy.lease_seconds, policy.try_seconds) == (30, 10)
 
 
 async def test_of_two_replicas_one_leads(store: Database) -> None:

@@ -45,9 +45,7 @@ class Replica:
     def __init__(self, store: Database, hook: Hook, name: str, **policy: float) -> None:
         self.heard = Heard()
         self.diagnoses: Sequence[Diagnosis] | None = WELL
-        self.leadership = Leadership(
-            store, LeadershipPolicy.within(60, name="leader"), holder=name, observer=Observer()
-        )
+        self.leadership = Leadership(store, LeadershipPolicy(name="leader"), holder=name, observer=Observer())
         self.notifier = Notifier(
             store,
             Webhook(hook.url, authorization="Bearer T0KEN", timeout_seconds=5),

@@ -53,7 +53,7 @@ class Fixture(StaleWorld):
         self.metrics = Metrics()
         self.queue: QueueCounts | None = IDLE
         self.leadership = Leadership(
-            store, LeadershipPolicy.within(600, name="leader"), holder="one", observer=Observer()
+            store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", observer=Observer()
         )
         self.gate = a_gate(store)
         self.reconciler = self.a_reconciler()
@@ -357,7 +357,7 @@ async def test_shadow_records_what_it_would_have_announced(it: Fixture) -> None:
 async def test_only_the_leader_tells(it: Fixture) -> None:
     await it.silent()
     other = Leadership(
-        it.store, LeadershipPolicy.within(600, name="leader"), holder="other", observer=Observer()
+        it.store, LeadershipPolicy(name="leader", lease_seconds=300), holder="other", observer=Observer()
     )
     await other.tick()
     await it.reconcile()

@@ -50,7 +50,7 @@ class Fixture(StaleWorld):
         self.queue: QueueCounts | None = QUIET
         self.broker_away: Unavailable | None = None
         self.leadership = Leadership(
-            store, LeadershipPolicy.within(600, name="leader"), holder="one", observer=Observer()
+            store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", observer=Observer()
         )
         self.watch = self.a_watch()
 
@@ -314,7 +314,7 @@ async def test_shorter_quiet_needs_looks_that_are_closer_together(it: Fixture) -
 async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:
     await it.a_stale_one(status="requested")
     other = Leadership(
-        it.store, LeadershipPolicy.within(600, name="leader"), holder="other", observer=Observer()
+        it.store, LeadershipPolicy(name="leader", lease_seconds=300), holder="other", observer=Observer()
     )
     await other.tick()
     await it.pass_minutes()
