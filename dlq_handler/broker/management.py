@@ -4,11 +4,14 @@ Whatever goes wrong is `Unavailable`; the credentials of the URL are in no messa
 'management' the API shows all of this but the consumers of others: for those it takes 'monitoring'.
 """
 
+import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -139,14 +142,18 @@ class ManagementApi:
         except (KeyError, ValueError) as error:
             raise Unavailable(self._where, "it answers, but does not tell its time") from error
 
-    def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
+        is_https = self._base.startswith("https:")
+        async with httpx.AsyncClient(
             auth=self._auth,
             timeout=self._timeout_seconds,
             # AMQP goes through no proxy of the environment, so neither does the API beside it.
             trust_env=False,
-            verify=ssl.create_default_context() if self._base.startswith("https:") else False,
-        )
+            # In a thread: reading the certificates takes tens of milliseconds, in which no dead letter is taken.
+            verify=await asyncio.to_thread(_certificates) if is_https else False,
+        ) as client:
+            yield client
 
     @property
     def _where(self) -> str:
@@ -182,6 +189,12 @@ class ManagementApi:
             return answer.raise_for_status()
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once per process."""
+    return ssl.create_default_context()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
