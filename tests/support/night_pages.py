@@ -74,7 +74,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
 
     async def do_they_wait() -> bool:
         await tab.open("/brake/release")
-        told = re.search(r"judge (\d+) letters", await tab.page.inner_text("main"))
+        told = re.search(r"Afterwards (?:at least )?(\d+) dead letters", await tab.page.inner_text("main"))
         return told is not None and int(told[1]) >= letters
 
     await eventually(do_they_wait, timeout=60, every=0.5)
