@@ -19,6 +19,7 @@ from dlq_handler.settings.validation import validated
 
 DEFAULT = "default"
 DERIVED = "derived"
+_TIMEOUT = "executor.scheduled_timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,16 @@ def load(config: FilePath | None, environ: Mapping[str, str]) -> Loaded:
 
 def _origins(settings: Settings, places: Mapping[Path, str]) -> dict[str, str]:
     derived = derived_values(settings)
-    return {
+    origins = {
         key.name: DERIVED
         if key.name in derived and not key.value_in(settings)
         else places.get(key.path, DEFAULT)
         for key in known_keys().values()
     }
+    if settings.executor.scheduled_timeout < settings.horizon_seconds:
+        given = origins[_TIMEOUT]
+        origins[_TIMEOUT] = DERIVED if given == DEFAULT else f"{given}, raised"
+    return origins
 
 
 def _slips(yaml_files: Iterable[YamlFile], variables: Variables) -> Iterator[str]:

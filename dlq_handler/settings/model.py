@@ -70,7 +70,7 @@ class Settings(BaseSettings):
 
 
 def derived_values(settings: Settings) -> dict[str, object]:
-    """What stands in for a key that was left empty, by key.
+    """The value in force, by key, where it is not the one that was given or where none was given.
 
     `instance_name` is not here: only the process knows it.
     """
@@ -79,4 +79,5 @@ def derived_values(settings: Settings) -> dict[str, object]:
         "dlq_handler.broker.urls": settings.broker_urls,
         "dlq_handler.broker.management_url": settings.management_url,
         "dlq_handler.worker.unavailable_after_seconds": settings.worker_unavailable_after_seconds,
+        "executor.scheduled_timeout": settings.horizon_seconds,
     }

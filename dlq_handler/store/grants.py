@@ -31,6 +31,8 @@ _HOST_NEEDS = (
     _Need(table="execution_admission_state", privilege="SELECT"),
     _Need(table="execution_admission_entry", privilege="SELECT"),
     _Need(table="execution_history", privilege="INSERT"),
+    # For `executions explain` and the page of an execution: Attune's own steps.
+    _Need(table="execution_history", privilege="SELECT"),
     _Need(table="audit_event", privilege="INSERT"),
 )
 # Only with `dlq_handler.worker.mark_inactive`, the one thing that we may write about a worker.

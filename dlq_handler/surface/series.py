@@ -152,7 +152,9 @@ class Series:
             "Concurrency slots still held by executions that ended long ago (NaN: cannot tell).",
         )
         self._leader = self._gauge(
-            "leader", "1 on the replica that sweeps for stale executions, until its lease ends."
+            "leader",
+            "1 on the replica that holds the lease. Only that replica runs the timeout monitor (if monitor.enabled) "
+            "and sends canaries.",
         )
         self._stale = Counter(
             "stale_executions",

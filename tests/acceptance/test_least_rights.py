@@ -17,6 +17,9 @@ async def test_the_printed_rights_are_enough(world: World, rabbitmq: RabbitMQ) -
         await sidecar.start()
         dispatched = await world.executor.schedule_many(5, worker.id)
         await world.all_ended(dispatched)
+        # With Attune's own steps, which are in a table of Attune's.
+        story = await sidecar.cli_json("executions", "explain", str(dispatched[0].execution_id))
+        assert "moved" in [moment["kind"] for moment in story["moments"]]
         _, answer = await sidecar.readyz()
         assert "grants" not in answer["notes"]
         assert await sidecar.terminate() == 0

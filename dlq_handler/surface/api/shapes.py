@@ -72,7 +72,9 @@ class Letter(Shape):
     """One letter on record, as a list shows it."""
 
     id: int
-    group_id: str | None = Field(description="None: it counts in none (shadow, game day, from before 0.2).")
+    group_id: str | None = Field(
+        description="null: it belongs to no group (shadow mode, game day, or older than the groups)."
+    )
     message_id: str | None
     correlation_id: str | None
     message_type: str | None

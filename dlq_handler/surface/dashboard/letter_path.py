@@ -181,7 +181,7 @@ def _outcome(record: LetterRecord) -> str:
         case Outcome.STALE_ATTEMPT:
             return f"of an earlier attempt of {execution}, which was left alone"
         case Outcome.SUPERSEDED:
-            return f"{execution} was judged by another letter already"
+            return f"{execution} was back with the scheduler, which sends it again; it was left alone"
         case Outcome.LEFT_TO_MONITOR:
             return f"{execution} is left to the monitor"
         case Outcome.UNKNOWN_EXECUTION:

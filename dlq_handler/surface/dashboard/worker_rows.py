@@ -69,7 +69,11 @@ def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) 
 
 
 def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
-    """Since when it is as it is: from the record, or of one that is gone since its heartbeat became too old."""
+    """Since when it is in this state. An unavailable worker is so since its heartbeat became too old, as `status` says;
+    other states begin when they were recorded.
+    """
+    if one.standing.availability is Availability.UNAVAILABLE and one.standing.gone_since is not None:
+        return one.standing.gone_since
     if lane is not None and lane.segments and lane.segments[-1].availability is one.standing.availability:
         return lane.segments[-1].since
     return one.standing.gone_since

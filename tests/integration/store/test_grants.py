@@ -92,7 +92,7 @@ async def test_printed_grants_suffice_when_somebody_else_migrated(
         "INSERT INTO execution (action_ref) VALUES ('a.b')",
         "UPDATE worker SET status = 'inactive'",
         "DELETE FROM execution_history",
-        "SELECT 1 FROM execution_history",
+        "UPDATE execution_history SET time = now()",
         "SELECT 1 FROM identity",
         "CREATE TABLE attune.ours (id int)",
     ],

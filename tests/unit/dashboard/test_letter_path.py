@@ -166,3 +166,10 @@ def test_shadow_mode_says_that_nothing_was_done() -> None:
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_has_its_words(outcome: Outcome) -> None:
     assert len(in_one_sentence(replace(RECORD, outcome=outcome), None)) > 40
+
+
+def test_a_superseded_dead_letter_is_not_said_to_be_decided_by_another_one() -> None:
+    """The execution was back in requested or scheduling: the scheduler sends it again."""
+    text = in_one_sentence(replace(RECORD, outcome=Outcome.SUPERSEDED), None)
+    assert "back with the scheduler" in text
+    assert "another letter" not in text

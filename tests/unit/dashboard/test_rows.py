@@ -102,3 +102,12 @@ def test_a_hole_comes_first_with_the_command_that_mends_it() -> None:
     assert (row.state, row.word, row.command) == (State.BAD, "hole", "dlq-handler topology apply")
     assert row.why
     assert row.canary == "–"
+
+
+def test_a_worker_is_unavailable_since_its_heartbeat_became_too_old_and_not_since_that_was_noticed() -> None:
+    gone = a_worker(name="gone", number=4, silent_seconds=1000, scheduled=3)
+    noticed = Segment(since=ago(290), until=NOW, availability=Availability.UNAVAILABLE)
+    [row] = worker_rows([gone], [Lane(worker_id=4, name="gone", segments=(noticed,))], {})
+    assert row.since == gone.standing.gone_since
+    assert row.since is not None
+    assert row.since < noticed.since

@@ -85,6 +85,21 @@ def test_show_prints_every_setting_redacted_with_its_origin(monkeypatch: pytest.
     assert all(name in text.stdout for name in shown)
 
 
+def test_show_prints_the_timeout_in_force_and_not_the_one_that_is_too_short() -> None:
+    def shown() -> tuple[object, str]:
+        settings = json.loads(run(app, ["show", "--output", "json"]).stdout)["settings"]
+        return next(
+            (one["value"], one["origin"]) for one in settings if one["key"] == "executor.scheduled_timeout"
+        )
+
+    Path("config.yaml").write_text("database:\n  url: postgresql://u@h/d\n")
+    assert shown() == (330, "derived"), "the TTL of 300 s and the grace of 30 s"
+    Path("config.yaml").write_text("executor:\n  scheduled_timeout: 120\n")
+    assert shown() == (330, "config.yaml:2, raised")
+    Path("config.yaml").write_text("executor:\n  scheduled_timeout: 400\n")
+    assert shown() == (400, "config.yaml:2")
+
+
 def test_show_refuses_what_check_refuses() -> None:
     result = run(app, ["show", "--config", "nowhere.yaml"])
 

@@ -1,0 +1,111 @@
+"""Statements of the documents that a test can hold to the code."""
+
+import ast
+import re
+from pathlib import Path
+
+import yaml
+
+from dlq_handler import compose
+from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
+from dlq_handler.settings import Settings, load
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ROOT / "dlq_handler" / "services"
+
+
+def document(path: str) -> str:
+    """As one line, so that a sentence is found however its lines are broken."""
+    return " ".join((ROOT / path).read_text().split())
+
+
+def settings(**variables: str) -> Settings:
+    names = {f"ATTUNE__DLQ_HANDLER__{name.upper()}": value for name, value in variables.items()}
+    return load(None, {"ATTUNE__DATABASE__URL": "postgresql://u@h/d"} | names).settings
+
+
+def section(path: str, heading: str) -> str:
+    text = (ROOT / path).read_text()
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_intake_queue_has_no_ttl_as_the_runbook_says() -> None:
+    own = settings(intake__queue="attune.dlx.sidecar.queue")
+    for blueprint in (compose.blueprint(own), compose.blueprint(settings())):
+        assert blueprint.arguments_of(blueprint.intake_queue) == {}
+    assert "that queue has no TTL" in document("docs/runbook.md")
+
+
+def test_the_runbook_reprocesses_only_outcomes_that_can_be_reprocessed() -> None:
+    assert Outcome.UNREADABLE not in REJUDGEABLE
+    assert "An `unreadable` dead letter cannot be processed again" in document("docs/runbook.md")
+    named = re.findall(r"letters rejudge --outcome (\w+)", document("docs/runbook.md"))
+    assert named
+    assert set(named) <= {one.value for one in REJUDGEABLE}
+
+
+def test_every_object_on_the_servers_is_named_with_the_way_to_remove_it() -> None:
+    own = settings().dlq_handler
+    text, off = document("docs/how-to/beside-attune.md"), section("docs/how-to/beside-attune.md", "Off again")
+    for name in (
+        CANARY_EXCHANGE,
+        CANARY_QUEUE,
+        own.shadow.queue,
+        own.schema_name,
+        "attune.dlx.sidecar.queue",
+    ):
+        assert f"`{name}`" in text
+        assert name in off
+
+
+def test_every_service_is_in_the_table_of_the_architecture() -> None:
+    loops = {
+        node.name
+        for path in SERVICES.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name != "Service" and _has_run(node)
+    }
+    table = section("docs/explanation/architecture.md", "The services")
+    assert len(loops) > 10
+    assert {name for name in loops if f"`{name}`" not in table} == set()
+
+
+def _has_run(node: ast.ClassDef) -> bool:
+    return any(
+        isinstance(one, ast.AsyncFunctionDef)
+        and one.name == "run"
+        and [a.arg for a in one.args.args] == ["self", "stop"]
+        for one in node.body
+    )
+
+
+def test_pages_outlast_their_reason_where_the_documents_say_so() -> None:
+    lasting = {
+        name: {
+            str(rule.get("keep_firing_for"))
+            for group in yaml.safe_load((ROOT / "ops/prometheus/rules" / name).read_text())["groups"]
+            for rule in group["rules"]
+            if rule.get("labels", {}).get("severity") == "page"
+        }
+        for name in ("dlq-handler.yml", "rabbitmq.yml")
+    }
+    assert lasting["dlq-handler.yml"] <= {"2m", "3m", "4m", "5m"}
+    assert lasting["rabbitmq.yml"] == {"None"}
+
+
+def test_the_commands_for_kubernetes_name_deployments_and_containers_that_exist() -> None:
+    there = {
+        (one["metadata"]["name"], container["name"])
+        for path in (ROOT / "deploy").rglob("*.yaml")
+        for one in yaml.safe_load_all(path.read_text())
+        if one and one["kind"] == "Deployment"
+        for kind in ("containers", "initContainers")
+        for container in one["spec"]["template"]["spec"].get(kind, ())
+    }
+    named = re.findall(
+        r"kubectl exec deploy/(\S+)(?: -c (\S+))? --", (ROOT / "docs/how-to/kubernetes.md").read_text()
+    )
+    assert len(named) == 2
+    for deployment, container in named:
+        assert (deployment, container or "dlq-handler") in there
