@@ -6,16 +6,18 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks import dashboard, monitor, report
+from benchmarks import dashboard, large_bodies, monitor, report
 from benchmarks.dashboard import time_pages
+from benchmarks.large_bodies import watch_large_bodies
 from benchmarks.memory import watch_memory
 from benchmarks.monitor import watch_monitor
 from benchmarks.rounds import run_rounds
 from benchmarks.world import World
 
 LONGEST_SECONDS = 3600
+PARTS = ("speed", "memory", "large-bodies", "monitor", "pages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class Extent:
     stale: int
     letters_on_record: tuple[int, ...]
     """With so many the pages are timed, in turn."""
+    has_large_bodies: bool = True
 
 
 FULL = Extent(
@@ -59,6 +62,8 @@ QUICK = Extent(
 def main() -> int:
     arguments = _arguments()
     usual = QUICK if arguments.quick else FULL
+    if arguments.only is not None:
+        usual = _alone(usual, arguments.only)
     extent = Extent(
         rounds=usual.rounds if arguments.rounds is None else arguments.rounds,
         letters=arguments.letters or usual.letters,
@@ -68,12 +73,24 @@ def main() -> int:
         sizes=(*usual.sizes, 10 * usual.sizes[-1]) if arguments.huge else usual.sizes,
         stale=usual.stale if arguments.stale is None else arguments.stale,
         letters_on_record=() if arguments.no_pages else usual.letters_on_record,
+        has_large_bodies=usual.has_large_bodies,
     )
     try:
         return asyncio.run(_bench(extent))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted; everything that was started is gone", file=sys.stderr)
         return 130
+
+
+def _alone(extent: Extent, part: str) -> Extent:
+    return replace(
+        extent,
+        rounds=extent.rounds if part == "speed" else 0,
+        waiting=extent.waiting if part == "memory" else 0,
+        has_large_bodies=part == "large-bodies",
+        stale=extent.stale if part == "monitor" else 0,
+        letters_on_record=extent.letters_on_record if part == "pages" else (),
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -94,6 +111,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--stale", type=int, help=f"stale executions for the monitor (default {FULL.stale}; 0: no monitor)"
     )
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     parser.add_argument("--no-pages", action="store_true", help="leave the pages of the dashboard out")
     parser.add_argument(
         "--huge", action="store_true", help="idle ticks on ten million rows too: some 15 GB and many minutes"
@@ -125,6 +143,10 @@ async def _bench(extent: Extent) -> int:
             )
             lines += ["", *report.memory_lines(course)]
             bars += report.memory_bars(course)
+        if extent.has_large_bodies:
+            courses = await watch_large_bodies(world, say=_say)
+            lines += ["", *large_bodies.lines(courses)]
+            bars += report.large_body_bars(courses)
         if extent.stale:
             monitored = await watch_monitor(
                 world, sizes=extent.sizes, stale=extent.stale, rounds=min(extent.rounds, 2) or 1, say=_say

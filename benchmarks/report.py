@@ -2,11 +2,12 @@
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.dashboard import LETTERS, NOW, PagesCourse
+from benchmarks.large_bodies import MEBIBYTE, LargeBodyCourse
 from benchmarks.memory import MemoryCourse
 from benchmarks.monitor import MonitorCourse
 from benchmarks.rounds import CONTENDERS, NAIVE, OURS, Results
@@ -14,6 +15,7 @@ from benchmarks.rounds import CONTENDERS, NAIVE, OURS, Results
 LEAST_RATIO, AIM = 4.0, 8.0
 MOST_MEGABYTES = 150.0
 MOST_GROWTH_MEGABYTES = 10.0
+MOST_LARGE_BODY_MEGABYTES = 200.0
 MOST_TICK_GROWTH = 1.5
 LEAST_SWEEP_RATIO = 20.0
 MOST_PAGE_GROWTH = 2.0
@@ -77,6 +79,15 @@ def memory_bars(course: MemoryCourse) -> Iterator[Bar]:
         f"flat: {course.growth:+.1f} MB from early to late; wanted below {MOST_GROWTH_MEGABYTES:g}",
         course.growth < MOST_GROWTH_MEGABYTES,
     )
+
+
+def large_body_bars(courses: Sequence[LargeBodyCourse]) -> Iterator[Bar]:
+    for course in courses:
+        yield Bar(
+            f"at most {course.peak_megabytes:.0f} MB resident with {course.bodies} x "
+            f"{course.body_bytes // MEBIBYTE} MiB of body; wanted below {MOST_LARGE_BODY_MEGABYTES:g}",
+            course.peak_megabytes < MOST_LARGE_BODY_MEGABYTES,
+        )
 
 
 def monitor_bars(course: MonitorCourse) -> Iterator[Bar]:

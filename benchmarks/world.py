@@ -8,12 +8,14 @@ are written. Every contender starts from a copy of one template, analysed and ch
 import asyncio
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+
+from aio_pika.abc import AbstractChannel
 
 from dlq_handler.broker.connection import BrokerAddress
 from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher
@@ -24,6 +26,7 @@ from dlq_handler.sandbox.servers import Servers
 from dlq_handler.sandbox.surroundings import surroundings
 from dlq_handler.store import migrate
 from dlq_handler.store.engine import Database
+from tests.support.raw_publish import publish_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_ID = 1
@@ -116,7 +119,8 @@ class World:
                     await servers.postgresql.drop_database(template)
 
     @asynccontextmanager
-    async def stage(self, letters: int) -> AsyncIterator[Stage]:
+    async def stage(self, letters: int, *, in_front: Sequence[bytes] = ()) -> AsyncIterator[Stage]:
+        """`in_front`: bodies of dead letters that wait before all others."""
         name = _fresh_name()
         folder = self.folder / name
         folder.mkdir()
@@ -127,7 +131,7 @@ class World:
                 letters=letters,
                 folder=folder,
             )
-            await _let_die(stage)
+            await _let_die(stage, in_front)
             yield stage
         finally:
             await self.servers.rabbitmq.delete_vhost(name)
@@ -159,7 +163,7 @@ async def _furnish(url: str) -> None:
         await session.execute(_INHABIT)
 
 
-async def _let_die(stage: Stage) -> None:
+async def _let_die(stage: Stage, in_front: Sequence[bytes]) -> None:
     """Schedule executions and have their messages expire: the intake queue then holds them all."""
     connection = await open_connection(stage.amqp_url)
     async with connection, stage.session() as session:
@@ -170,14 +174,30 @@ async def _let_die(stage: Stage) -> None:
         # What stock Attune lacks and the sidecar adds; the naive handler gets it for nothing.
         intake = await channel.get_queue(topology.DLX_QUEUE)
         await intake.bind(topology.DLX, topology.dispatch_key(WORKER_ID))
+        await _put_in_front(await connection.channel(publisher_confirms=False), in_front)
         await session.execute("SET session_replication_role = replica")
         rows = await session.fetch(_SCHEDULE, stage.letters, CONFIG, WORKER_ID)
         await _publish(stage.amqp_url, _dispatches((row["id"], row["updated"]) for row in rows))
         async with asyncio.timeout(SETTLING_SECONDS):
-            while await stage.ready(topology.DLX_QUEUE) < stage.letters:  # noqa: ASYNC110 (the broker has no event for it)
+            while await stage.ready(topology.DLX_QUEUE) < stage.letters + len(in_front):  # noqa: ASYNC110 (the broker has no event for it)
                 await asyncio.sleep(0.1)
         await session.execute("VACUUM (ANALYZE) execution")
         await session.execute("CHECKPOINT")
+
+
+async def _put_in_front(channel: AbstractChannel, bodies: Sequence[bytes]) -> None:
+    underlay = await channel.get_underlay_channel()
+    for body in bodies:
+        await publish_bytes(
+            underlay,
+            topology.DLX,
+            routing_key=topology.dispatch_key(WORKER_ID).encode(),
+            properties=b"\0\0",
+            body=body,
+        )
+        # An answer to this means that the broker has taken the body before it.
+        async with asyncio.timeout(SETTLING_SECONDS):
+            await underlay.queue_declare(topology.DLX_QUEUE, passive=True)
 
 
 async def _publish(amqp_url: str, dispatches: Iterator[OutgoingMessage]) -> None:

@@ -16,7 +16,7 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticationError
 from yarl import URL
 
-from dlq_handler.broker import equal_tables, tolerant_headers
+from dlq_handler.broker import bounded_frames, equal_tables, tolerant_headers
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import beat, bounded
 from dlq_handler.tasks import StopCheck
@@ -113,6 +113,7 @@ class BrokerAddress:
         """Open one connection; the next call after a failure goes to the next node. `is_again`: the caller had one."""
         tolerant_headers.install()
         equal_tables.install()
+        bounded_frames.install()
         url = URL(self.urls[self._turn % len(self.urls)])
         try:
             # Without a timeout the handshake with a half-open peer never ends.

@@ -40,6 +40,7 @@ class DeadLetterSource:
         batch_wait_seconds: float,
         max_bytes: int,
         body_limit_bytes: int,
+        max_body_bytes: int = 1_048_576,
         key_prefix: str = "",
         consumer_priority: int = 0,
         consumer_tag: str = "dlq-handler",
@@ -49,7 +50,7 @@ class DeadLetterSource:
         self.incarnation = 0
         self._address = address
         self._prefetch, self._max_bytes, self._body_limit_bytes = prefetch, max_bytes, body_limit_bytes
-        self._key_prefix = key_prefix
+        self._max_body_bytes, self._key_prefix = max_body_bytes, key_prefix
         self._batch_size, self._batch_wait_seconds = batch_size, batch_wait_seconds
         self._consumer_priority, self.consumer_tag = consumer_priority, consumer_tag
         """What the tags of all its consumers begin with."""
@@ -110,7 +111,11 @@ class DeadLetterSource:
         self.incarnation += 1
         window = Window(incarnation=self.incarnation, prefetch=prefetch, max_bytes=self._max_bytes)
         intake = Intake(
-            connection, window, body_limit_bytes=self._body_limit_bytes, key_prefix=self._key_prefix
+            connection,
+            window,
+            body_limit_bytes=self._body_limit_bytes,
+            max_body_bytes=self._max_body_bytes,
+            key_prefix=self._key_prefix,
         )
         try:
             async with broker_errors(f"consume {self.queue!r}"), asyncio.timeout(self._call_timeout_seconds):

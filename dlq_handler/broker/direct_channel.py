@@ -3,13 +3,16 @@
 aiormq puts the frames of a channel into `channel.frames`, where a task assembles messages and starts another
 task for each. Here `frames` is a queue that assembles by itself, inside `put`; what it does not know (replies
 to calls, a cancel, a close) goes the usual way. To wait inside `put` is to stop reading the socket: that is
-how memory is bounded, for the broker then keeps the rest.
+how memory is bounded, for the broker then keeps the rest. Of a body beyond the channel's limit only the beginning is
+kept: aiormq reads frame by frame, and bounded_frames.py bounds a frame.
 
 Nothing is worked on here: the callbacks must be quick, and must not raise, or the connection is over.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pamqp.frame
@@ -20,24 +23,65 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from dlq_handler.broker.connection import Connection
+from dlq_handler.domain.read_dead_letter import CutBody
 from dlq_handler.errors import Unavailable
 
 ContentMethod = Basic.Deliver | Basic.Return
-OnContent = Callable[[ContentMethod, ContentHeader, bytes], None]
+
+
+OnContent = Callable[[ContentMethod, ContentHeader, bytes, CutBody | None], None]
 OnConfirm = Callable[[Basic.Ack | Basic.Nack], None]
 OnLost = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimit:
+    """A body of more than `max_bytes` is hashed frame by frame, and only its first `kept_bytes` are kept."""
+
+    max_bytes: int
+    kept_bytes: int
+
+
+class _Body:
+    """The body of one message while its frames arrive."""
+
+    __slots__ = ("_hash", "_kept", "_room", "_size", "missing_bytes")
+
+    def __init__(self, size: int, limit: BodyLimit | None) -> None:
+        self._size, self.missing_bytes, self._room = size, size, size
+        self._hash = None
+        if limit is not None and size > limit.max_bytes:
+            self._hash, self._room = hashlib.sha256(), limit.kept_bytes
+        self._kept: list[bytes] = []
+
+    def add(self, part: bytes) -> None:
+        self.missing_bytes -= len(part)
+        if self._hash is not None:
+            self._hash.update(part)
+            # A view would keep the whole frame alive.
+            part = part[: self._room]
+            self._room -= len(part)
+        if part:
+            self._kept.append(part)
+
+    def kept(self) -> bytes:
+        return b"".join(self._kept)
+
+    def cut(self) -> CutBody | None:
+        return None if self._hash is None else CutBody(size=self._size, sha256=self._hash.hexdigest())
 
 
 class _Inlet(asyncio.Queue[tuple[int, Any]]):
     """Where the connection's reader puts the frames of one channel, each with its size."""
 
-    def __init__(self, on_content: OnContent, on_confirm: OnConfirm | None) -> None:
+    def __init__(
+        self, on_content: OnContent, on_confirm: OnConfirm | None, body_limit: BodyLimit | None
+    ) -> None:
         super().__init__(maxsize=10)
-        self._on_content, self._on_confirm = on_content, on_confirm
+        self._on_content, self._on_confirm, self._body_limit = on_content, on_confirm, body_limit
         self._method: ContentMethod | None = None
         self._header: ContentHeader | None = None
-        self._body: list[bytes] = []
-        self._missing_bytes = 0
+        self._body: _Body | None = None
         self.reading = asyncio.Event()
         self.reading.set()
 
@@ -45,11 +89,11 @@ class _Inlet(asyncio.Queue[tuple[int, Any]]):
         frame = item[1]
         match frame:
             case ContentBody():
-                self._body.append(frame.value)
-                self._missing_bytes -= len(frame.value)
+                if self._body is not None:
+                    self._body.add(frame.value)
                 self._hand_over_if_complete()
             case ContentHeader():
-                self._header, self._missing_bytes = frame, frame.body_size
+                self._header, self._body = frame, _Body(frame.body_size, self._body_limit)
                 self._hand_over_if_complete()
             case Basic.Deliver() | Basic.Return():
                 await self.reading.wait()
@@ -60,20 +104,26 @@ class _Inlet(asyncio.Queue[tuple[int, Any]]):
                 await super().put(item)
 
     def _hand_over_if_complete(self) -> None:
-        if self._missing_bytes > 0 or self._method is None or self._header is None:
+        method, header, body = self._method, self._header, self._body
+        if method is None or header is None or body is None or body.missing_bytes > 0:
             return
-        method, header, body = self._method, self._header, b"".join(self._body)
-        self._method, self._header, self._body = None, None, []
-        self._on_content(method, header, body)
+        self._method, self._header, self._body = None, None, None
+        self._on_content(method, header, body.kept(), body.cut())
 
 
 class DirectChannel(Channel):
     def __init__(
-        self, connection: Any, number: int, *, on_content: OnContent, on_confirm: OnConfirm | None
+        self,
+        connection: Any,
+        number: int,
+        *,
+        on_content: OnContent,
+        on_confirm: OnConfirm | None,
+        body_limit: BodyLimit | None,
     ) -> None:
         super().__init__(connection, number, publisher_confirms=on_confirm is not None)
         # The task that super() made has not run yet, and it looks `frames` up on every turn.
-        self._inlet = self.frames = _Inlet(on_content, on_confirm)
+        self._inlet = self.frames = _Inlet(on_content, on_confirm, body_limit)
 
     @property
     def is_reading(self) -> bool:
@@ -101,14 +151,19 @@ class DirectChannel(Channel):
 
 
 async def open_direct_channel(
-    connection: Connection, *, on_content: OnContent, on_confirm: OnConfirm | None = None, on_lost: OnLost
+    connection: Connection,
+    *,
+    on_content: OnContent,
+    on_confirm: OnConfirm | None = None,
+    on_lost: OnLost,
+    body_limit: BodyLimit | None = None,
 ) -> DirectChannel:
     """As aiormq's `Connection.channel` does it, with our class. `on_confirm` puts it into confirm mode."""
     if connection.transport is None:
         raise Unavailable("broker", "the connection was lost before a channel was opened")
     link = connection.transport.connection
     number = max(link.channels, default=0) + 1
-    channel = DirectChannel(link, number, on_content=on_content, on_confirm=on_confirm)
+    channel = DirectChannel(link, number, on_content=on_content, on_confirm=on_confirm, body_limit=body_limit)
     link.channels[number] = channel
     await channel.open()
     channel.closing.add_done_callback(lambda closing: on_lost(_why(closing)))

@@ -14,22 +14,30 @@ from pamqp.header import ContentHeader
 
 from dlq_handler.broker.connection import Connection
 from dlq_handler.broker.delivery import Delivery
-from dlq_handler.broker.direct_channel import ContentMethod, DirectChannel, open_direct_channel
+from dlq_handler.broker.direct_channel import BodyLimit, ContentMethod, DirectChannel, open_direct_channel
 from dlq_handler.broker.tolerant_headers import UndecodableProperties
 from dlq_handler.broker.window import Window
-from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
+from dlq_handler.domain.read_dead_letter import CutBody, RawLetter, read_dead_letter
+from dlq_handler.domain.read_prefix import PREFIX_BYTES
 from dlq_handler.errors import Unavailable
 from dlq_handler.waiting import first_of
 
 
 class Intake:
     def __init__(
-        self, connection: Connection, window: Window, *, body_limit_bytes: int, key_prefix: str = ""
+        self,
+        connection: Connection,
+        window: Window,
+        *,
+        body_limit_bytes: int,
+        max_body_bytes: int,
+        key_prefix: str = "",
     ) -> None:
         self.window = window
         self.lost: str | None = None
         self._connection = connection
         self._body_limit_bytes, self._key_prefix = body_limit_bytes, key_prefix
+        self._body_limit = BodyLimit(max_bytes=max_body_bytes, kept_bytes=PREFIX_BYTES)
         self._channel: DirectChannel | None = None
         self._consumer_tag = ""
         self._consume: Callable[..., Awaitable[object]] | None = None
@@ -38,7 +46,7 @@ class Intake:
 
     async def start(self, queue: str, *, prefetch: int, consumer_tag: str, priority: int) -> None:
         self._channel = channel = await open_direct_channel(
-            self._connection, on_content=self._arrive, on_lost=self.lose
+            self._connection, on_content=self._arrive, on_lost=self.lose, body_limit=self._body_limit
         )
         channel.on_consumer_cancel_callbacks.add(
             lambda _: self.lose(f"the broker ended the consuming of {queue!r}: was the queue deleted?")
@@ -112,12 +120,12 @@ class Intake:
             self._channel.go_on_reading()
         return acknowledged
 
-    def _arrive(self, method: ContentMethod, header: ContentHeader, body: bytes) -> None:
+    def _arrive(self, method: ContentMethod, header: ContentHeader, body: bytes, cut: CutBody | None) -> None:
         # What still comes while we close is the broker's again as soon as we are gone.
         if self.lost is not None or not isinstance(method, Basic.Deliver) or method.delivery_tag is None:
             return
         letter = read_dead_letter(
-            raw_letter(method, header, body),
+            raw_letter(method, header, body, cut),
             body_limit_bytes=self._body_limit_bytes,
             key_prefix=self._key_prefix,
         )
@@ -128,7 +136,9 @@ class Intake:
             self._wake.set()
 
 
-def raw_letter(deliver: Basic.Deliver, header: ContentHeader, body: bytes) -> RawLetter:
+def raw_letter(
+    deliver: Basic.Deliver, header: ContentHeader, body: bytes, cut: CutBody | None = None
+) -> RawLetter:
     properties = header.properties
     flaw = properties if isinstance(properties, UndecodableProperties) else None
     return RawLetter(
@@ -139,6 +149,7 @@ def raw_letter(deliver: Basic.Deliver, header: ContentHeader, body: bytes) -> Ra
         correlation_id=properties.correlation_id,
         headers=properties.headers or {},
         body=body,
+        cut=cut,
         undecodable=flaw.reason if flaw else None,
         raw_properties=flaw.raw if flaw else b"",
     )

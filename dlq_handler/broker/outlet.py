@@ -116,7 +116,7 @@ class Outlet:
             self._last_route, self._last_publish = (exchange, routing_key), self._channel.marshal(publish)
         return self._last_publish
 
-    def _returned(self, method: ContentMethod, header: ContentHeader, _body: bytes) -> None:
+    def _returned(self, method: ContentMethod, header: ContentHeader, *_body: object) -> None:
         if self._flight is not None and isinstance(method, Basic.Return):
             self._flight.take_return(
                 header.properties.message_id,

@@ -121,17 +121,15 @@ def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expect
 
 def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
     priority = settings.dlq_handler.intake.consumer_priority
-    return _source(settings, address, queue=blueprint(settings).intake_queue, consumer_priority=priority)
+    return _source(settings, address, queue=blueprint(settings).intake_queue, priority=priority)
 
 
 def rescue_source(settings: Settings, address: BrokerAddress, worker_id: int) -> DeadLetterSource:
     # The last in line: a worker that comes back while we consume gets what is left.
-    return _source(settings, address, queue=names(settings).queue(worker_id), consumer_priority=-10)
+    return _source(settings, address, queue=names(settings).queue(worker_id), priority=-10)
 
 
-def _source(
-    settings: Settings, address: BrokerAddress, *, queue: str, consumer_priority: int
-) -> DeadLetterSource:
+def _source(settings: Settings, address: BrokerAddress, *, queue: str, priority: int) -> DeadLetterSource:
     own = settings.dlq_handler
     return DeadLetterSource(
         address,
@@ -141,8 +139,9 @@ def _source(
         batch_wait_seconds=own.batch.wait_ms / 1000,
         max_bytes=own.intake.max_bytes,
         body_limit_bytes=own.intake.body_limit_bytes,
+        max_body_bytes=own.intake.max_body_bytes,
         key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
-        consumer_priority=consumer_priority,
+        consumer_priority=priority,
         # Never the same for two processes: the watch looks for its own by this.
         consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}.{uuid4().hex[:8]}",
     )

@@ -1,5 +1,6 @@
 """Read one dead letter. Total: whatever the sender put in, the answer is a `DeadLetter`, if need be one with a flaw."""
 
+import gc
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,7 +12,17 @@ from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter, De
 from dlq_handler.domain.headers_as_json import headers_as_json
 from dlq_handler.domain.int64 import int64_or_none
 from dlq_handler.domain.read_deaths import first_death_queue, newest_death
+from dlq_handler.domain.read_prefix import read_prefix
 from dlq_handler.domain.text import storable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutBody:
+    """What is known of a body that was too large to be kept: its beginning is all there is of it."""
+
+    size: int
+    sha256: str
+    """Of the whole body, in hex digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +36,21 @@ class RawLetter:
     correlation_id: str | None
     headers: Mapping[str, object]
     body: bytes
+    cut: CutBody | None = None
+    """Set exactly when `body` is only the beginning of a body."""
     undecodable: str | None = None
     """Why the AMQP properties could not be decoded; None when they were."""
     raw_properties: bytes = b""
     """The undecoded properties, so that two such letters can be told apart."""
+
+    @property
+    def body_size(self) -> int:
+        return self.cut.size if self.cut else len(self.body)
+
+    @property
+    def body_sha256(self) -> str:
+        """Of the whole body, also of one that was cut."""
+        return self.cut.sha256 if self.cut else hashlib.sha256(self.body).hexdigest()
 
 
 class _Flaw(Exception):
@@ -72,7 +94,7 @@ def read_dead_letter(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str =
 def _unread(raw: RawLetter, error: Exception, *, body_limit_bytes: int, key_prefix: str) -> DeadLetter:
     """For content that the code below was not written for. By its type alone: an error's text may quote the sender."""
     return DeadLetter(
-        key=key_prefix + hashlib.sha256(raw.raw_properties + raw.body).hexdigest(),
+        key=key_prefix + hashlib.sha256(raw.raw_properties + raw.body_sha256.encode()).hexdigest(),
         message_id=None,
         correlation_id=None,
         message_type=None,
@@ -85,7 +107,7 @@ def _unread(raw: RawLetter, error: Exception, *, body_limit_bytes: int, key_pref
         routing_key=storable(raw.routing_key),
         redelivered=raw.redelivered,
         body=raw.body[:body_limit_bytes],
-        body_size=len(raw.body),
+        body_size=raw.body_size,
         flaw=f"cannot be read: {type(error).__name__}",
     )
 
@@ -93,7 +115,7 @@ def _unread(raw: RawLetter, error: Exception, *, body_limit_bytes: int, key_pref
 def _read(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str) -> DeadLetter:
     envelope, flaw = _NOTHING, raw.undecodable
     try:
-        envelope = _read_envelope(raw.body)
+        envelope = _read_cut(raw.body, raw.cut) if raw.cut else _read_envelope(raw.body)
     except _Flaw as found:
         flaw = flaw or str(found)
     death = newest_death(raw.headers)
@@ -113,7 +135,7 @@ def _read(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str) -> DeadLett
         routing_key=routing_key,
         redelivered=raw.redelivered,
         body=raw.body[:body_limit_bytes],
-        body_size=len(raw.body),
+        body_size=raw.body_size,
         action_ref=envelope.action_ref,
         flaw=flaw or envelope.flaw,
         headers=headers_as_json(raw.headers),
@@ -122,7 +144,7 @@ def _read(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str) -> DeadLett
 
 def _read_envelope(body: bytes) -> _Envelope:
     try:
-        envelope = _DECODER.decode(body.decode("utf-8"))
+        envelope = _decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _Flaw("body is not UTF-8") from error
     except RecursionError as error:
@@ -152,13 +174,50 @@ def _read_envelope(body: bytes) -> _Envelope:
     )
 
 
+def _read_cut(beginning: bytes, cut: CutBody) -> _Envelope:
+    """Without the stamp, which comes last: in a large body it is out of reach."""
+    fields = read_prefix(beginning)
+    # Behind the colon stands what differs from one dead letter to the next: the rest makes them one category.
+    sizes = f"{cut.size} bytes, of which the first {len(beginning)} are read"
+    flaw = None
+    if fields.execution_id is None:
+        flaw = f"body too large, and no execution_id at its beginning: {sizes}"
+    elif fields.message_type is None:
+        flaw = f"body too large, and no message_type at its beginning: {sizes}"
+    return _Envelope(
+        message_type=storable(fields.message_type or "")[:200],
+        message_id=None,
+        correlation_id=None,
+        execution_id=fields.execution_id,
+        worker_id=fields.worker_id,
+        action_ref=_text(fields.action_ref),
+        stamp=None,
+        flaw=flaw,
+    )
+
+
 def _refuse_constant(name: str) -> NoReturn:
     # Python's parser takes NaN and Infinity, which no JSON writer may send and PostgreSQL's jsonb refuses.
     raise ValueError(f"{name} is not a JSON number")
 
 
+_LARGE_TEXT = 65_536
+
 # Made once: json.loads makes another one for each call that names a parameter.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _decode(text: str) -> object:
+    """With the garbage collector at rest for a large text: 1 MiB of small values makes it run hundreds of times, which
+    takes ten times as long as the parsing, and what JSON holds has no cycles to be found.
+    """
+    if len(text) < _LARGE_TEXT or not gc.isenabled():
+        return _DECODER.decode(text)
+    gc.disable()
+    try:
+        return _DECODER.decode(text)
+    finally:
+        gc.enable()
 
 
 def _described(payload: Mapping[str, object]) -> str:
@@ -186,8 +245,10 @@ def read_time(value: object) -> datetime | None:
 def _key(raw: RawLetter, message_id: str | None, death: Death | None, envelope: _Envelope) -> str:
     """Identity of a letter: a redelivery has the same key, another death of the same message has another."""
     parts = [
-        message_id or "body:" + hashlib.sha256(raw.body).hexdigest(),
-        "" if raw.undecodable is None else hashlib.sha256(raw.raw_properties + raw.body).hexdigest(),
+        message_id or "body:" + raw.body_sha256,
+        ""
+        if raw.undecodable is None
+        else hashlib.sha256(raw.raw_properties + raw.body_sha256.encode()).hexdigest(),
         (death.queue if death else None) or "",
         death.reason if death else "",
         death.time.isoformat() if death and death.time else "",

@@ -41,6 +41,14 @@ class Intake(OwnSection):
             "Bytes of a letter's body that are kept; a longer one is recorded cut off at this length."
         ),
     )
+    max_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
+        default=1_048_576,
+        description=(
+            "Size of the largest body that is parsed whole, in bytes; parsing takes up to 25 times this much memory. "
+            "Of a larger body only the first 64 KiB are kept and read: its stamp counts as absent, and without an "
+            "`execution_id` there it is `unreadable`."
+        ),
+    )
 
 
 class Batch(OwnSection):

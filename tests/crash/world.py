@@ -142,8 +142,12 @@ class World:
     async def let_expire(self, count: int) -> list[Dispatch]:
         """Real dispatches, to the queue of the worker that is gone."""
         dispatches = await self.schedule(count)
-        await self._send(dispatch.message for dispatch in dispatches)
+        await self.dispatch(dispatches)
         return dispatches
+
+    async def dispatch(self, dispatches: Iterable[Dispatch]) -> None:
+        """To the queue of the worker that is gone, where each expires."""
+        await self._send(dispatch.message for dispatch in dispatches)
 
     async def _send(self, messages: Iterable[StockMessage]) -> None:
         waiting = deque(messages)

@@ -19,14 +19,18 @@ async def publish_bytes(
         struct.pack(">IH", Basic.Publish.index, 0) + _short(exchange.encode()) + _short(routing_key) + b"\0"
     )
     header = struct.pack(">HHQ", 60, 0, len(body)) + properties
-    frames = [_frame(1, channel.number, publish), _frame(2, channel.number, header)]
-    frames += [
-        pamqp.frame.marshal(ContentBody(body[start : start + FRAME_BYTES]), channel.number)
-        for start in range(0, len(body), FRAME_BYTES)
-    ]
-    await channel.connection.write_queue.put(ChannelFrame(payload=b"".join(frames), should_close=False))
+    beginning = _frame(1, channel.number, publish) + _frame(2, channel.number, header)
+    await _write(channel, beginning)
+    # One by one, and each waits for room: a body may be larger than what should be held twice.
+    for start in range(0, len(body), FRAME_BYTES):
+        part = ContentBody(body[start : start + FRAME_BYTES])
+        await _write(channel, pamqp.frame.marshal(part, channel.number))
     # The broker counts one message more than the client knows of.
     channel.delivery_tag += 1  # type: ignore[attr-defined]  # the abstract class does not name it
+
+
+async def _write(channel: AbstractChannel, payload: bytes) -> None:
+    await channel.connection.write_queue.put(ChannelFrame(payload=payload, should_close=False))
 
 
 def _short(text: bytes) -> bytes:

@@ -1,11 +1,16 @@
 """Reading letters: what a stock letter holds, and that no sender can make the reader raise or lie."""
 
+import gc
+import hashlib
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.domain.read_dead_letter import CutBody, RawLetter
 from tests.support.builders import MESSAGE_ID, NOON, a_body, a_raw_letter, an_x_death, read
 
 
@@ -190,3 +195,61 @@ def test_an_error_of_the_reader_itself_makes_an_unreadable_letter(monkeypatch: p
     assert letter.flaw == "cannot be read: LookupError"
     assert letter.key
     assert letter.body_size == len(letter.body)
+
+
+def cut(body: bytes, kept: int) -> RawLetter:
+    """The letter with this body, of which only the beginning was kept."""
+    whole = CutBody(size=len(body), sha256=hashlib.sha256(body).hexdigest())
+    return a_raw_letter(body[:kept], cut=whole, message_id=None)
+
+
+LARGE = json.dumps(a_body(config="x" * 5000)).encode()
+
+
+def test_of_a_large_body_the_fields_at_its_beginning_are_read() -> None:
+    letter = read(cut(LARGE, 1000))
+    assert letter.flaw is None
+    assert (letter.message_type, letter.execution_id, letter.worker_id) == ("ExecutionRequested", 1, 7)
+    assert letter.action_ref == "core.echo"
+    assert (letter.body, letter.body_size) == (LARGE[:1000], len(LARGE))
+
+
+def test_of_a_large_body_the_stamp_counts_as_absent_even_where_it_was_kept() -> None:
+    assert read(a_raw_letter(LARGE)).stamp == NOON
+    assert read(cut(LARGE, len(LARGE))).stamp is None
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        (b"x" * 5000, "execution_id"),
+        (b'{"message_type":"ExecutionRequested","payload":{"config":"' + LARGE, "execution_id"),
+        (b'{"message_type":"Other","payload":{"config":"' + LARGE, "execution_id"),
+        (b'{"payload":{"execution_id":5,"config":"' + LARGE, "message_type"),
+    ],
+)
+def test_a_large_body_that_does_not_begin_with_its_fields_is_unreadable(body: bytes, missing: str) -> None:
+    flaw = read(cut(body, 1000)).flaw or ""
+    assert flaw.startswith(f"body too large, and no {missing} at its beginning: ")
+    assert str(len(body)) in flaw
+
+
+def test_large_bodies_that_differ_at_their_end_are_two_letters() -> None:
+    one, other = cut(LARGE + b" ", 1000), cut(LARGE + b"\n", 1000)
+    assert read(one).key == read(one).key != read(other).key
+    odd_one, odd_other = (replace(raw, undecodable="timestamp", raw_properties=b"1") for raw in (one, other))
+    assert read(odd_one).key != read(odd_other).key
+
+
+def test_the_garbage_collector_rests_while_a_large_body_is_read() -> None:
+    """It would run for every 700 values, and take ten times as long as the reading."""
+    runs: list[object] = []
+    raw = a_raw_letter(a_body(config=[[] for _ in range(50_000)]))
+    gc.callbacks.append(lambda phase, info: runs.append(phase))
+    try:
+        letter = read(raw)
+    finally:
+        gc.callbacks.pop()
+    assert letter.flaw is None
+    assert len(runs) < 10
+    assert gc.isenabled()
