@@ -258,6 +258,7 @@ class Sidecar:
             sight=self._sight,
             relay=self._relay,
             publisher=self._publisher,
+            source=self._source,
             observer=self.metrics,
         )
         return [self._leadership, *monitors, *options, *others]

@@ -15,6 +15,7 @@ from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.connection import BrokerAddress, broker_errors
 from dlq_handler.broker.delivery import Delivery
 from dlq_handler.broker.intake import Intake
+from dlq_handler.broker.intake_drain import IntakeDrain
 from dlq_handler.broker.queue_probe import QueueCounts, count
 from dlq_handler.broker.window import Window
 from dlq_handler.clock import monotonic_seconds
@@ -48,6 +49,7 @@ class DeadLetterSource:
     ) -> None:
         self.queue = queue
         self.incarnation = 0
+        self.drain = IntakeDrain()
         self._address = address
         self._prefetch, self._max_bytes, self._body_limit_bytes = prefetch, max_bytes, body_limit_bytes
         self._max_body_bytes, self._key_prefix = max_body_bytes, key_prefix
@@ -120,7 +122,7 @@ class DeadLetterSource:
         try:
             async with broker_errors(f"consume {self.queue!r}"), asyncio.timeout(self._call_timeout_seconds):
                 try:
-                    await intake.start(
+                    ready = await intake.start(
                         self.queue,
                         prefetch=prefetch,
                         consumer_tag=self.consumer_tag,
@@ -132,6 +134,7 @@ class DeadLetterSource:
             await intake.close()
             raise
         self._intake, self._opened_at = intake, monotonic_seconds()
+        self.drain.opened(ready=ready, prefetch=self._prefetch)
 
     async def widen(self, factor: int) -> None:
         """Have so many times as many delivered at once, up to the configured prefetch.
@@ -191,19 +194,23 @@ class DeadLetterSource:
             return 0
         try:
             async with broker_errors("acknowledge"), asyncio.timeout(self._call_timeout_seconds):
-                return await intake.acknowledge(deliveries)
+                acknowledged = await intake.acknowledge(deliveries)
         except Unavailable as error:
             intake.lose(error.what)
             return 0
+        self.drain.acknowledged(acknowledged)
+        return acknowledged
 
     async def look(self) -> QueueCounts:
         """Ask the broker, on a fresh channel, what it knows of the queue; also while we do not consume."""
         counts = await count(self._outlook, self.queue)
         if counts is None:
             raise QueueMissing(self.queue)
+        self.drain.counted(ready=counts.ready, outstanding=self.outstanding)
         return counts
 
     async def _close_intake(self) -> None:
         intake, self._intake = self._intake, None
         if intake is not None:
+            self.drain.closed()
             await intake.close()

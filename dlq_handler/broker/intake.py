@@ -44,7 +44,8 @@ class Intake:
         self._wanted = 1
         self._wake = asyncio.Event()
 
-    async def start(self, queue: str, *, prefetch: int, consumer_tag: str, priority: int) -> None:
+    async def start(self, queue: str, *, prefetch: int, consumer_tag: str, priority: int) -> int:
+        """The number of messages that were ready before any was delivered here."""
         self._channel = channel = await open_direct_channel(
             self._connection, on_content=self._arrive, on_lost=self.lose, body_limit=self._body_limit
         )
@@ -55,8 +56,10 @@ class Intake:
             channel.basic_consume, queue, _never_called, arguments={"x-priority": priority}
         )
         self._consumer_tag = consumer_tag
+        declared = await channel.queue_declare(queue, passive=True)
         await channel.basic_qos(prefetch_count=prefetch)
         await self._consume(consumer_tag=consumer_tag)
+        return declared.message_count or 0
 
     async def widen(self, prefetch: int) -> None:
         """Let the broker deliver more at once. What it has delivered stays unsettled, on the same channel."""

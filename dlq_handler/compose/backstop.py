@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from dlq_handler.broker.dead_letter_source import DeadLetterSource
 from dlq_handler.broker.publish_check import PublishCheck
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.broker.quiet_queues import QuietQueues
@@ -131,6 +132,7 @@ def monitors(
     sight: WorkerSight,
     relay: OutboxRelay,
     publisher: Publisher,
+    source: DeadLetterSource,
     observer: Observer,
 ) -> Sequence[Service]:
     """The monitor, and those that look beside it for what others have lost sight of."""
@@ -145,6 +147,7 @@ def monitors(
         sight=sight,
         relay=relay,
         observer=observer,
+        intake=source.drain if settings.message_queue.rabbitmq.dead_letter.enabled else None,
     )
     watch = UnscheduledWatch(
         store,

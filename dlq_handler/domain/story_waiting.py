@@ -99,7 +99,7 @@ def _why_it_waits(
     if status is ExecutionStatus.RUNNING and row is not None and case.silence is None:
         age = row.heartbeat_age_seconds
         if age is None:
-            return f"it runs; worker {row.id} has never reported, so nobody can tell whether it lives"
+            return f"it runs; whether worker {row.id} is alive is unknown: it has sent no heartbeat"
         return f"it runs; worker {row.id} reported {max(age, 0.0):.0f} s ago; nothing to do"
     is_before_horizon = status is ExecutionStatus.SCHEDULED and case.age_seconds < case.horizon_seconds
     if not is_before_horizon or queue is None or queue.ready or not (is_empty(queue) or is_unattended(queue)):

@@ -64,6 +64,8 @@ class Page:
     """Grows as pages are committed: a sweep looks once at each worker, however many pages it is on."""
     longest_ttl_ms: int | None = None
     """The longest TTL of any worker queue that was seen."""
+    intake_undrained_seconds: float | None = None
+    """How long dead letters may have waited unread; None: they do not."""
 
     @property
     def worker_ids(self) -> set[int]:
@@ -175,6 +177,7 @@ class StaleJudge:
                 steady_since=self._gate.steady_since,
                 longest_ttl_ms=page.longest_ttl_ms,
                 publishes=self._publishes(),
+                intake_undrained_seconds=page.intake_undrained_seconds,
                 policy=self._policy.stale,
                 is_shadow=self._policy.is_shadow,
             )

@@ -46,6 +46,7 @@ async def gather_cases(
     publishes: PublishView,
     policy: StalePolicy,
     is_shadow: bool,
+    intake_undrained_seconds: float | None = None,
 ) -> Gathered:
     """`looks`: those that this sweep has taken already. A sweep looks once at each worker; a second look in the same
     sweep would be no second look. `is_shadow` tells whose earlier looks count.
@@ -79,6 +80,7 @@ async def gather_cases(
             steady_since=steady_since,
             longest_ttl_ms=longest_ttl_ms,
             publishes=publishes,
+            intake_undrained_seconds=intake_undrained_seconds,
             policy=policy,
         )
         for execution in executions

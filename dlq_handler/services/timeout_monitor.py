@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from dlq_handler.broker.intake_drain import IntakeDrain
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.execution import ExecutionStatus
 from dlq_handler.domain.judge_stale import SWEPT
@@ -51,6 +52,8 @@ class _Sweep:
     """By the database's clock: rows that move later are left to the next sweep."""
     spared: Collection[int]
     """Workers that are not unavailable."""
+    intake_undrained_seconds: float | None = None
+    """None: the intake is drained, or there is none here."""
     looks: dict[int, WorkerLook] = field(default_factory=dict)
     ended: int = 0
     left_out: int = 0
@@ -80,17 +83,25 @@ class TimeoutMonitor:
         sight: Sight,
         relay: OutboxRelay | None,
         observer: Observer,
+        intake: IntakeDrain | None = None,
     ) -> None:
-        """Without a relay notices are written unleased, and whoever runs one publishes them."""
+        """Without a relay completion events are written unleased, and a replica that has one publishes them.
+
+        `intake` None: this replica takes no dead letters, so there is nothing to wait for.
+        """
         self._database, self._policy, self._judge = database, policy, judge
         self._leadership, self._gate, self._sight = leadership, gate, sight
-        self._relay, self._observer = relay, observer
+        self._relay, self._observer, self._intake = relay, observer, intake
+        self._began_at = float("-inf")
+        self._is_waiting = False
         self._stop = asyncio.Event()
         self._wake = asyncio.Event()
         leadership.wake_when_taken(self._wake)
+        if intake is not None:
+            intake.wake_when_drained(self._wake)
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._stop = stop
+        self._stop, self._began_at = stop, monotonic_seconds()
         interval_seconds = self._policy.interval_seconds
         await every(interval_seconds, self.tick, stop, name=LOOP, wake=self._wake)
 
@@ -99,8 +110,11 @@ class TimeoutMonitor:
         if not self._leadership.is_leader:
             return
         self._gate.check()
+        undrained_seconds = self._undrained_seconds()
+        if self._must_wait_for_intake(undrained_seconds):
+            return
         started = monotonic_seconds()
-        sweep = await self._begin()
+        sweep = await self._begin(undrained_seconds)
         try:
             for status in SWEPT:
                 await self._sweep(sweep, status)
@@ -113,13 +127,28 @@ class TimeoutMonitor:
         if sweep.ended or sweep.left_out:
             log.info("sweep.finished", ended=sweep.ended, left_out=sweep.left_out, seconds=round(seconds, 3))
 
-    async def _begin(self) -> _Sweep:
+    def _undrained_seconds(self) -> float | None:
+        """Not counting the time before this monitor began: the intake waits for the servers as the monitor does."""
+        seconds = self._intake.undrained_seconds if self._intake is not None else None
+        return None if seconds is None else min(seconds, monotonic_seconds() - self._began_at)
+
+    def _must_wait_for_intake(self, undrained_seconds: float | None) -> bool:
+        """For one deadline at most: the backstop must not stop with what it backs."""
+        deadline_seconds = self._policy.stale.horizon_seconds
+        must_wait = undrained_seconds is not None and undrained_seconds < deadline_seconds
+        if must_wait and not self._is_waiting:
+            log.info("sweep.put_off", until="the intake is drained", at_most_seconds=deadline_seconds)
+        self._is_waiting = must_wait
+        return must_wait
+
+    async def _begin(self, undrained_seconds: float | None) -> _Sweep:
         async with self._database.transaction() as tx:
             now = (await dead_letters.read_executions(tx, ())).now
             workers = await dead_letters.read_workers(tx)
         availability, watched_seconds = self._policy.stale.availability, self._gate.watched_seconds
         return _Sweep(
             began_at=now,
+            intake_undrained_seconds=undrained_seconds,
             spared=[
                 worker.id
                 for worker in workers.values()
@@ -168,6 +197,7 @@ class TimeoutMonitor:
             candidates=candidates,
             sights=await self._ask_broker(walk.status, candidates),
             looks=walk.sweep.looks,
+            intake_undrained_seconds=walk.sweep.intake_undrained_seconds,
             longest_ttl_ms=await self._sight.longest_ttl_ms()
             if walk.status is ExecutionStatus.SCHEDULED
             else None,

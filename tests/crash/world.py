@@ -121,6 +121,15 @@ class World:
         )
         return bool(is_so)
 
+    async def age(self, dispatches: Sequence[Dispatch], seconds: float) -> None:
+        """As if they had been scheduled that long ago. Without the triggers, which would overwrite `updated`."""
+        numbers = ",".join(str(one.execution_id) for one in dispatches)
+        await self.auditor.database.session.execute(
+            "SET session_replication_role = replica;"
+            f"UPDATE execution SET updated = now() - interval '{seconds} s' WHERE id IN ({numbers});"
+            "SET session_replication_role = DEFAULT"
+        )
+
     async def changes(self, dispatch: Dispatch) -> list[str]:
         """The statuses that it got after it was scheduled, in order."""
         rows = await self.sql(
@@ -179,6 +188,26 @@ class World:
         async with self.auditor.database.transaction() as session:
             await session.execute("LOCK TABLE execution IN SHARE MODE")
             yield
+
+    @asynccontextmanager
+    async def rows_locked(self, dispatches: Sequence[Dispatch]) -> AsyncIterator[asyncio.Event]:
+        """Their dead letters are postponed until the event is set, or the block ends."""
+        release, locked = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with self.auditor.database.transaction() as session:
+                ids = [dispatch.execution_id for dispatch in dispatches]
+                await session.execute("SELECT FROM execution WHERE id = ANY ($1::bigint[]) FOR UPDATE", ids)
+                locked.set()
+                await release.wait()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold())
+            await locked.wait()
+            try:
+                yield release
+            finally:
+                release.set()
 
     async def a_batch_waits(self) -> bool:
         return await self.batches_wait(1)

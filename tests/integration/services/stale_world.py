@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dlq_handler.broker.intake_drain import IntakeDrain
 from dlq_handler.domain.gate import GatePolicy
 from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_case import StalePolicy
@@ -80,6 +81,7 @@ class Replica:
         page_size: int = 100,
         limit: int = 0,
         is_shadow: bool = False,
+        intake: IntakeDrain | None = None,
     ) -> None:
         self.observer = Counting()
         self.gate = LongOpenGate(
@@ -123,6 +125,7 @@ class Replica:
             sight=sight,
             relay=None,
             observer=self.observer,
+            intake=intake,
         )
 
     async def sweep(self) -> None:

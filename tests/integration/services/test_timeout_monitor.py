@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlq_handler.broker.intake_drain import IntakeDrain
 from dlq_handler.domain.judge_stale import judge_stale
 from dlq_handler.domain.publishes import PublishView
 from dlq_handler.domain.stale_verdict import End, NotStale, StaleOutcome, Wait
@@ -366,3 +367,61 @@ async def test_queue_without_the_message_proves_nothing_unless_own_publishes_wer
     await quick.sweep()
     assert await it.statuses(ids) == {"failed"}
     assert {row["evidence"]["publishes"]["confirmed_seconds_ago"] for row in await it.verdicts()} == {1}
+
+
+async def test_nothing_is_decided_before_the_intake_is_drained(it: StaleWorld) -> None:
+    seconds, worker = [0.0], await it.a_dead_worker()
+    ids = [
+        await it.a_stale_one(worker=worker),
+        await it.a_stale_one(worker=worker, status="running"),
+        await it.a_stale_one(worker=worker, status="canceling"),
+    ]
+    drain = IntakeDrain(lambda: seconds[0])
+    drain.opened(ready=2, prefetch=10)
+    replica = it.a_replica(intake=drain)
+    for _ in range(3):
+        seconds[0] += 100
+        await replica.sweep()
+        await it.looks_age(30)
+    assert await it.changes() == []
+
+    drain.acknowledged(2)
+    for _ in range(2):
+        await replica.sweep()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"failed", "abandoned", "cancelled"}
+    assert all("intake_undrained_seconds" not in row["evidence"] for row in await it.verdicts())
+
+
+async def test_after_one_deadline_without_a_drained_intake_the_monitor_goes_on_and_says_so(
+    it: StaleWorld,
+) -> None:
+    seconds = [0.0]
+    stale = await it.a_stale_one(worker=await it.a_dead_worker())
+    replica = it.a_replica(intake=IntakeDrain(lambda: seconds[0]))
+    seconds[0] = 329
+    await replica.sweep()
+    assert await it.status(stale) == "scheduled"
+    seconds[0] = 331
+    await replica.sweep()
+    assert await it.status(stale) == "failed"
+    [kept] = await it.verdicts()
+    assert kept["evidence"]["intake_undrained_seconds"] == 331
+
+
+async def test_nothing_is_held_for_too_long_0_seconds_after_the_start(it: StaleWorld) -> None:
+    """Its worker may be unavailable: nobody has watched for long enough to know."""
+    ids = await it.stale_ones(5, worker=await it.a_dead_worker(queue=BUSY), age_seconds=24 * HOUR)
+    replica = it.a_replica()
+    replica.gate.watched = 0.2
+    for _ in range(2):
+        await replica.sweep()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"scheduled"}
+
+    replica.gate.watched = HOUR
+    for _ in range(2):
+        await replica.sweep()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"failed"}
+    assert all(row["why"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.verdicts())

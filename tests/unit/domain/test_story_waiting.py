@@ -236,7 +236,7 @@ def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobod
 
 def test_what_runs_well_says_so() -> None:
     assert seen(a_case("running", 0.4)).why == "it runs; worker 7 reported 0 s ago; nothing to do"
-    assert "has never reported" in seen(a_case("running", None)).why
+    assert "whether worker 7 is alive is unknown" in seen(a_case("running", None)).why
     assert "a second look must find it so" in seen(a_case("running", 91)).why
 
 
