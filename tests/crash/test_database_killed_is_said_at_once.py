@@ -1,0 +1,71 @@
+"""After a kill of the database every surface says that it is unreachable, since when, and nothing of the driver."""
+
+from datetime import UTC, datetime
+
+import httpx
+
+from dlq_handler.sandbox.servers import PrivatePostgreSQL
+from tests.crash.world import World
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+HEADLINE = "The database is unreachable"
+# A word of the driver or of the library around it.
+RAW = (
+    "InternalClientError",
+    "InterfaceError",
+    "switch to state",
+    "ConnectionDoesNotExist",
+    "asyncpg",
+    "sqlalchemy",
+)
+
+
+async def test_every_surface_says_that_the_database_is_unreachable(
+    world: World, postgres: PrivatePostgreSQL
+) -> None:
+    # The diagnoser does not look again in this test: what it says is what the lost connection told.
+    async with world.sidecar(ui__look_seconds="300") as sidecar:
+
+        async def is_well() -> bool:
+            told = {one["kind"]: one["health"] for one in await sidecar.diagnoses()}
+            return told.get("database") == "ok"
+
+        await eventually(is_well, timeout=60)
+        before = datetime.now(UTC)
+        await postgres.kill()
+        try:
+            # Until the kill is noticed: no answer may hold a word of the driver.
+            answers: list[str] = []
+
+            async def is_unready() -> bool:
+                status, told = await sidecar.readyz()
+                answers.append(str(told))
+                return status == 503 and not told["checks"]["database"]["ok"]
+
+            await eventually(is_unready, timeout=30)
+            noticed = datetime.now(UTC)
+            _, ready = await sidecar.readyz()
+            first, *others = await sidecar.diagnoses()
+            page = await page_of(sidecar)
+            code, out, err = await sidecar.cli("status")
+        finally:
+            await postgres.start()
+        await sidecar.wait_ready()
+
+    assert ready["checks"]["database"]["detail"].startswith("unreachable (")
+    assert (first["kind"], first["headline"]) == ("database", HEADLINE)
+    assert before <= datetime.fromisoformat(first["since"]) <= noticed
+    unknown = {one["kind"]: one["sentence"] for one in others if one["health"] == "cannot tell"}
+    assert {"workers", "worker gone", "brake"} <= set(unknown)
+    assert {unknown[kind] for kind in ("workers", "worker gone", "brake")} == {"the database is unreachable"}
+    assert f"<title>{HEADLINE} since " in page
+    assert code == 1
+    assert "unreachable (connect to " in out
+    for text in (*answers, str(ready), str(first), str(others), page, out, err):
+        assert [word for word in RAW if word in text] == []
+
+
+async def page_of(sidecar: SidecarProcess) -> str:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        return (await client.get(sidecar.ui_url)).text
