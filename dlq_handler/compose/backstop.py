@@ -77,6 +77,7 @@ def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:
         timeout_seconds=monitor.unscheduled_timeout_seconds,
         quiet_seconds=monitor.quiet_seconds,
         may_fail=monitor.fail_unscheduled,
+        republish_limit=monitor.republish_limit,
     )
 
 

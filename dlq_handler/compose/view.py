@@ -39,6 +39,7 @@ def look_policy(settings: Settings) -> LookPolicy:
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,
+        republish_limit=own.monitor.republish_limit,
         marks_workers=own.worker.mark_inactive,
         is_shadow=own.shadow.enabled,
         within_seconds=CALL_TIMEOUT_SECONDS,

@@ -13,6 +13,8 @@ DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
 
 DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
+REQUEST_KEY = "execution.requested"
+"""The routing key of a request to the scheduler, whose message_type is that of a dispatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

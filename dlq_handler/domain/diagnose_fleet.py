@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dlq_handler.domain import doctor_database
 from dlq_handler.domain.availability import Availability, is_history
 from dlq_handler.domain.diagnose_servers import unknown
+from dlq_handler.domain.diagnose_us import what_pauses
 from dlq_handler.domain.diagnosis import Diagnosis, diagnosed
 from dlq_handler.domain.seconds import in_units
 from dlq_handler.domain.view import Unknown, View, WorkerSeen
@@ -72,8 +73,13 @@ def _harm(view: View, reporting: Sequence[WorkerSeen]) -> str:
     harm = f"{ending}, {_many(waiting, 'waits', 'wait')}"
     if isinstance(view.letters, Unknown):
         return harm
+    paused_by = what_pauses(view)
+    if paused_by is not None:
+        return f"{harm}; how many the scheduler turned down is unknown, because the {paused_by} pauses the intake"
     declined, span = view.letters.declined, in_units(view.letters.span_seconds)
-    return f"{harm}, {_many(declined, 'request was', 'requests were')} turned down in the last {span}"
+    return (
+        f"{harm}, the scheduler turned down {_many(declined, 'execution', 'executions')} in the last {span}"
+    )
 
 
 def _many(count: int | None, one: str, many: str) -> str:
@@ -102,7 +108,7 @@ def _given_up(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis | None:
     return diagnosed(
         doctor_database.WORKERS.problem(
             f"{who} {verb} inactive in the host's table, so the scheduler gives {them} nothing; "
-            f"{_many(declined, 'request was', 'requests were')} turned down lately for want of a worker",
+            f"{_many(declined, 'execution was', 'executions were')} turned down lately for want of a worker",
             f"restart {them}: {they} as active at the start, and no heartbeat does that later",
             headline="Active workers are marked inactive and get no work",
         ),

@@ -11,7 +11,9 @@ def unusable_letters(view: View) -> Diagnosis:
     if isinstance(seen, Unknown):
         return unknown(UNUSABLE_LETTERS, seen)
     span = in_units(seen.span_seconds)
-    declined = f"besides, the executor rejected {seen.declined} request(s): it had no worker for them"
+    declined = (
+        f"the scheduler also rejected the requests of {seen.declined} execution(s): it had no worker for them"
+    )
     evidence = (declined,) if seen.declined else ()
     if seen.unreadable + seen.foreign == 0:
         return diagnosed(UNUSABLE_LETTERS.ok(f"none in the last {span}"), evidence=evidence)

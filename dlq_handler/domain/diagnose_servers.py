@@ -3,7 +3,7 @@
 from dlq_handler.domain import doctor, doctor_broker, doctor_database
 from dlq_handler.domain.diagnosis import Diagnosis, diagnosed
 from dlq_handler.domain.judge_canary import CanaryState
-from dlq_handler.domain.observation import Looked, Observation
+from dlq_handler.domain.observation import Health, Looked, Observation
 from dlq_handler.domain.view import OFF, BrokerSeen, QueueSeen, Unknown, View
 
 
@@ -93,7 +93,18 @@ def completions(view: View) -> Diagnosis:
 
 
 def requests(view: View) -> Diagnosis:
-    return _host_queue(doctor_broker.REQUESTS, view.requests)
+    said, stuck = _host_queue(doctor_broker.REQUESTS, view.requests), view.at_request_limit
+    if said.health is not Health.OK or isinstance(stuck, Unknown) or stuck == 0:
+        return said
+    them = "it" if stuck == 1 else "them"
+    return diagnosed(
+        doctor_broker.REQUESTS.problem(
+            f"{stuck} execution{' was' if stuck == 1 else 's were'} requested again as often as "
+            "dlq_handler.monitor.republish_limit allows and never scheduled; "
+            f"dlq-handler does not request {them} again",
+            "start workers that can run their actions, then raise that limit or run the executions again",
+        )
+    )
 
 
 def _host_queue(looked: Looked, seen: QueueSeen | Unknown) -> Diagnosis:

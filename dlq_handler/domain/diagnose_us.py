@@ -64,7 +64,7 @@ def sidecar(view: View) -> Diagnosis | None:
         said = doctor_broker.SIDECAR.ok(
             f"this replica consumes {seen.name!r}, where {seen.taken.waiting_in_words}"
         )
-    paused_by = _what_pauses(view)
+    paused_by = what_pauses(view)
     if said.health is Health.PROBLEM and seen.taken is not None and paused_by is not None:
         # Another replica would pause too.
         said = doctor_broker.SIDECAR.problem(
@@ -86,7 +86,7 @@ def is_unconsumed(view: View) -> bool:
     seen = view.intake
     if not isinstance(seen, QueueSeen) or not _is_nobody_ours(view, seen):
         return False
-    return seen.taken is None or _what_pauses(view) is None
+    return seen.taken is None or what_pauses(view) is None
 
 
 def is_leaderless(view: View) -> bool:
@@ -280,7 +280,7 @@ def announcing(view: View) -> Diagnosis:
     )
 
 
-def _what_pauses(view: View) -> str | None:
+def what_pauses(view: View) -> str | None:
     """What makes every sidecar give its letters back; None: nothing that is known, or no sidecar is there to pause."""
     if isinstance(view.database, DatabaseSeen) and view.database.trouble is not None:
         return "database"

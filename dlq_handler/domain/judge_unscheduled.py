@@ -1,9 +1,10 @@
-"""Judge an execution that was requested and has not been scheduled. Pure and total: no I/O, no clock.
+"""Decide about an execution that was requested and has not been scheduled. Pure and total: no I/O, no clock.
 
 Nothing was dispatched yet, so no message of it can die. Either it waits lawfully (in the line of its action, for the
-time of its retry), or its request was lost: a scheduler that meets an error drops the message and leaves the row as it
-is. Asking once more is harmless, as a scheduler claims an execution once however often it is asked. So in doubt it
-waits, then it is announced again, and only where the operator wants it does it ever end.
+time of its retry), or its request was lost: a scheduler that meets an error drops the message. Without a worker it also
+puts the row back, which makes a new state of the row. To request it again is harmless, because a scheduler claims an
+execution once. So when unsure it waits. Then its request is published again, with growing pauses and a limit per
+execution. It ends only where the operator wants that.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})
 # it takes the row up and puts it back.
 ANSWER_WITHIN = timedelta(seconds=60)
 
+# With a timeout of 15 minutes the longest pause is 4 hours, and 20 requests last for two and a half days.
+LONGEST_PAUSE_DOUBLINGS = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unscheduled:
@@ -32,9 +36,9 @@ class Unscheduled:
     """As the workflow wrote it; None when it wrote none."""
     is_workflow_parent: bool
     announced_again_at: datetime | None
-    """When we last published its request; None: never."""
-    is_announced_again: bool
-    """Whether that was for the row as it is now."""
+    """When dlq-handler last published its request; None: never."""
+    requests: int = 0
+    """How often dlq-handler has published its request, whatever the state of the row was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,13 @@ class UnscheduledPolicy:
     quiet_seconds: float
     """For so long the scheduler's queue must have been seen empty, with a consumer: else the request may be in it."""
     may_fail: bool
+    republish_limit: int = 20
+    """Maximum number of requests that dlq-handler publishes for one execution."""
+
+    def pause_after(self, requests: int) -> timedelta:
+        """The pause before the next request; it doubles from the timeout to 16 times the timeout."""
+        factor = 2 ** min(max(requests - 1, 0), LONGEST_PAUSE_DOUBLINGS)
+        return timedelta(seconds=self.timeout_seconds * factor)
 
 
 UnscheduledVerdict = End | AnnounceAgain | Wait | NotStale
@@ -79,6 +90,14 @@ def judge_unscheduled(
     # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
     if now - since < timeout:
         return Wait("the scheduler may still be at it", since + timeout if since <= now else None, evidence)
+    repeated_at = row.announced_again_at
+    may_end = policy.may_fail and repeated_at is not None and _is_unanswered(row, repeated_at, policy)
+    if not may_end and row.requests >= policy.republish_limit:
+        return Wait(_at_limit(row), None, evidence)
+    pause = policy.pause_after(row.requests)
+    if not may_end and repeated_at is not None and now - repeated_at < pause:
+        why = f"requested again {row.requests} of at most {policy.republish_limit} times, and still not scheduled"
+        return Wait(why, repeated_at + pause, evidence)
     if quiet_seconds is None or quiet_seconds < policy.quiet_seconds:
         return Wait(
             f"its request may be in the scheduler's queue, which was not seen empty with a consumer for "
@@ -87,16 +106,31 @@ def judge_unscheduled(
             evidence,
         )
     waited = f"{execution.status} for {(now - since).total_seconds():.0f} s"
-    repeated_at = row.announced_again_at
-    if policy.may_fail and repeated_at is not None and execution.updated - repeated_at <= ANSWER_WITHIN:
+    if may_end and repeated_at is not None:
         if now - repeated_at < timeout:
-            return Wait("announced to the scheduler again", repeated_at + timeout, evidence)
-        why = f"{waited}, although it was announced to the scheduler again"
+            return Wait("requested again", repeated_at + timeout, evidence)
+        why = f"{waited}, although it was requested again"
         return End(ExecutionStatus.FAILED, why, evidence, policy.timeout_seconds)
-    if row.is_announced_again:
-        return Wait("announced to the scheduler again, once; monitor.fail_unscheduled is off", None, evidence)
-    why = f"{waited}, while the scheduler's queue is empty and nothing says that it may wait"
+    why = (
+        f"request {row.requests + 1} of at most {policy.republish_limit}: {waited}, the scheduler's queue is empty, "
+        "and nothing says that it may wait"
+    )
     return AnnounceAgain(why, evidence)
+
+
+def _is_unanswered(row: Unscheduled, repeated_at: datetime, policy: UnscheduledPolicy) -> bool:
+    """The last request led to nothing: the row is as it was, or was put back at once; or it was the last one."""
+    return row.execution.updated - repeated_at <= ANSWER_WITHIN or row.requests >= policy.republish_limit
+
+
+def _at_limit(row: Unscheduled) -> str:
+    if row.requests == 0:
+        return "dlq_handler.monitor.republish_limit is 0, so dlq-handler does not request it again"
+    return (
+        f"requested again {row.requests} times and never scheduled; dlq-handler stops at "
+        "dlq_handler.monitor.republish_limit. Start a worker that can run its action, then raise that limit or run it "
+        "again"
+    )
 
 
 def _evidence(
@@ -110,4 +144,5 @@ def _evidence(
         "is_in_line": row.is_in_line,
         "next_retry_at": row.next_retry_at,
         "announced_again_at": repeated_at.isoformat() if repeated_at else None,
+        "requests": row.requests,
     }

@@ -64,6 +64,8 @@ class LetterRecord:
     """None in a list, which is made without bodies."""
     group_id: str | None = None
     """None: it counts nowhere (a shadow's, a game day's), or came before letters were counted."""
+    repeated_at: datetime | None = None
+    """When it arrived last, if it arrived again."""
     headers: Mapping[str, object] | None = None
     """As received but for the mask, if need be cut; None in a list, empty for letters of before they were kept."""
 

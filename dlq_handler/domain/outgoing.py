@@ -34,9 +34,9 @@ def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
     return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(replaced_updated)}")
 
 
-def request_id(execution_id: int, updated: datetime) -> UUID:
-    """The same for every repeat of one request, and never that of a notice of its end."""
-    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request")
+def request_id(execution_id: int, updated: datetime, number: int) -> UUID:
+    """Of the request with this number for an execution; never that of a completion event."""
+    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request/{number}")
 
 
 def ended_notice(
@@ -77,10 +77,11 @@ def repeated_request(
     parent_id: int | None,
     enforcement_id: int | None,
     config: object,
+    number: int,
     now: datetime,
 ) -> Notice:
     """The request for the scheduler, as whoever created the execution published it."""
-    message_id = request_id(execution.id, execution.updated)
+    message_id = request_id(execution.id, execution.updated, number)
     payload = {
         "execution_id": execution.id,
         "action_id": execution.action_id,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, DeadLetter, Death
+from dlq_handler.domain.dead_letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY, DeadLetter, Death
 from dlq_handler.domain.headers_as_json import headers_as_json
 from dlq_handler.domain.int64 import int64_or_none
 from dlq_handler.domain.read_deaths import first_death_queue, newest_death
@@ -243,7 +243,16 @@ def read_time(value: object) -> datetime | None:
 
 
 def _key(raw: RawLetter, message_id: str | None, death: Death | None, envelope: _Envelope) -> str:
-    """Identity of a letter: a redelivery has the same key, another death of the same message has another."""
+    """Identity of a dead letter: a redelivery has the same key, another death of the same message has another.
+
+    All rejected requests of one execution have one key. Without a worker there is one for each request, and they
+    would be thousands of records that say the same.
+    """
+    is_request = raw.routing_key == REQUEST_KEY and envelope.message_type == DISPATCH_MESSAGE_TYPE
+    is_rejected = death is not None and death.reason == "rejected"
+    if is_request and is_rejected and envelope.execution_id is not None and envelope.worker_id is None:
+        parts = ["rejected request", raw.routing_key, str(envelope.execution_id)]
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
     parts = [
         message_id or "body:" + raw.body_sha256,
         ""

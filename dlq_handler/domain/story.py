@@ -170,7 +170,8 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
             text=f"in {letter.queue or 'some queue'}: {letter.reason}",
             evidence={"x_death": x_death} if x_death else {},
         )
-    again = f", delivered again {letter.repeats} times" if letter.repeats else ""
+    last = f", last at {clock(letter.repeated_at)}" if letter.repeated_at else ""
+    again = f", delivered again {letter.repeats} times{last}" if letter.repeats else ""
     retry = f"; judged again at {clock(letter.next_try_at)}" if letter.next_try_at else ""
     error = f" ({letter.error})" if letter.error else ""
     yield Moment(
@@ -189,7 +190,7 @@ def _verdict_moment(verdict: StaleRecord) -> Moment:
         StaleOutcome.FAILED: f"the monitor: failed: {verdict.why}",
         StaleOutcome.ABANDONED: f"the monitor: abandoned: {verdict.why}",
         StaleOutcome.CANCELLED: f"the monitor: cancelled: {verdict.why}",
-        StaleOutcome.REANNOUNCED: f"to be announced to the scheduler again: {verdict.why}",
+        StaleOutcome.REANNOUNCED: f"requested again: {verdict.why}",
         StaleOutcome.ANNOUNCED: f"its end is to be announced: {verdict.why}",
         StaleOutcome.RESURRECTED: f"came back: {verdict.why}",
         StaleOutcome.UPDATE_FAILED: f"the monitor: {verdict.why}: {verdict.error}{retry}",

@@ -64,6 +64,12 @@ def check(snapshot: Snapshot, expected: Expectation) -> CheckedTopology:
     )
 
 
+def unknown_topology(expected: Expectation) -> CheckedTopology:
+    """For a broker whose topology was not read."""
+    intake = expected.blueprint.intake_queue if expected.blueprint.has_intake else None
+    return CheckedTopology(conclusion=Conclusion.CANNOT_TELL, intake_queue=intake, queues=(), findings=())
+
+
 def _of_interest(snapshot: Snapshot, expected: Expectation) -> list[str]:
     """Workers' queues first, by id; then every other queue whose messages can die into an exchange."""
     workers = expected.blueprint.workers

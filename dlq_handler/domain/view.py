@@ -148,7 +148,7 @@ class LettersSeen:
     before: int
     """Both kinds, in the span before this one."""
     declined: int = 0
-    """In this span, and none of those: requests that the executor rejected, having no worker for them."""
+    """In this span, and none of those: executions whose request the executor rejected, having no worker for them."""
     first_at: datetime | None = None
     """Of those in both spans: the beginning of what goes on now, to the minute."""
 
@@ -230,6 +230,8 @@ class View:
     workers: Sequence[WorkerSeen] | Unknown = NOT_ASKED
     requested: int | Unknown = NOT_ASKED
     """Executions that were asked for, and that no worker has been given yet."""
+    at_request_limit: int | Unknown = NOT_ASKED
+    """Of those: requested again as often as the settings allow, and never scheduled."""
     letters: LettersSeen | Unknown = NOT_ASKED
     completions: QueueSeen | Unknown = NOT_ASKED
     requests: QueueSeen | Unknown = NOT_ASKED
@@ -250,6 +252,7 @@ def without_database(view: View, *, trouble: str, since: datetime | None) -> Vie
         outbox=DATABASE_AWAY,
         workers=DATABASE_AWAY,
         requested=DATABASE_AWAY,
+        at_request_limit=DATABASE_AWAY,
         letters=DATABASE_AWAY,
     )
 

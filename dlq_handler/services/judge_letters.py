@@ -6,6 +6,7 @@ and gate are asked before anything is written. In shadow mode letter records are
 Never: acknowledges anything, or decides anything itself.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -159,14 +160,15 @@ class LetterJudge:
         self.gate.check()
         async with self._database.transaction() as tx:
             room = await self.room(tx)
-            repeated = await dead_letters.known_keys(tx, {letter.key for letter in letters})
+            arrivals = Counter(letter.key for letter in letters)
+            repeated = await dead_letters.count_repeats(tx, arrivals)
             fresh = first_of_each(letters, repeated)
             view = await self.look(tx, fresh)
             open_letters = [letter for letter in fresh if letter.execution_id not in view.locked_elsewhere]
             rulings = await self.rule(tx, open_letters, view)
             self.gate.consider(rulings)
             written = await self.write(tx, rulings, view.now, room=room)
-            await self._record(tx, written.entries)
+            await self._record(tx, written.entries, arrivals)
             await self.note(tx, written)
         self.batch_size.done(len(letters), monotonic_seconds() - started)
         locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
@@ -175,12 +177,15 @@ class LetterJudge:
         self._tell_of_letters(written.entries, view.now)
         return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
 
-    async def _record(self, tx: Transaction, entries: Sequence[Entry]) -> None:
-        """The records and their counts. Late: whoever counts the same groups waits from here to our commit."""
+    async def _record(self, tx: Transaction, entries: Sequence[Entry], arrivals: Mapping[str, int]) -> None:
+        """Write records and counts, late: others wait for these groups. `arrivals`: number of each key in the batch."""
         is_shadow = self._policy.is_shadow
         recorded = await dead_letters.record_letters(
             tx, entries, instance=self._policy.instance, is_shadow=is_shadow
         )
+        more = {key: arrivals[key] - 1 for entry in recorded if arrivals[key := entry.letter.key] > 1}
+        if more:
+            await dead_letters.count_repeats(tx, more)
         if not is_shadow:
             await count_letters(tx, recorded, names=self._policy.names)
 

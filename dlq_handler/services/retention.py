@@ -23,6 +23,7 @@ from dlq_handler.store import (
     letters,
     operations,
     outbox,
+    repeated_requests,
     stale_verdicts,
     swept,
     worker_looks,
@@ -99,6 +100,7 @@ class RetentionSweeper:
                 may_go_on=may_go_on,
             ),
         )
+        yield "repeated_requests", partial(repeated_requests.sweep, database, may_go_on=may_go_on)
         for name, sweep_all, seconds in (
             ("worker_looks", worker_looks.sweep_looks, resolved),
             ("minutes", letter_groups.sweep_minutes, policy.history_seconds),

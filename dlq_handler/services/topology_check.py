@@ -8,7 +8,7 @@ from dlq_handler.broker import queue_probe
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import ManagementApi
 from dlq_handler.domain.topology import SERVICE_QUEUES
-from dlq_handler.domain.topology_check import CheckedTopology, check
+from dlq_handler.domain.topology_check import CheckedTopology, check, unknown_topology
 from dlq_handler.domain.topology_finding import Expectation
 from dlq_handler.domain.topology_snapshot import ExchangeFacts, QueueFacts, Snapshot
 from dlq_handler.domain.topology_walk import DEAD_LETTER_EXCHANGE
@@ -28,9 +28,10 @@ class TopologyReport:
 async def check_topology(
     link: AdminLink, api: ManagementApi, expected: Expectation, *, may_probe: bool = True
 ) -> TopologyReport:
-    """Raises `Unavailable` when the broker does not answer, or without the management API when it `may_probe` not.
+    """Raises `Unavailable` when the broker itself does not answer.
 
-    Probes leave several error lines per queue in the broker's log: they are for a person who asks once.
+    Without the management API queues are probed if `may_probe`, else the topology is unknown. Probes leave several
+    error lines per queue in the broker's log: they are for a person who asks once.
     """
     await link.open()
     limits: list[str] = []
@@ -42,7 +43,9 @@ async def check_topology(
         snapshot = await _with_intake_count(link, await api.snapshot(), expected)
     except Unavailable as error:
         if not may_probe:
-            raise Unavailable(error.part, f"{error.what}; {PROBED_BY_COMMAND}") from error
+            return TopologyReport(
+                topology=unknown_topology(expected), limits=(f"{error}; {PROBED_BY_COMMAND}", *limits)
+            )
         limits.append(
             f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies; "
             f"dlq_handler.broker.management_url says where it is"

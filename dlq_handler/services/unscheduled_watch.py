@@ -1,9 +1,10 @@
-"""Watch over executions that were requested and are not scheduled: announce them again once, if nothing excuses them.
+"""Find executions that were requested and are not scheduled, and publish their requests again.
 
-Promises: a request is repeated at most once for each state of its row, only by the leader, and only while the
-scheduler's queue has been seen empty, with a consumer, at every look of the quiet time; and a page at a time, then
-the quiet time again, so that a scheduler back from a long absence is not buried. Never: ends one, unless the
-operator asked for it; then guarded, braked and announced like every other end.
+Promises: the requests of one execution have growing pauses and a limit, whatever replica leads and however often its
+row changes. Only the leader publishes them, and only while the scheduler's queue was empty, with a consumer, at every
+check of the quiet time. It publishes one batch, then waits for the quiet time again, so that a scheduler that was away
+for long is not flooded. Never: ends an execution, unless the operator asked for it; then guarded, braked and published
+like every other end.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from dlq_handler.services.every import every
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.leadership import Leadership
 from dlq_handler.services.observer import Observer
-from dlq_handler.store import stale_verdicts
+from dlq_handler.store import repeated_requests, stale_verdicts
 from dlq_handler.store.dead_letters import lock_executions
 from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
@@ -185,10 +186,18 @@ class UnscheduledWatch:
         ]
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
-            written = await stale_verdicts.record(tx, records)
-            executions = {one.row.execution.id: one.row.execution for one, _ in again}
+            before = {one.row.execution.id: one.row.requests for one, _ in again}
+            counted = await repeated_requests.note(tx, before, is_shadow=policy.is_shadow)
+            await stale_verdicts.record(tx, [one for one in records if one.execution_id in counted])
             requests = await requests_for(
-                tx, {number: executions[number] for number in written}, now=again[0][0].now
+                tx,
+                {
+                    one.row.execution.id: one.row.execution
+                    for one, _ in again
+                    if one.row.execution.id in counted
+                },
+                number_of={one: before[one] + 1 for one in counted},
+                now=again[0][0].now,
             )
             await self._publish(tx, requests, policy.requested_key)
         self._observer.reconciled(Finding.LOST_REQUEST, len(requests))

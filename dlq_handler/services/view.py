@@ -64,6 +64,7 @@ class LookPolicy:
     """The name of the leader's; None: nobody looks for stale executions."""
     completed_queue: str
     requests_queue: str
+    republish_limit: int
     marks_workers: bool
     is_shadow: bool
     within_seconds: float = 5.0
@@ -116,6 +117,7 @@ class Lookout:
                     lease=self._policy.lease,
                     canary_queue=self._expectation(None).blueprint.intake_queue,
                     requests_queue=self._policy.requests_queue,
+                    republish_limit=self._policy.republish_limit,
                     marks_workers=self._policy.marks_workers,
                     ask=self._ask,
                 )
@@ -143,6 +145,7 @@ class Lookout:
             outbox=database.outbox,
             workers=self._workers(database, broker.queues),
             requested=database.requested,
+            at_request_limit=database.at_request_limit,
             letters=database.letters,
             completions=broker.completions,
             requests=broker.requests,

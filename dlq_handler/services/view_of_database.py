@@ -25,7 +25,7 @@ from dlq_handler.domain.view import (
 from dlq_handler.domain.worker import RegisteredWorker
 from dlq_handler.store import brake as brake_store
 from dlq_handler.store import canary as canary_store
-from dlq_handler.store import happenings, migrate, status
+from dlq_handler.store import happenings, migrate, repeated_requests, status
 from dlq_handler.store.engine import Database
 from dlq_handler.store.examination import ServerLook, look_at_server
 from dlq_handler.store.grants import missing_grants
@@ -53,6 +53,7 @@ class DatabaseFacts:
     """Those that take dispatches."""
     harm: Mapping[int, Harm] | Unknown = DATABASE_AWAY
     requested: int | Unknown = DATABASE_AWAY
+    at_request_limit: int | Unknown = DATABASE_AWAY
     letters: LettersSeen | Unknown = DATABASE_AWAY
     probes: Sequence[Probe] | Unknown = DATABASE_AWAY
 
@@ -64,6 +65,7 @@ async def look_at_database(
     lease: str | None,
     canary_queue: str,
     requests_queue: str,
+    republish_limit: int,
     marks_workers: bool,
     ask: Ask,
 ) -> DatabaseFacts:
@@ -89,6 +91,7 @@ async def look_at_database(
         workers=await ask(_workers(database)),
         harm=await ask(status.harm_by_worker(database)),
         requested=await ask(status.requested_executions(database)),
+        at_request_limit=await ask(repeated_requests.count_at_limit(database, republish_limit)),
         letters=await ask(status.unusable_letters(database, requests_queue=requests_queue)),
         probes=await ask(canary_store.read_probes(database, canary_queue)),
     )

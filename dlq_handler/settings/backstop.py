@@ -38,8 +38,16 @@ class Monitor(OwnSection):
     unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=900,
         description=(
-            "Seconds after which an execution that is still requested or scheduling is announced to the "
-            "scheduler again, once, if nothing says that it waits lawfully."
+            "Seconds after which an execution that is still requested or scheduling is requested again, if nothing "
+            "says that it may wait. The pause before each further request doubles, up to 16 times this value."
+        ),
+    )
+    republish_limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=20,
+        description=(
+            "Maximum number of requests that are published again for one execution; 0 turns them off. The default "
+            "lasts for 64 hours with the default timeout, so for a weekend without workers. After the last one the "
+            "execution waits: `status` and `executions explain` say so."
         ),
     )
     quiet_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
@@ -52,8 +60,8 @@ class Monitor(OwnSection):
     fail_unscheduled: bool = Field(
         default=False,
         description=(
-            "Whether an execution that was announced again and is still not scheduled after another "
-            "`unscheduled_timeout_seconds` is failed."
+            "Fail an execution that was requested again and is still not scheduled after another "
+            "`unscheduled_timeout_seconds`."
         ),
     )
     page_size: Annotated[int, Field(ge=1, le=10_000)] = Field(

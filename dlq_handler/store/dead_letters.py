@@ -4,7 +4,7 @@ Rows are locked and inserted in one order everywhere (executions by id, letters 
 hold parts of the same batch then wait for each other at worst, and never in a circle.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -46,15 +46,19 @@ async def rehearse(tx: Transaction, *, is_shadow: bool = False) -> None:
     await tx.run("INSERT INTO own.change_count SELECT * FROM own.change_count WHERE false")
 
 
-async def known_keys(tx: Transaction, keys: Collection[str]) -> set[str]:
-    """The keys that are on record already; each counts one more repeat, and nothing else is left to do."""
+async def count_repeats(tx: Transaction, arrivals: Mapping[str, int]) -> set[str]:
+    """Add the arrivals of each key to the repeats of its record. Returns the keys that are on record."""
     rows = await tx.rows(
         """
         WITH seen AS MATERIALIZED (
-            SELECT id FROM own.letter WHERE key = ANY (CAST(:keys AS text[])) ORDER BY key FOR NO KEY UPDATE)
-        UPDATE own.letter l SET repeats = l.repeats + 1 FROM seen WHERE l.id = seen.id RETURNING l.key
+            SELECT id, key FROM own.letter WHERE key = ANY (CAST(:keys AS text[])) ORDER BY key FOR NO KEY UPDATE)
+        UPDATE own.letter l SET repeats = l.repeats + given.arrivals, repeated_at = now()
+          FROM seen JOIN unnest(CAST(:keys AS text[]), CAST(:arrivals AS integer[])) AS given(key, arrivals)
+                      ON given.key = seen.key
+         WHERE l.id = seen.id RETURNING l.key
         """,
-        keys=list(keys),
+        keys=list(arrivals),
+        arrivals=list(arrivals.values()),
     )
     return {row.key for row in rows}
 

@@ -30,8 +30,8 @@ _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 # What a list shows of each: neither bodies nor headers, which nobody reads in one.
 LISTED = """
     id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
-    first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, received_at,
-    judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
+    first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, repeated_at,
+    received_at, judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:

@@ -29,8 +29,8 @@ IS_REFUSED = """
 
 
 async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
-    """Put decisions on record, each once per attempt and outcome; a refusal that is there already is brought up to
-    date. The answer names the executions of those that were written.
+    """Record decisions, each once per attempt and outcome. A refusal or a repeated request that is on record already is
+    updated. Returns the executions of those that were written.
     """
     if not records:
         return set()
@@ -48,8 +48,9 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
             CAST(:decided_at AS timestamptz[]), CAST(:instance AS text[]))
         ON CONFLICT (execution_id, attempt, outcome, is_shadow) DO UPDATE
            SET error = excluded.error, tries = excluded.tries, next_try_at = excluded.next_try_at,
-               decided_at = excluded.decided_at, instance = excluded.instance
-         WHERE known.outcome = 'update_failed'
+               decided_at = excluded.decided_at, instance = excluded.instance, why = excluded.why,
+               evidence = excluded.evidence
+         WHERE known.outcome IN ('update_failed', 'reannounced')
         RETURNING execution_id
         """,
         execution_id=[one.execution_id for one in ordered],

@@ -64,8 +64,8 @@ async def requested_executions(database: Database) -> int:
 
 
 async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
-    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart. A letter that was
-    judged again and failed its execution after all was of use.
+    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart, as executions. A
+    dead letter that was reprocessed and failed its execution after all was of use.
     """
     async with database.transaction() as tx:
         [row] = await tx.rows(
@@ -73,7 +73,11 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
             SELECT coalesce(sum(letters) FILTER (WHERE cause = :unreadable AND is_late), 0) AS unreadable,
                    coalesce(sum(letters) FILTER (WHERE cause = :foreign AND is_late AND NOT is_declined), 0) AS foreign,
                    coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
-                   coalesce(sum(letters) FILTER (WHERE is_late AND is_declined), 0) AS declined,
+                   -- One record per execution, however often it was requested. The words of its index.
+                   (SELECT count(*) FROM own.letter
+                     WHERE routing_key = 'execution.requested' AND reason = 'rejected' AND NOT is_shadow
+                       AND greatest(received_at, repeated_at) >= statement_timestamp() - make_interval(secs => :span)
+                       AND queue = :requests) AS declined,
                    min(first_at) FILTER (WHERE NOT is_declined) AS first_at
               FROM (SELECT g.cause, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
                            coalesce(g.cause = :foreign AND g.reason = 'rejected' AND g.detail = :request

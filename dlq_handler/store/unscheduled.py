@@ -36,18 +36,14 @@ _COLUMNS = f"""
     {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
     (e.workflow_def IS NOT NULL AND e.workflow_task IS NULL)
         OR coalesce((SELECT true FROM execution task WHERE task.parent = e.id LIMIT 1), false) AS is_workflow_parent,
-    again.at AS announced_again_at, coalesce(again.is_for_this, false) AS is_announced_again
+    again.last_at AS announced_again_at, coalesce(again.requests, 0) AS requests
 """  # noqa: S608  # our own text throughout
 
 # Who runs it reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
 _CONFIG = "CASE WHEN pg_column_size(e.config) <= 8192 THEN CAST(e.config AS text) END AS config"
 
 _ANNOUNCED_AGAIN = """
-    LEFT JOIN LATERAL (
-        SELECT max(verdict.decided_at) AS at, bool_or(verdict.attempt = e.updated) AS is_for_this
-          FROM own.stale_verdict verdict
-         WHERE verdict.execution_id = e.id AND verdict.outcome = 'reannounced'
-           AND verdict.is_shadow = :is_shadow) AS again ON true
+    LEFT JOIN own.repeated_request again ON again.execution_id = e.id AND again.is_shadow = :is_shadow
 """
 
 
@@ -69,7 +65,7 @@ async def unscheduled_page(
 ) -> Sequence[UnscheduledRow]:
     """The oldest first, those that wait in a line left out: there may be very many of them, and all may wait.
 
-    `is_shadow` tells which announcements count: those made, or those that would have been made.
+    `is_shadow` says which requests count: those that were published, or those that would have been published.
     """
     in_line = f"AND NOT {_IN_LINE}" if await has_admission(tx) else ""
     # The status is a bare literal, as the enum's name is the host's own business. The time is the statement's, because
@@ -108,9 +104,9 @@ async def unscheduled_row(tx: Transaction, execution_id: int) -> UnscheduledRow 
 
 
 async def requests_for(
-    tx: Transaction, executions: Mapping[int, Execution], *, now: datetime
+    tx: Transaction, executions: Mapping[int, Execution], *, number_of: Mapping[int, int], now: datetime
 ) -> list[Notice]:
-    """The scheduler's requests for these, to be published again."""
+    """The scheduler's requests for these, to be published again. `number_of`: the number of each request."""
     rows = await tx.rows(
         f"""
         SELECT e.id, e.parent, e.enforcement, {_CONFIG} FROM execution e
@@ -124,6 +120,7 @@ async def requests_for(
             parent_id=row.parent,
             enforcement_id=row.enforcement,
             config=None if row.config is None else json.loads(row.config),
+            number=number_of[row.id],
             now=now,
         )
         for row in rows
@@ -137,6 +134,6 @@ def _row(row: Row[Any]) -> UnscheduledRow:
         next_retry_at=row.next_retry_at,
         is_workflow_parent=row.is_workflow_parent,
         announced_again_at=row.announced_again_at,
-        is_announced_again=row.is_announced_again,
+        requests=row.requests,
     )
     return UnscheduledRow(row=unscheduled, now=row.now)

@@ -93,6 +93,7 @@ class Letter(Shape):
     tries: int
     next_try_at: datetime | None
     repeats: int
+    repeated_at: datetime | None = Field(description="Time of the last repeat; null: it arrived once.")
     received_at: datetime
     judged_at: datetime
     instance: str

@@ -95,7 +95,11 @@ def _exchange(record: LetterRecord, now: datetime) -> Box:
 
 
 def _intake(record: LetterRecord, intake: str | None, now: datetime) -> Box:
-    again = f"delivered {record.repeats} times more" if record.repeats else None
+    again = (
+        f"delivered {record.repeats} times more, last {moment(record.repeated_at, now)}"
+        if record.repeats
+        else None
+    )
     return Box(
         step="DLQ",
         state=State.OK,

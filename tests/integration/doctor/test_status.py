@@ -204,7 +204,12 @@ async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_th
     await commit_batch(
         patient.store,
         [
-            a_dead_letter(key="declined", **request, death=a_death(queue=requests, reason="rejected")),
+            a_dead_letter(
+                key="declined",
+                **request,
+                routing_key="execution.requested",
+                death=a_death(queue=requests, reason="rejected"),
+            ),
             a_dead_letter(key="expired", **request, death=a_death(queue=requests)),
             a_dead_letter(key="odd", **request, message_type="Odd", death=a_death(reason="rejected")),
         ],
@@ -212,7 +217,7 @@ async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_th
     found = (await diagnoses(patient))["unusable letters"]
 
     assert found.sentence.startswith("0 unreadable and 2 foreign letters")
-    assert "the executor rejected 1 request(s)" in found.evidence[0]
+    assert "the scheduler also rejected the requests of 1 execution(s)" in found.evidence[0]
 
 
 async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_told(

@@ -234,6 +234,7 @@ async def test_an_outage_that_begins_in_the_middle_of_a_look_is_one_outage(
             lease="leader",
             canary_queue="q",
             requests_queue="r",
+            republish_limit=20,
             marks_workers=False,
             ask=ask,
         )

@@ -27,6 +27,7 @@ from dlq_handler.services.unscheduled_watch import (
     UnscheduledWatch,
     UnscheduledWatchPolicy,
 )
+from dlq_handler.store import repeated_requests
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.metrics import Metrics
 from tests.integration.services.stale_world import HOUR, StaleWorld
@@ -55,11 +56,20 @@ class Fixture(StaleWorld):
         self.watch = self.a_watch()
 
     def a_watch(
-        self, *, may_fail: bool = False, limit: int = 0, gate: Gate | None = None, **policy: Any
+        self,
+        *,
+        may_fail: bool = False,
+        limit: int = 0,
+        republish_limit: int = 20,
+        gate: Gate | None = None,
+        **policy: Any,
     ) -> UnscheduledWatch:
         fields: dict[str, Any] = {
             "judge": UnscheduledPolicy(
-                timeout_seconds=TIMEOUT, quiet_seconds=QUIET_SECONDS, may_fail=may_fail
+                timeout_seconds=TIMEOUT,
+                quiet_seconds=QUIET_SECONDS,
+                may_fail=may_fail,
+                republish_limit=republish_limit,
             ),
             "instance": "one",
             "exchange": "attune.executions",
@@ -95,7 +105,7 @@ class Fixture(StaleWorld):
 
     async def announcements_age(self, seconds: float) -> None:
         await self.host.session.execute(
-            "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - make_interval(secs => $1)",
+            "UPDATE dlq_handler.repeated_request SET last_at = last_at - make_interval(secs => $1)",
             seconds,
         )
 
@@ -164,6 +174,9 @@ async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes()
     await it.make_old([one], TIMEOUT + 1)
+    await it.pass_minutes()
+    assert await it.requests() == [one], "the pause is the execution's, whatever became of its row"
+    await it.announcements_age(TIMEOUT)
     await it.pass_minutes()
     assert await it.requests() == [one, one]
 
@@ -348,7 +361,7 @@ async def test_only_where_wanted_it_is_failed_after_another_timeout(it: Fixture)
     await it.pass_minutes(2, watch)
     assert await it.status(one) == "requested"
     await it.announcements_age(TIMEOUT)
-    await it.pass_minutes(2)
+    await it.pass_minutes(2, it.a_watch(republish_limit=1))
     assert await it.status(one) == "requested", "it is off by default"
     await it.pass_minutes(2, watch)
     row = await it.host.execution(one)
@@ -438,3 +451,42 @@ async def test_stock_scheduler_takes_up_what_it_had_dropped(
         return await it.statuses([requested, claimed]) == {"scheduled"}
 
     await eventually(scheduled)
+
+
+async def test_execution_that_the_scheduler_drops_again_and_again_is_requested_with_growing_pauses_and_a_cap(
+    it: Fixture,
+) -> None:
+    """Each time the scheduler takes it up and puts it back, which makes a new state of its row."""
+    one = await it.a_stale_one(status="requested")
+    requests = []
+    for _ in range(80):
+        await it.announcements_age(TIMEOUT)
+        await it.make_old([one], TIMEOUT + 1)
+        # A process that starts here, or another leader, goes on where the last one ended.
+        await it.pass_minutes(2, it.a_watch(republish_limit=8))
+        requests.append(len(await it.requests()))
+    # After 1, 1, 2, 4, 8, 16, 16 and 16 timeouts.
+    assert [requests.index(number) + 1 for number in range(1, 9)] == [1, 2, 4, 8, 16, 32, 48, 64]
+    assert requests[-1] == 8
+    assert len({row["message_id"] for row in await it.host.outbox()}) == 8
+
+
+async def test_request_that_leaves_no_trace_in_the_row_is_repeated_too(it: Fixture) -> None:
+    one = await it.a_stale_one(status="requested")
+    for _ in range(4):
+        await it.pass_minutes()
+        await it.announcements_age(TIMEOUT)
+    assert await it.requests() == [one, one, one]
+
+
+async def test_count_starts_again_when_the_execution_was_scheduled(it: Fixture) -> None:
+    one, other = await it.stale_ones(2, status="requested")
+    watch = it.a_watch(republish_limit=1)
+    await it.pass_minutes(2, watch)
+    await it.host.session.execute("UPDATE execution SET status = 'scheduled' WHERE id = $1", one)
+    assert await repeated_requests.sweep(it.store) == 1
+    await it.host.session.execute("UPDATE execution SET status = 'requested' WHERE id = $1", one)
+    await it.make_old([one, other], TIMEOUT + 1)
+    await it.announcements_age(16 * TIMEOUT)
+    await it.pass_minutes(2, watch)
+    assert sorted(await it.requests()) == [one, one, other]

@@ -32,6 +32,7 @@ OUR_TABLES = {
     "swept_execution",
     "swept_worker",
     "happening",
+    "repeated_request",
     "seen_minute",
     "worker_change",
     "diagnosis_change",

@@ -12,6 +12,7 @@ from dlq_handler.store.engine import Database
 from dlq_handler.store.status import Harm
 from tests.integration.store.host import Host
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.judging import a_judge
 from tests.support.plans import Plans
 
 REQUESTS = "attune.execution.requests.queue"
@@ -69,7 +70,10 @@ async def test_what_was_declined_or_failed_its_execution_after_all_is_not_unusab
     store: Database, host: Host
 ) -> None:
     declined = a_dead_letter(
-        key="declined", first_death_queue=REQUESTS, death=a_death(queue=REQUESTS, reason="rejected")
+        key="declined",
+        routing_key="execution.requested",
+        first_death_queue=REQUESTS,
+        death=a_death(queue=REQUESTS, reason="rejected"),
     )
     await record(store, declined, Outcome.FOREIGN)
     await record(store, odd("late"), Outcome.FOREIGN)
@@ -136,3 +140,40 @@ async def test_no_letter_is_read_and_of_the_counts_no_more_than_an_hour(
     # A minute more at each end: a span begins with a whole one, and the next may have begun meanwhile.
     for read, most in zip(plans.rows_read("letter_minute"), (62 * groups, 32 * groups), strict=True):
         assert 0 < read <= most, plans
+
+
+async def test_rejected_requests_are_one_record_per_execution_and_counted_as_executions(
+    store: Database, host: Host
+) -> None:
+    """Eight requests of each of three executions, some of them in one batch."""
+    ids = await host.add_executions(3, status="requested")
+    letters = [
+        a_dead_letter(
+            key=f"rejected request of {one}",
+            execution_id=one,
+            worker_id=None,
+            routing_key="execution.requested",
+            first_death_queue=REQUESTS,
+            death=a_death(queue=REQUESTS, reason="rejected"),
+        )
+        for one in ids
+    ]
+    judge = a_judge(store)
+    await judge.commit([*letters, *letters])
+    for _ in range(3):
+        await judge.commit([*reversed(letters), *letters])
+
+    records = await host.letters()
+    assert [(row["execution_id"], row["repeats"]) for row in records] == [(one, 7) for one in ids]
+    assert all(row["repeated_at"] > row["received_at"] for row in records)
+    assert (await status.unusable_letters(store, requests_queue=REQUESTS)).declined == 3
+
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET received_at = received_at - interval '1 hour' WHERE execution_id <> $1;",
+        ids[0],
+    )
+    assert (await status.unusable_letters(store, requests_queue=REQUESTS)).declined == 3, "repeats are recent"
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET repeated_at = received_at WHERE execution_id <> $1", ids[0]
+    )
+    assert (await status.unusable_letters(store, requests_queue=REQUESTS)).declined == 1

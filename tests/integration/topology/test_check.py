@@ -196,3 +196,13 @@ async def test_thousands_of_workers_are_checked_in_one_go(link: AdminLink, api: 
     missing = [finding for finding in report.topology.findings if finding.severity is Severity.DRIFT]
     assert len(report.topology.queues) == 3000
     assert missing[0].subject.startswith("2999 worker queues")
+
+
+async def test_a_background_check_without_the_api_probes_nothing_and_says_unknown(
+    link: AdminLink, nobody_there: ManagementApi
+) -> None:
+    await declare_queue(link, "worker.1.executions")
+    report = await check_topology(link, nobody_there, expected(worker_ids=frozenset({1})), may_probe=False)
+    assert report.topology.conclusion is Conclusion.CANNOT_TELL
+    assert (report.topology.queues, report.topology.findings) == ((), ())
+    assert "run `dlq-handler topology check`" in report.limits[0]

@@ -389,7 +389,9 @@ def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_sen
     found = by_kind(a_view(letters=letters))["unusable letters"]
 
     assert found.health is OK
-    assert found.evidence == ("besides, the executor rejected 4 request(s): it had no worker for them",)
+    assert found.evidence == (
+        "the scheduler also rejected the requests of 4 execution(s): it had no worker for them",
+    )
 
 
 def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went() -> None:

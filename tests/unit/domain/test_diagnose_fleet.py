@@ -1,5 +1,6 @@
 """That nobody is there who could take what is asked for is a problem of its own, beside who is gone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from dlq_handler.domain.diagnosis import Diagnosis
 from dlq_handler.domain.observation import Health
 from dlq_handler.domain.view import LettersSeen, Unknown
 from dlq_handler.domain.worker import QueueSight
-from tests.support.views import a_view, a_worker, ago
+from tests.support.views import a_brake, a_view, a_worker, ago
 
 OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
 
@@ -38,8 +39,8 @@ def test_where_nobody_is_left_that_comes_first_with_the_numbers_and_who_is_gone_
 
     assert first.kind == "workers"
     assert first.sentence == (
-        "all 3 have been gone for 10 min; 5 executions were ended by us in the last hour, 60 wait, 482 requests were "
-        "turned down in the last 15 min"
+        "all 3 have been gone for 10 min; 5 executions were ended by us in the last hour, 60 wait, the scheduler "
+        "turned down 482 executions in the last 15 min"
     )
     assert first.since == ago(600), "since the last of them went"
     assert first.runbook.endswith("#no-workers")
@@ -55,7 +56,7 @@ def test_the_only_one_is_named() -> None:
 
     assert found.sentence.startswith(
         "worker-python (7) has been gone for 27 min, and no other is there; 611 executions were ended by us in the "
-        "last hour, 1 waits, 482 requests"
+        "last hour, 1 waits, the scheduler turned down 482 executions"
     )
 
 
@@ -103,7 +104,7 @@ def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_a
     found = by_kind(workers=marked, letters=DECLINED)["workers"]
     assert found.health is PROBLEM
     assert "2 workers report and consume, but are inactive" in found.sentence
-    assert "482 requests were turned down" in found.sentence
+    assert "482 executions were turned down" in found.sentence
     assert "restart them" in str(found.next_step)
     assert "restart it: it registers" in str(
         by_kind(workers=marked[:1], letters=DECLINED)["workers"].next_step
@@ -146,3 +147,28 @@ def test_a_diagnosis_says_which_workers_it_is_about(workers: Any, about: dict[st
     found = by_kind(workers=workers)
 
     assert {kind: found[kind].about for kind in about} == about
+
+
+def test_while_the_brake_holds_the_number_of_executions_that_were_turned_down_is_unknown() -> None:
+    """Their dead letters wait behind the brake, so that none would be counted."""
+    none, brake = replace(DECLINED, declined=0), a_brake(tripped_at=ago(60), hold_until=ago(-540))
+    found = by_kind(workers=(gone(1), gone(2)), requested=58, letters=none, brake=brake)["workers"]
+
+    assert found.sentence.endswith(
+        "58 wait; how many the scheduler turned down is unknown, because the brake pauses the intake"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stuck", "says"), [(1, "1 execution was requested again"), (7, "7 executions were")]
+)
+def test_executions_that_are_not_requested_again_are_a_problem_that_says_what_to_do(
+    stuck: int, says: str
+) -> None:
+    found = by_kind(at_request_limit=stuck)["requests"]
+
+    assert found.health is PROBLEM
+    assert found.sentence.startswith(says)
+    assert "republish_limit" in found.sentence
+    assert "start workers" in (found.next_step or "")
+    assert by_kind(at_request_limit=0)["requests"].health is OK

@@ -31,7 +31,6 @@ def a_row(*, status: ExecutionStatus = ExecutionStatus.REQUESTED, **changes: Any
         "next_retry_at": None,
         "is_workflow_parent": False,
         "announced_again_at": None,
-        "is_announced_again": False,
     }
     return Unscheduled(**(fields | changes))
 
@@ -42,9 +41,12 @@ def judged(
     now: datetime = LATER,
     quiet_seconds: float | None = QUIET,
     may_fail: bool = False,
+    limit: int = 20,
     steady_since: datetime | None = None,
 ) -> UnscheduledVerdict:
-    policy = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=QUIET, may_fail=may_fail)
+    policy = UnscheduledPolicy(
+        timeout_seconds=TIMEOUT, quiet_seconds=QUIET, may_fail=may_fail, republish_limit=limit
+    )
     return judge_unscheduled(
         row, quiet_seconds=quiet_seconds, policy=policy, now=now, steady_since=steady_since
     )
@@ -73,7 +75,16 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
         (a_row(next_retry_at="2026-11-16T01:00:00"), "cannot be read", None),
         (a_row(updated=LATER - timedelta(seconds=899)), "may still be at it", LATER + timedelta(seconds=1)),
         (a_row(updated=LATER + timedelta(hours=1)), "may still be at it", None),
-        (a_row(announced_again_at=NOON, is_announced_again=True), "fail_unscheduled is off", None),
+        (
+            a_row(announced_again_at=LATER - timedelta(seconds=TIMEOUT), requests=2),
+            "requested again 2 of at most 20 times",
+            LATER + timedelta(seconds=TIMEOUT),
+        ),
+        (
+            a_row(announced_again_at=NOON - timedelta(days=9), requests=20),
+            "requested again 20 times and never scheduled",
+            None,
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -108,9 +119,7 @@ def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() ->
 )
 def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta) -> None:
     announced = NOON + timedelta(minutes=16)
-    row = a_row(
-        updated=announced + moved, announced_again_at=announced, is_announced_again=moved < timedelta()
-    )
+    row = a_row(updated=announced + moved, announced_again_at=announced, requests=1)
     due = announced + timedelta(seconds=TIMEOUT)
     assert isinstance(judged(row, may_fail=True, now=due + timedelta(seconds=1)), End)
     early = judged(row, may_fail=True, now=due - timedelta(seconds=1))
@@ -146,7 +155,7 @@ rows = st.builds(
     next_retry_at=st.none() | st.text() | times.map(datetime.isoformat),
     is_workflow_parent=st.booleans(),
     announced_again_at=st.none() | times,
-    is_announced_again=st.booleans(),
+    requests=st.integers(min_value=0, max_value=30),
 )
 
 
@@ -159,6 +168,7 @@ rows = st.builds(
         timeout_seconds=st.floats(min_value=1, max_value=30 * 86_400),
         quiet_seconds=st.floats(min_value=1, max_value=86_400),
         may_fail=st.booleans(),
+        republish_limit=st.integers(min_value=0, max_value=30),
     ),
 )
 def test_no_row_is_acted_upon_that_may_wait(
@@ -173,7 +183,34 @@ def test_no_row_is_acted_upon_that_may_wait(
     assert quiet_seconds is not None
     assert quiet_seconds >= policy.quiet_seconds
     assert now - row.execution.updated >= timedelta(seconds=policy.timeout_seconds)
+    if isinstance(verdict, AnnounceAgain):
+        assert row.requests < policy.republish_limit
     if isinstance(verdict, End):
         assert policy.may_fail
         assert row.announced_again_at is not None
         assert now - row.announced_again_at >= timedelta(seconds=policy.timeout_seconds)
+
+
+@pytest.mark.parametrize(
+    ("requests", "timeouts"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (19, 16)]
+)
+def test_pauses_between_requests_grow_up_to_sixteen_timeouts(requests: int, timeouts: int) -> None:
+    """Whatever the scheduler made of the row meanwhile."""
+    due = NOON + timedelta(seconds=timeouts * TIMEOUT)
+    row = a_row(updated=NOON - timedelta(days=1), announced_again_at=NOON, requests=requests)
+    early = judged(row, now=due - timedelta(seconds=1))
+    assert isinstance(early, Wait)
+    assert early.until == due
+    assert isinstance(judged(row, now=due), AnnounceAgain)
+
+
+def test_last_request_that_led_to_nothing_may_end_it_where_wanted() -> None:
+    row = a_row(updated=NOON + timedelta(minutes=10), announced_again_at=NOON, requests=3)
+    assert isinstance(judged(row, limit=3), Wait)
+    assert isinstance(judged(row, limit=3, may_fail=True), End)
+
+
+def test_no_request_is_published_where_the_limit_is_zero() -> None:
+    verdict = judged(a_row(), limit=0)
+    assert isinstance(verdict, Wait)
+    assert "dlq_handler.monitor.republish_limit is 0" in verdict.why

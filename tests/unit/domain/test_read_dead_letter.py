@@ -5,6 +5,7 @@ import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -253,3 +254,37 @@ def test_the_garbage_collector_rests_while_a_large_body_is_read() -> None:
     assert letter.flaw is None
     assert len(runs) < 10
     assert gc.isenabled()
+
+
+def a_rejected_request(execution_id: int = 1, *, minute: int = 0, **changes: Any) -> RawLetter:
+    body = a_body(execution_id=execution_id) | {"message_id": f"request-{minute}"}
+    del body["payload"]["worker_id"]
+    death = an_x_death(
+        queue="attune.execution.requests.queue",
+        reason="rejected",
+        time=NOON.replace(microsecond=0) + timedelta(minutes=minute),
+    )
+    fields: dict[str, Any] = {
+        "message_id": f"request-{minute}",
+        "routing_key": "execution.requested",
+        "headers": {"x-death": [death], "x-first-death-queue": death["queue"]},
+    }
+    return a_raw_letter(body, **(fields | changes))
+
+
+def test_rejected_requests_of_one_execution_are_one_dead_letter() -> None:
+    first, again = read(a_rejected_request(minute=0)), read(a_rejected_request(minute=15))
+    assert first.key == again.key
+    assert first.key != read(a_rejected_request(2)).key
+
+
+def test_other_dead_letters_of_that_execution_are_not_that_dead_letter() -> None:
+    keys = {
+        read(a_rejected_request()).key,
+        read(a_rejected_request(routing_key="execution.dispatch.worker.7")).key,
+        read(
+            a_rejected_request(headers={"x-death": [an_x_death(queue="attune.execution.requests.queue")]})
+        ).key,
+        read(a_raw_letter(a_body(execution_id=1), routing_key="execution.requested")).key,
+    }
+    assert len(keys) == 4
