@@ -42,7 +42,7 @@ class RefusedRecorder:
 
     async def record(self, letter: DeadLetter, error: Exception) -> tuple[Entry, datetime]:
         """Returns the entry on record and the database's time. Raises `Unavailable` or `Contended`."""
-        text = _in_words(error)
+        text = text_of(error)
         log.error(
             "dead_letter.refused", execution_id=letter.execution_id, message_id=letter.message_id, error=text
         )
@@ -52,7 +52,7 @@ class RefusedRecorder:
                     now = (await dead_letters.lock_executions(tx, ())).now
                     return await record(tx, letter, text, now), now
             except CONTENT_ERRORS as again:
-                text = _in_words(again)
+                text = text_of(again)
         # The last record holds nothing that a sender chose: the dead letter is not at fault.
         raise Unavailable("database", f"no dead letter can be recorded: {text}")
 
@@ -79,6 +79,6 @@ class RefusedRecorder:
         return entry
 
 
-def _in_words(error: Exception) -> str:
+def text_of(error: Exception) -> str:
     """An error of our own code may quote what the sender wrote: its type is enough."""
     return str(error) if isinstance(error, RowRejected) else f"cannot be processed: {type(error).__name__}"

@@ -13,11 +13,12 @@ import structlog
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.letter_record import ClaimedLetter, Entry, update_failed
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.errors import Contended, RowRejected
+from dlq_handler.errors import Contended
 from dlq_handler.services.every import every
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
+from dlq_handler.services.record_refused import CONTENT_ERRORS, text_of
 from dlq_handler.store import letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letter_groups import count_rejudged
@@ -65,7 +66,8 @@ class Rejudger:
         try:
             try:
                 rejudged = await self._again(record_id)
-            except RowRejected as error:
+            except CONTENT_ERRORS as error:
+                # One record that cannot be decided must not keep the others from it.
                 rejudged = await self._refuse_again(record_id, error)
         except Contended as error:
             log.info("rejudge.put_off", record_id=record_id, error=str(error))
@@ -107,13 +109,13 @@ class Rejudger:
             self._relay.offer(written.notices, leased_at=leased_at)
         return _rejudged(claimed, entry)
 
-    async def _refuse_again(self, record_id: int, error: RowRejected) -> Rejudged | None:
+    async def _refuse_again(self, record_id: int, error: Exception) -> Rejudged | None:
         async with self._database.transaction() as tx:
             claimed = await letters.claim(tx, record_id)
             if claimed is None:
                 return None
             view = await self._judge.look(tx, [])
-            entry = update_failed(claimed.letter, str(error), tries=claimed.tries + 1, now=view.now)
+            entry = update_failed(claimed.letter, text_of(error), tries=claimed.tries + 1, now=view.now)
             await letters.replace_outcome(tx, record_id, entry)
         return _rejudged(claimed, entry)
 

@@ -9,8 +9,11 @@ import pytest
 from sqlalchemy import Row
 from structlog.testing import capture_logs
 
+from dlq_handler.domain import judge_batch
+from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.judge_dead_letter import judge_dead_letter
 from dlq_handler.domain.letter_record import Entry
-from dlq_handler.domain.verdict import Outcome
+from dlq_handler.domain.verdict import Outcome, Verdict
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.services.observer import Observer
@@ -248,3 +251,24 @@ async def test_a_later_batch_reads_no_more_than_the_first(
     assert await letters.sweep_resolved(it.store, older_than_seconds=DAY) == 3000
     assert len(blocks) >= 30
     assert max(blocks[1:30]) <= 2 * blocks[0], blocks
+
+
+async def test_a_record_that_cannot_be_decided_keeps_no_other_from_it(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide_or_fail(letter: DeadLetter, *rest: Any) -> Verdict:
+        if letter.key == "odd":
+            raise TypeError("quotes what a sender wrote")
+        return judge_dead_letter(letter, *rest)
+
+    monkeypatch.setattr(judge_batch, "judge_dead_letter", decide_or_fail)
+    await it.keep("odd", Outcome.UPDATE_FAILED)
+    await it.keep("sound", Outcome.UPDATE_FAILED)
+    # The odd one is due first.
+    await it.sql("UPDATE own.letter SET next_try_at = now() + make_interval(secs => id - 100)")
+
+    await it.rejudger.tick()
+
+    assert await it.outcomes() == {"odd": "update_failed", "sound": "unknown_execution"}
+    [odd] = await it.sql("SELECT error, next_try_at > now() AS is_later FROM own.letter WHERE key = 'odd'")
+    assert (odd.error, odd.is_later) == ("cannot be processed: TypeError", True)
