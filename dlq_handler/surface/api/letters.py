@@ -1,5 +1,8 @@
 """Letters: found, counted, shown one by one. A raw body is for operators, and each reading of it is on record."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -23,12 +26,13 @@ from dlq_handler.surface.api.shapes import (
     failures,
 )
 from dlq_handler.surface.swept import swept_sentence
-from dlq_handler.surface.web.errors import Refused
+from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.surface.web.roles import needs_operate
 from dlq_handler.surface.web.visitor import visitor_of
 from dlq_handler.surface.web.world import UiWorld
 
 MOST_LETTERS = 200
+TURN_SECONDS = 10.0
 
 
 class LetterList(Shape):
@@ -79,8 +83,30 @@ def wanted(  # noqa: PLR0917  FastAPI gives them by name
 Wanted = Annotated[LetterFilter, Depends(wanted)]
 
 
+class _Turns:
+    """Searches, few at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._places = most, asyncio.Semaphore(most)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            refused = Refused(503, f"{self._most} searches are under way, which is the limit. Try again.")
+            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
+            raise refused from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
 def letter_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(tags=["letters"], responses=EVERYWHERE)
+    searches = _Turns(world.most_searches)
 
     @router.get("/letters")
     async def list_letters(
@@ -90,9 +116,10 @@ def letter_routes(world: UiWorld) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LETTERS)] = 50,
     ) -> LetterList:
         """Newest first."""
-        page = await letter_search.search(
-            world.database, which, before_id=before, after_id=after, limit=limit
-        )
+        async with searches.turn():
+            page = await letter_search.search(
+                world.database, which, before_id=before, after_id=after, limit=limit
+            )
         return LetterList(
             letters=[Letter.of(one) for one in page.records], older=page.older, newer=page.newer
         )
@@ -100,7 +127,8 @@ def letter_routes(world: UiWorld) -> APIRouter:
     @router.get("/letters/count", response_model=Count)
     async def count_letters(which: Wanted) -> CappedCount:
         """How many there are, up to 1000."""
-        return await letter_search.count(world.database, which)
+        async with searches.turn():
+            return await letter_search.count(world.database, which)
 
     @router.get("/letters/{letter_id}", responses=failures(404, 410))
     async def show_letter(letter_id: Id) -> WholeLetter:

@@ -115,6 +115,7 @@ def ui_world(
         tokens=ui_tokens(settings),
         count_intake=intake,
         completed_key=own.outbox.routing_key,
+        most_searches=max(1, ui.pool_size - 1),
         external_url=ui.external_url,
         host=ui.host,
         is_shadow=own.shadow.enabled,

@@ -50,6 +50,8 @@ class UiWorld:
     """After so long without news an open stream says that it is still there."""
     most_streams: int = MOST_STREAMS
     """Maximum number of event streams open at a time."""
+    most_searches: int = 2
+    """Maximum number of searches at a time: they are slow, and other questions need a connection too."""
     external_url: str | None = None
     host: str = "127.0.0.1"
     """The address listened on."""

@@ -1,16 +1,20 @@
 """Letters over HTTP: found by what people know of them, page by page, and shown without their secrets."""
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
 import httpx
+import pytest
 
 from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
 from dlq_handler.store.operations import list_operations
+from dlq_handler.surface.api import letters as letter_routes
 from tests.support.builders import a_dead_letter, a_death
-from tests.support.ui import put_on_record
+from tests.support.eventually import eventually
+from tests.support.ui import a_ui_world, asking, put_on_record
 
 SECRET = {"action_ref": "core.echo", "config": {"password": "s3cret", "url": "amqp://me:s3cret@host/"}}
 
@@ -180,3 +184,41 @@ async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(
         f"letter {letter_id}",
         f"{len(body)} bytes",
     )
+
+
+async def test_slow_searches_leave_a_connection_for_other_questions(
+    ui_store: Database, ui_database: str
+) -> None:
+    """More searches than connections, each waiting for a table that another session has locked."""
+    pool = Database(ui_database, pool_size=2, connect_timeout_seconds=1, lock_timeout_ms=60_000)
+    try:
+        async with (
+            asking(await a_ui_world(pool, most_searches=1)) as client,
+            ui_store.transaction() as tx,
+            asyncio.TaskGroup() as group,
+        ):
+            await tx.run("LOCK TABLE own.letter IN ACCESS EXCLUSIVE MODE")
+            searches = [
+                group.create_task(client.get(f"/api/v1/letters{path}")) for path in ("", "/count") * 4
+            ]
+
+            async def is_one_waiting() -> bool:
+                return bool(await tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+            await eventually(is_one_waiting)
+            for _ in range(3):
+                assert (await client.get("/api/v1/brake")).status_code == 200
+            for search in searches:
+                search.cancel()
+    finally:
+        await pool.dispose()
+
+
+async def test_a_search_waits_its_turn_and_then_says_so(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letter_routes, "TURN_SECONDS", 0.01)
+    async with asking(await a_ui_world(ui_store, most_searches=0)) as client:
+        answer = await client.get("/api/v1/letters")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert "searches are under way" in answer.json()["error"]["detail"]
