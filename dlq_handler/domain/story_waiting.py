@@ -75,13 +75,11 @@ def _promise(verdict: End | AnnounceAgain, verdicts: Sequence[StaleRecord], side
     """What is about to be done; in the conditional where nobody will."""
     judged = [one for one in verdicts if one.is_shadow and one.outcome is verdict.outcome]
     if sidecars.is_shadow and judged:
-        would_be = (
-            "announced to the scheduler again" if isinstance(verdict, AnnounceAgain) else verdict.becomes
-        )
+        would_be = "requested again" if isinstance(verdict, AnnounceAgain) else verdict.becomes
         return f"judged in shadow already, at {clock(judged[-1].decided_at)}: it would have been {would_be}"
     is_conditional = sidecars.is_shadow or sidecars.unwatched is not None
     if isinstance(verdict, AnnounceAgain):
-        return f"{'would be' if is_conditional else 'about to be'} announced to the scheduler again"
+        return f"{'would be' if is_conditional else 'about to be'} requested again"
     if is_conditional:
         return f"{'a' if sidecars.unwatched else 'the next'} sweep would make it {verdict.becomes}"
     if sidecars.brake_mode.is_tripped:

@@ -101,3 +101,24 @@ async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
     assert f"the lease ended at {ended.until:%Y-%m-%d %H:%M:%S}Z" in (of_the_dead.unwatched or "")
     assert of_the_dead.why == of_nobody.why
     assert of_nobody.why.startswith("a sweep would make it failed")
+
+
+async def test_execution_that_was_requested_again_says_how_often_and_when_next(it: StaleWorld) -> None:
+    number = await it.a_stale_one(status="requested")
+    await it.host.session.execute(
+        "INSERT INTO dlq_handler.repeated_request (execution_id, is_shadow, requests, last_at)"
+        " VALUES ($1, false, 3, now())",
+        number,
+    )
+    waiting = (await explained(it, number)).waiting
+    assert waiting is not None
+    assert waiting.why == "requested again 3 of at most 20 times, and still not scheduled"
+    assert waiting.until is not None
+    assert 3000 < (waiting.until - await it.host.session.fetchval("SELECT now()")).total_seconds() <= 3600
+
+    await it.host.session.execute("UPDATE dlq_handler.repeated_request SET requests = 20")
+    waiting = (await explained(it, number)).waiting
+    assert waiting is not None
+    assert waiting.why.startswith("requested again 20 times and never scheduled; dlq-handler stops at")
+    assert "Start a worker" in waiting.why
+    assert waiting.until is None

@@ -126,7 +126,7 @@ def test_what_is_due_says_what_stands_in_the_way() -> None:
 
 def test_what_is_not_ours_to_end_says_so() -> None:
     assert "not for us to end" in waiting(NotStale("running without a worker")).why
-    assert waiting(AGAIN).why.startswith("about to be announced to the scheduler again")
+    assert waiting(AGAIN).why.startswith("about to be requested again")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str,
     sidecars = the_sidecars(**changes)
     for verdict, why in (
         (END, "a sweep would make it failed: nobody consumes its queue"),
-        (AGAIN, "would be announced to the scheduler again: requested for 900 s"),
+        (AGAIN, "would be requested again: requested for 900 s"),
         (WAIT, WAIT.why),
     ):
         found = waiting(verdict, sidecars)
@@ -183,7 +183,7 @@ def test_under_a_brake_that_holds_every_time_is_the_earliest(
 def test_shadow_only_would_and_tells_when_it_has_judged_already() -> None:
     sidecars = the_sidecars(is_shadow=True)
     assert waiting(END, sidecars).why.startswith("the next sweep would make it failed: ")
-    assert waiting(AGAIN, sidecars).why.startswith("would be announced ")
+    assert waiting(AGAIN, sidecars).why.startswith("would be requested again")
     for verdict in (WAIT, END, AGAIN):
         assert waiting(verdict, sidecars).notes[0].startswith("shadow mode")
     judged = [
@@ -192,7 +192,7 @@ def test_shadow_only_would_and_tells_when_it_has_judged_already() -> None:
     ]
     already = "judged in shadow already, at 2026-11-16 12:00:00Z: it would have been "
     assert waiting(END, sidecars, verdicts=judged).why.startswith(f"{already}failed: ")
-    assert waiting(AGAIN, sidecars, verdicts=judged).why.startswith(f"{already}announced ")
+    assert waiting(AGAIN, sidecars, verdicts=judged).why.startswith(f"{already}requested again")
     assert waiting(END, verdicts=judged).why.startswith("the next sweep makes it failed")
     of_another = [a_verdict(StaleOutcome.FAILED, is_shadow=True, attempt=NOON)]
     assert "already" not in waiting(END, sidecars, verdicts=of_another).why
