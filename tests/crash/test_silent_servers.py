@@ -21,6 +21,8 @@ from tests.support.tcp_proxy import TcpProxy
 FULL_SECONDS = float(os.environ.get("DLQ_TEST_SILENCE_SECONDS", "0"))
 BACK_WITHIN_SECONDS = 30
 
+pytestmark = pytest.mark.timeout(180 + FULL_SECONDS)
+
 SCALED: dict[str, Any] = {
     "broker__heartbeat_seconds": "1",
     "broker__connect_timeout_seconds": "1",
