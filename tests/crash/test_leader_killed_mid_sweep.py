@@ -11,7 +11,12 @@ from tests.support.eventually import eventually
 
 STALE = 100
 PAGE = 20
-QUICK: dict[str, Any] = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "4", "monitor__page_size": str(PAGE)}
+QUICK: dict[str, Any] = {
+    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "4",
+    "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
+    "worker__unavailable_after_seconds": "2",
+    "monitor__page_size": str(PAGE),
+}
 
 
 @pytest.mark.parametrize(("point", "pages"), [("in_a_page", {1, 2}), ("between_pages", {3, 4})])
@@ -26,6 +31,8 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
         await eventually(lambda: victim.events("leadership.taken"))
         async with world.sidecar("heir", **QUICK) as heir:
             assert not heir.events("leadership.taken")
+            # Before that no heartbeat is believed, and a scan would end nothing.
+            await eventually(lambda: victim.events("gate.opened"))
             await make_stale(world, ids)
             assert await victim.wait() == -signal.SIGKILL
             assert (await world.auditor.statuses())["failed"] >= min(pages) * PAGE
