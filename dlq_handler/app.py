@@ -12,7 +12,7 @@ import structlog
 from dlq_handler import __version__, compose
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose import backstop, chronicle
+from dlq_handler.compose import backstop, chronicle, deferring
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.notify import notifiers
 from dlq_handler.compose.worker_options import worker_options
@@ -194,6 +194,7 @@ class Sidecar:
             readiness=self.readiness,
             observer=self.metrics,
             see_canaries=compose_canary.seer(self._settings, self._database).see,
+            deferrer=deferring.letter_deferrer(self._settings, self._database, observer=self.metrics),
         )
         return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders(*self._canaries(watch))]
 
@@ -265,6 +266,7 @@ class Sidecar:
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
+        settings = self._settings
         return [
             # Notices of an earlier, real run are not for a shadow to publish.
             *([] if self._is_shadow else [self._relay]),
@@ -272,9 +274,7 @@ class Sidecar:
             self._gate,
             self._worker_watch,
             self._diagnoser,
-            *notifiers(
-                self._settings, self._database, self._diagnoser, self._leadership, observer=self.metrics
-            ),
+            *notifiers(settings, self._database, self._diagnoser, self._leadership, observer=self.metrics),
             chronicle.chronicler(
                 self._settings,
                 self._database,

@@ -63,6 +63,8 @@ class DeadLetter:
     """Why the letter is unreadable, in words; None when it was read."""
     headers: str = "{}"
     """As received, as JSON text that the database takes: for people, never read again."""
+    deliveries: int = 0
+    """Earlier deliveries of it from the intake queue, where the broker counts them: on quorum queues."""
     rescue: Rescue | None = None
     """Set exactly for a message that did not die, but was taken out of its worker's queue."""
 

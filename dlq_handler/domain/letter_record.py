@@ -134,6 +134,16 @@ def bare_entry(letter: DeadLetter, error: str) -> Entry:
     return Entry(letter=bare, outcome=Outcome.UNREADABLE, why=why, error=error)
 
 
+def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
+    """Not decided yet: another delivery may be one too many. It is due at once."""
+    return Entry(
+        letter=letter,
+        outcome=Outcome.DEFERRED,
+        why=f"not decided after {deliveries} deliveries; dlq-handler decides it from this record",
+        next_try_at=now,
+    )
+
+
 def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime) -> Entry:
     """`tries` counts this refusal too."""
     return Entry(

@@ -15,6 +15,9 @@ from dlq_handler.domain.read_deaths import first_death_queue, newest_death
 from dlq_handler.domain.read_prefix import read_prefix
 from dlq_handler.domain.text import storable
 
+# How quorum queues count: failed deliveries, and (RabbitMQ 4) all of them.
+_DELIVERY_COUNTS = ("x-delivery-count", "x-acquired-count")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutBody:
@@ -139,7 +142,16 @@ def _read(raw: RawLetter, *, body_limit_bytes: int, key_prefix: str) -> DeadLett
         action_ref=envelope.action_ref,
         flaw=flaw or envelope.flaw,
         headers=headers_as_json(raw.headers),
+        deliveries=_deliveries(raw),
     )
+
+
+def _deliveries(raw: RawLetter) -> int:
+    """What a sender wrote into these headers is there at a first delivery only: then a quorum queue replaces it."""
+    if not raw.redelivered:
+        return 0
+    counts = (int64_or_none(raw.headers.get(name)) for name in _DELIVERY_COUNTS)
+    return max((count for count in counts if count is not None and count > 0), default=0)
 
 
 def _read_envelope(body: bytes) -> _Envelope:

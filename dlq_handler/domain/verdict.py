@@ -14,6 +14,7 @@ class Outcome(StrEnum):
     FOREIGN = "foreign"
     UNREADABLE = "unreadable"
     UPDATE_FAILED = "update_failed"
+    DEFERRED = "deferred"
 
     @property
     def is_resolved(self) -> bool:
@@ -22,11 +23,17 @@ class Outcome(StrEnum):
 
 
 UNRESOLVED = frozenset(
-    {Outcome.UNKNOWN_EXECUTION, Outcome.FOREIGN, Outcome.UNREADABLE, Outcome.UPDATE_FAILED}
+    {
+        Outcome.UNKNOWN_EXECUTION,
+        Outcome.FOREIGN,
+        Outcome.UNREADABLE,
+        Outcome.UPDATE_FAILED,
+        Outcome.DEFERRED,
+    }
 )
 
 # What `letters rejudge` may take up again: the world can have changed for these. An unreadable letter stays unreadable.
-REJUDGEABLE = frozenset({Outcome.UNKNOWN_EXECUTION, Outcome.FOREIGN, Outcome.UPDATE_FAILED})
+REJUDGEABLE = frozenset({Outcome.UNKNOWN_EXECUTION, Outcome.FOREIGN, Outcome.UPDATE_FAILED, Outcome.DEFERRED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ are told of and settled; they are no letters: nobody judges, records or counts t
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from dlq_handler.domain.canary import is_canary
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.heartbeat import heartbeat, turn
+from dlq_handler.services.defer_letters import LetterDeferrer
 from dlq_handler.services.every import Backoff, every, pause
 from dlq_handler.services.judge_letters import Committed, LetterJudge
 from dlq_handler.services.observer import Observer
@@ -38,6 +40,9 @@ NOTHING = Committed(outbox=(), leased_at=0.0)
 # failures wears out the delivery limit of few dead letters.
 CAREFUL_PREFETCH = 1
 WIDENING_FACTOR = 10
+
+# A bound on memory: more dead letters that are too slow alone are hardly ever counted at a time.
+MOST_COUNTED_ALONE = 1000
 
 # After a failed batch: so long without a letter, and the intake counts as working again.
 PROVING_SECONDS = 5.0
@@ -66,8 +71,12 @@ class DeadLetterHandler:
         readiness: Readiness,
         observer: Observer,
         see_canaries: Callable[[Sequence[DeadLetter]], Awaitable[None]] = _unmoved,
+        deferrer: LetterDeferrer | None = None,
     ) -> None:
-        self._see_canaries = see_canaries
+        """`deferrer`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
+        self._see_canaries, self._deferrer = see_canaries, deferrer
+        # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
+        self._too_slow_alone: Counter[str] = Counter()
         self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
         self._policy, self._readiness, self._observer = policy, readiness, observer
         # A batch could not be ended: the next opening waits.
@@ -113,12 +122,12 @@ class DeadLetterHandler:
             await self._take_batch(stop)
 
     async def _take_batch(self, stop: asyncio.Event) -> None:
-        is_unproven = self._failed_batches.failures > 0
+        is_unproven, is_proof = self._failed_batches.failures > 0, True
         async with turn(self._turn, at_most_seconds=None):
             batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
             try:
-                await self._end(batch, stop)
+                is_proof = await self._end(batch, stop)
             except (Braked, GateClosed):
                 # No failure of the batch: the next opening asks both before it takes anything.
                 raise
@@ -126,9 +135,10 @@ class DeadLetterHandler:
                 # Not when it was only called off because the other batch, or the channel, failed.
                 self._owes_pause = self._is_careful = True
                 raise
-            self._is_careful = False
-            await self._source.widen(WIDENING_FACTOR)
-        if is_unproven:
+            if is_proof:
+                self._is_careful = False
+                await self._source.widen(WIDENING_FACTOR)
+        if is_unproven and is_proof:
             self._failed_batches.reset()
             self._report_consuming()
 
@@ -169,13 +179,15 @@ class DeadLetterHandler:
         self._readiness.report("consumer", ok=False, detail=why)
         await self._source.close()
 
-    async def _end(self, batch: Sequence[Delivery], stop: asyncio.Event) -> None:
+    async def _end(self, batch: Sequence[Delivery], stop: asyncio.Event) -> bool:
         """Decide, commit, acknowledge, in as many transactions as a slow database needs.
 
         Short trouble is waited for; in long trouble the dead letters go back to the queue. So does what is left of the
-        batch when it is time to stop.
+        batch when it is time to stop. False: all of them are deferred, which proves nothing about deciding.
         """
-        rest = list(batch)
+        rest = await self._defer(batch, stop)
+        if not rest:
+            return False
         while rest:
             part = rest[: self._judge.batch_size.now]
             try:
@@ -183,13 +195,41 @@ class DeadLetterHandler:
             except TooSlow as error:
                 size = self._judge.batch_size.now
                 if size >= len(part) or stop.is_set():
+                    self._count_alone(part)
                     raise
                 log.warning("batch.halved", letters=len(part), size=size, error=error.what)
                 continue
             await self._settle(part, committed)
             rest = rest[len(part) :]
             if stop.is_set():
-                return
+                break
+        return True
+
+    async def _defer(self, batch: Sequence[Delivery], stop: asyncio.Event) -> list[Delivery]:
+        """Record those that were delivered too often, undecided, and acknowledge them. Returns the others."""
+        deferrer, counts = self._deferrer, self._too_slow_alone
+        if deferrer is None:
+            return list(batch)
+        deferred = [
+            one
+            for one in batch
+            if not is_canary(one.letter) and deferrer.is_due(one.letter, own_count=counts[one.letter.key])
+        ]
+        if deferred:
+
+            async def record() -> Committed:
+                await deferrer.record([delivery.letter for delivery in deferred])
+                return NOTHING
+
+            await self._settle(deferred, await self._retry(record, len(deferred), stop))
+        tags = {delivery.tag for delivery in deferred}
+        return [delivery for delivery in batch if delivery.tag not in tags]
+
+    def _count_alone(self, part: Sequence[Delivery]) -> None:
+        if len(part) == 1:
+            if len(self._too_slow_alone) >= MOST_COUNTED_ALONE:
+                self._too_slow_alone.clear()
+            self._too_slow_alone[part[0].letter.key] += 1
 
     async def _settle(self, batch: Sequence[Delivery], committed: Committed) -> None:
         self._relay.offer(committed.outbox, leased_at=committed.leased_at)
@@ -199,23 +239,35 @@ class DeadLetterHandler:
         # After the commit, and only now: a crash in between redelivers, and the letter's key absorbs the repeat.
         await self._source.settle(settled)
         self._observer.canaries_arrived(sum(is_canary(delivery.letter) for delivery in settled))
+        for delivery in settled:
+            self._too_slow_alone.pop(delivery.letter.key, None)
 
     async def _commit(self, batch: Sequence[Delivery], stop: asyncio.Event) -> Committed:
         """`TooSlow` at once: whether a smaller batch fits is for the caller to try."""
         letters = [delivery.letter for delivery in batch if not is_canary(delivery.letter)]
         canaries = [delivery.letter for delivery in batch if is_canary(delivery.letter)]
+
+        async def decide() -> Committed:
+            if canaries:
+                await self._see_canaries(canaries)
+            return await self._judge.commit(letters) if letters else NOTHING
+
+        return await self._retry(decide, len(batch), stop)
+
+    async def _retry(
+        self, write: Callable[[], Awaitable[Committed]], count: int, stop: asyncio.Event
+    ) -> Committed:
+        """Through short trouble of the database; `count`: dead letters that are written."""
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
         give_back_at = monotonic_seconds() + self._policy.database_away_seconds
         while True:
             try:
-                if canaries:
-                    await self._see_canaries(canaries)
-                committed = await self._judge.commit(letters) if letters else NOTHING
+                committed = await write()
             except (Braked, GateClosed, TooSlow):
                 raise
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
-                    log.warning("batch.put_off", letters=len(batch), error=str(error))
+                    log.warning("batch.put_off", letters=count, error=str(error))
                     self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
                 if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error

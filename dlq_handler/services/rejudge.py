@@ -1,4 +1,4 @@
-"""Judge kept letters again: those the database refused, when they are due; others when an operator asks.
+"""Decide kept dead letters: those that were refused or deferred, when they are due; others when an operator asks.
 
 The same rules, the same transaction and the same announcement as for a fresh letter, brake and gate included; only the
 record is replaced instead of added.
@@ -13,7 +13,7 @@ import structlog
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.letter_record import ClaimedLetter, Entry, update_failed
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.errors import Contended
+from dlq_handler.errors import Contended, TooSlow
 from dlq_handler.services.every import every
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.observer import Observer
@@ -54,7 +54,7 @@ class Rejudger:
         await every(self._interval_seconds, self.tick, stop, name="rejudger")
 
     async def tick(self) -> None:
-        """Take up what is due. One letter a transaction: these are the ones that were refused before."""
+        """Take up what is due. One dead letter a transaction: these were refused before, or took too long."""
         for record_id in await letters.due_for_rejudge(self._database):
             await self.rejudge(record_id)
 
@@ -69,6 +69,10 @@ class Rejudger:
             except CONTENT_ERRORS as error:
                 # One record that cannot be decided must not keep the others from it.
                 rejudged = await self._refuse_again(record_id, error)
+            except TooSlow:
+                # The others that are due must not wait for this one.
+                await letters.postpone(self._database, record_id)
+                raise
         except Contended as error:
             log.info("rejudge.put_off", record_id=record_id, error=str(error))
             return None

@@ -28,6 +28,14 @@ class Intake(OwnSection):
             "longer."
         ),
     )
+    defer_after_deliveries: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
+        default=5,
+        description=(
+            "Number of deliveries after which a dead letter that could not be decided is recorded as `deferred` and "
+            "acknowledged; dlq-handler decides it from the record. Set it below the delivery limit of the intake "
+            "queue: a quorum queue drops a message beyond that limit (20 by default on RabbitMQ 4)."
+        ),
+    )
     max_bytes: Annotated[int, Field(ge=1_048_576, le=2**40)] = Field(
         default=8_388_608,
         description=(

@@ -46,6 +46,13 @@ async def rehearse(tx: Transaction, *, is_shadow: bool = False) -> None:
     await tx.run("INSERT INTO own.change_count SELECT * FROM own.change_count WHERE false")
 
 
+async def database_time(tx: Transaction) -> datetime:
+    """Without a look at any table of the host."""
+    [row] = await tx.rows("SELECT clock_timestamp() AS now")
+    now: datetime = row.now
+    return now
+
+
 async def count_repeats(tx: Transaction, arrivals: Mapping[str, int]) -> set[str]:
     """Add the arrivals of each key to the repeats of its record. Returns the keys that are on record."""
     rows = await tx.rows(

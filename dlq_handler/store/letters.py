@@ -8,6 +8,7 @@ from sqlalchemy import Row
 
 from dlq_handler.domain.dead_letter import DeadLetter, Death
 from dlq_handler.domain.letter_record import ClaimedLetter, Entry, LetterRecord
+from dlq_handler.domain.retry_delay import retry_delay
 from dlq_handler.domain.text import storable
 from dlq_handler.domain.verdict import REJUDGEABLE, UNRESOLVED, Outcome
 from dlq_handler.store.engine import Database
@@ -98,6 +99,24 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
     if row is None:
         return None
     return ClaimedLetter(record_id=row.id, outcome=Outcome(row.outcome), tries=row.tries, letter=_letter(row))
+
+
+async def postpone(database: Database, record_id: int) -> None:
+    """Leave a record as it is until a later try, with a pause that doubles."""
+    async with database.transaction() as tx:
+        claimed = await claim(tx, record_id)
+        if claimed is None:
+            return
+        tries = claimed.tries + 1
+        await tx.run(
+            """
+            UPDATE own.letter SET tries = :tries, next_try_at = clock_timestamp() + make_interval(secs => :pause)
+             WHERE id = :id
+            """,
+            id=record_id,
+            tries=tries,
+            pause=retry_delay(tries).total_seconds(),
+        )
 
 
 async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from dlq_handler.sandbox.attune import topology
 from tests.crash.world import World, a_world, bind_worker
+from tests.support.eventually import eventually
 
 LETTERS = 300
+FEW = 3
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {},
     "quorum-limit": {"x-queue-type": "quorum", "x-delivery-limit": 3},
@@ -44,6 +46,23 @@ async def test_a_batch_that_takes_too_long_is_halved_until_it_fits(world: World)
     async with world.sidecar(**SLOW):
         await world.settled_once(dispatches, timeout=60)
         assert await most_deliveries(world) <= 2
+
+
+async def test_what_cannot_be_decided_at_all_is_recorded_before_the_broker_drops_it(world: World) -> None:
+    """1.5 s a row: not even one dead letter fits. Later the database is quick again."""
+    await slow_down(world, seconds=1.5)
+    dispatches = await world.a_buried(FEW)
+    async with world.sidecar(**SLOW, intake__defer_after_deliveries="2"):
+        await eventually(lambda: is_deferred(world), timeout=90, every=0.2)
+        await slow_down(world, seconds=0)
+        await world.settled_once(dispatches, timeout=90)
+        assert await most_deliveries(world) <= 2
+
+
+async def is_deferred(world: World) -> bool:
+    """At least one dead letter is on record, undecided."""
+    [(count,)] = await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE outcome = 'deferred'")
+    return bool(count)
 
 
 async def replace_intake_queue(vhost: str, arguments: Mapping[str, Any]) -> None:

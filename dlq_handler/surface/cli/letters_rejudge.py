@@ -74,7 +74,9 @@ def rejudge(
     *,
     outcome: Annotated[
         Outcome | None,
-        typer.Option(help="Only letters with this outcome: unknown_execution, update_failed, foreign."),
+        typer.Option(
+            help="Only letters with this outcome: unknown_execution, update_failed, deferred, foreign."
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
     every: Annotated[
@@ -86,9 +88,9 @@ def rejudge(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Process dead letters again: the named ones, those of a group or with an outcome, or `--all`. Only the outcomes
-    unknown_execution, update_failed and foreign can change. Recorded with who, when and why (`audit list`). At most
-    10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list all;
-    stderr shows the number.
+    unknown_execution, update_failed, deferred and foreign can change. Recorded with who, when and why (`audit list`).
+    At most 10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list
+    all; stderr shows the number.
 
     Exit 1: a dead letter was not processed. If it only has to wait, for example for the brake, a replica does it later.
     """

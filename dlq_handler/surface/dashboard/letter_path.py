@@ -196,6 +196,8 @@ def _outcome(record: LetterRecord) -> str:
             return "could not be read, so it is kept"
         case Outcome.UPDATE_FAILED:
             return f"the database refused to change {execution}, so it is kept"
+        case Outcome.DEFERRED:
+            return f"{execution} is not decided yet; dlq-handler decides it from this record"
 
 
 def _between(before: datetime | None, after: datetime | None, *, slack: float = 0.0) -> str | None:

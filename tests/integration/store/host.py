@@ -30,6 +30,13 @@ class Host:
         return self._attune.session
 
     @asynccontextmanager
+    async def locking_all(self) -> AsyncIterator[None]:
+        """No statement can read or change an execution until the block ends."""
+        async with self._attune.transaction() as session:
+            await session.execute("LOCK TABLE execution IN ACCESS EXCLUSIVE MODE")
+            yield
+
+    @asynccontextmanager
     async def holding(self, execution_id: int) -> AsyncIterator[None]:
         """Somebody of the host's is at work on this row for as long as the block lasts."""
         async with self._attune.transaction() as session:

@@ -83,6 +83,7 @@ async def test_only_what_can_be_judged_again_is_taken_up(store: Database, host: 
         by_key["unknown_execution"],
         by_key["foreign"],
         by_key["update_failed"],
+        by_key["deferred"],
     }
     assert await letters.rejudgeable(store, {Outcome.FOREIGN, Outcome.FAILED}) == [by_key["foreign"]]
     async with store.transaction() as tx:
@@ -144,10 +145,11 @@ async def test_resolved_letters_are_swept_by_age_and_unresolved_ones_stay(
         "foreign",
         "unreadable",
         "update_failed",
+        "deferred",
         "young",
     }
     assert await letters.sweep_unresolved(store, older_than_seconds=3 * 86_400) == 0
-    assert await letters.sweep_unresolved(store, older_than_seconds=86_400) == 4
+    assert await letters.sweep_unresolved(store, older_than_seconds=86_400) == 5
     assert await listed(store) == ["young"]
 
 

@@ -255,6 +255,18 @@ async def test_a_canary_that_cannot_be_told_of_goes_back_like_a_letter(waits: li
     assert (source.settled, source.is_open) == (0, False)
 
 
+class Deferrer:
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.recorded: list[str] = []
+
+    def is_due(self, letter: DeadLetter, *, own_count: int = 0) -> bool:
+        return max(letter.deliveries, own_count) >= self.after
+
+    async def record(self, letters: Sequence[DeadLetter]) -> None:
+        self.recorded += [letter.key for letter in letters]
+
+
 def some_deliveries(count: int) -> list[Delivery]:
     return [Delivery(tag, 1, a_dead_letter(key=str(tag)), 10) for tag in range(1, count + 1)]
 
@@ -346,3 +358,55 @@ async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_eac
     await handler._close("lost")
     await handler._take(stop)
     assert source.prefetch == 1500, "what closed it was no failed batch"
+
+
+async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided_and_acknowledged(
+    waits: list[float],
+) -> None:
+    source, judge, deferrer = Source(), Judge(failures=0), Deferrer(after=5)
+    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    await handler._take(asyncio.Event())
+    source.batch = [
+        Delivery(tag, 1, a_dead_letter(key=str(tag), deliveries=count), 10)
+        for tag, count in enumerate([0, 5, 4, 17], start=1)
+    ]
+    await handler._take(asyncio.Event())
+
+    assert deferrer.recorded == ["2", "4"]
+    assert [letter.key for letter in judge.judged] == ["1", "3"], "the others are decided at once"
+    assert source.settled == 4
+
+
+async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) -> None:
+    source, judge, deferrer = Source(), Judge(failures=1), Deferrer(after=5)
+    readiness = Readiness()
+    handler = a_handler(source, judge, readiness, deferrer=cast("Any", deferrer))
+    stop = asyncio.Event()
+    await handler._take(stop)
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(stop)
+    decidable, source.batch = source.batch, [Delivery(1, 1, a_dead_letter(deliveries=5), 10)]
+    await handler._take(stop)
+    await handler._take(stop)
+    assert (source.settled, source.prefetch, readiness.checks["consumer"].ok) == (1, 1, False)
+    source.batch = decidable
+    await handler._take(stop)
+    assert (source.settled, source.prefetch, readiness.checks["consumer"].ok) == (2, 10, True)
+
+
+async def test_on_a_queue_that_counts_nothing_one_that_is_too_slow_alone_is_deferred_as_well(
+    waits: list[float],
+) -> None:
+    source, judge, deferrer = Source(), SlowJudge(fits=0), Deferrer(after=3)
+    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    stop = asyncio.Event()
+    for _ in range(3):
+        await handler._take(stop)
+        with pytest.raises(TooSlow):
+            await handler._take(stop)
+    await handler._take(stop)
+    await handler._take(stop)
+
+    assert deferrer.recorded == [source.batch[0].letter.key]
+    assert source.settled == 1
+    assert handler._too_slow_alone == {}
