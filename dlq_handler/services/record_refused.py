@@ -80,5 +80,5 @@ class RefusedRecorder:
 
 
 def text_of(error: Exception) -> str:
-    """An error of our own code may quote what the sender wrote: its type is enough."""
+    """An error of the code may quote what the sender wrote: its type is enough."""
     return str(error) if isinstance(error, RowRejected) else f"cannot be processed: {type(error).__name__}"
