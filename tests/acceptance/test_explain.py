@@ -6,7 +6,7 @@ from typing import Any
 from dlq_handler.sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
-from tests.support.least_rights import as_user, least_rights
+from tests.support.least_rights import USER, as_user, least_rights
 from tests.support.sidecar import sidecar_process
 
 RESCUED = ["created", "moved", "dispatched", "died", "judged", "changed", "announced"]
@@ -101,6 +101,7 @@ async def test_without_the_history_and_the_broker_it_tells_what_is_left(
         ) as sidecar,
         least_rights(world, rabbitmq, sidecar),
     ):
+        await world.sql(f"REVOKE SELECT ON execution_history FROM {USER}")
         await sidecar.start()
         [dispatch] = await world.executor.schedule_many(1, worker.id)
         await world.all_ended([dispatch])
