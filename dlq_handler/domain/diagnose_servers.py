@@ -103,6 +103,7 @@ def requests(view: View) -> Diagnosis:
             "dlq_handler.monitor.republish_limit allows and never scheduled; "
             f"dlq-handler does not request {them} again",
             "start workers that can run their actions, then raise that limit or run the executions again",
+            headline="Executions are requested again and never scheduled",
         )
     )
 

@@ -168,6 +168,7 @@ def test_executions_that_are_not_requested_again_are_a_problem_that_says_what_to
     found = by_kind(at_request_limit=stuck)["requests"]
 
     assert found.health is PROBLEM
+    assert found.headline == "Executions are requested again and never scheduled"
     assert found.sentence.startswith(says)
     assert "republish_limit" in found.sentence
     assert "start workers" in (found.next_step or "")
