@@ -39,6 +39,8 @@ class Unscheduled:
     """When dlq-handler last published its request; None: never."""
     requests: int = 0
     """How often dlq-handler has published its request, whatever the state of the row was."""
+    has_unconfirmed: bool = False
+    """The broker has not confirmed a message of it yet: it waits in the outbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ def judge_unscheduled(
     # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
     if now - since < timeout:
         return Wait("the scheduler may still be at it", since + timeout if since <= now else None, evidence)
+    if row.has_unconfirmed:
+        return Wait("the broker has not confirmed its last request yet", None, evidence)
     repeated_at = row.announced_again_at
     may_end = policy.may_fail and repeated_at is not None and _is_unanswered(row, repeated_at, policy)
     if not may_end and row.requests >= policy.republish_limit:
@@ -145,4 +149,5 @@ def _evidence(
         "next_retry_at": row.next_retry_at,
         "announced_again_at": repeated_at.isoformat() if repeated_at else None,
         "requests": row.requests,
+        "has_unconfirmed_request": row.has_unconfirmed,
     }

@@ -36,7 +36,9 @@ _COLUMNS = f"""
     {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
     (e.workflow_def IS NOT NULL AND e.workflow_task IS NULL)
         OR coalesce((SELECT true FROM execution task WHERE task.parent = e.id LIMIT 1), false) AS is_workflow_parent,
-    again.last_at AS announced_again_at, coalesce(again.requests, 0) AS requests
+    again.last_at AS announced_again_at, coalesce(again.requests, 0) AS requests,
+    coalesce((SELECT true FROM own.outbox WHERE outbox.execution_id = e.id AND outbox.confirmed_at IS NULL LIMIT 1),
+             false) AS has_unconfirmed
 """  # noqa: S608  # our own text throughout
 
 # Who runs it reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
@@ -135,5 +137,6 @@ def _row(row: Row[Any]) -> UnscheduledRow:
         is_workflow_parent=row.is_workflow_parent,
         announced_again_at=row.announced_again_at,
         requests=row.requests,
+        has_unconfirmed=row.has_unconfirmed,
     )
     return UnscheduledRow(row=unscheduled, now=row.now)

@@ -103,7 +103,12 @@ class Fixture(StaleWorld):
         rows = await self.host.outbox()
         return [row["execution_id"] for row in rows if row["routing_key"] == "execution.requested"]
 
-    async def announcements_age(self, seconds: float) -> None:
+    async def confirm_requests(self) -> None:
+        await self.host.session.execute("UPDATE dlq_handler.outbox SET confirmed_at = now()")
+
+    async def announcements_age(self, seconds: float, *, confirmed: bool = True) -> None:
+        if confirmed:
+            await self.confirm_requests()
         await self.host.session.execute(
             "UPDATE dlq_handler.repeated_request SET last_at = last_at - make_interval(secs => $1)",
             seconds,
@@ -490,3 +495,18 @@ async def test_count_starts_again_when_the_execution_was_scheduled(it: Fixture) 
     await it.announcements_age(16 * TIMEOUT)
     await it.pass_minutes(2, watch)
     assert sorted(await it.requests()) == [one, one, other]
+
+
+async def test_execution_is_not_requested_again_while_its_last_request_is_unconfirmed(it: Fixture) -> None:
+    """No queue takes the requests, or the broker confirms none: they must not all go out together later."""
+    one = await it.a_stale_one(status="requested")
+    await it.pass_minutes()
+    for _ in range(3):
+        await it.announcements_age(16 * TIMEOUT, confirmed=False)
+        await it.pass_minutes()
+    assert await it.requests() == [one]
+
+    await it.confirm_requests()
+    await it.pass_minutes()
+
+    assert await it.requests() == [one, one]

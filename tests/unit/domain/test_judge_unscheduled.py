@@ -52,6 +52,14 @@ def judged(
     )
 
 
+@pytest.mark.parametrize("may_fail", [True, False])
+def test_execution_with_an_unconfirmed_request_waits(may_fail: bool) -> None:
+    row = a_row(has_unconfirmed=True, announced_again_at=NOON, requests=1)
+    verdict = judged(row, now=LATER + timedelta(days=1), may_fail=may_fail)
+    assert isinstance(verdict, Wait)
+    assert "not confirmed" in verdict.why
+
+
 @pytest.mark.parametrize("status", sorted(UNSCHEDULED))
 def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus) -> None:
     assert isinstance(judged(a_row(status=status)), AnnounceAgain)
