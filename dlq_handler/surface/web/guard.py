@@ -20,7 +20,7 @@ from dlq_handler.surface.web.guesses import GuessLimit
 from dlq_handler.surface.web.logouts import Logouts
 from dlq_handler.surface.web.origins import Origins
 from dlq_handler.surface.web.session import Session, Sessions
-from dlq_handler.surface.web.tokens import NamedToken, Tokens
+from dlq_handler.surface.web.tokens import Tokens
 from dlq_handler.surface.web.visitor import ANONYMOUS, Role, Visitor
 
 API = "/api/"
@@ -101,18 +101,18 @@ class Guard:
         request.state.session = session
         owner = session.owner if session is not None else None
         if "authorization" in request.headers:
-            owner = self._bearer(request)
-            if owner is None and (too_many := await self._guesses.refuse(request)) is not None:
-                return too_many
+            owner = None
+            if (token := _bearer_token(request)) is not None:
+                if (too_many := await self._guesses.refuse(request)) is not None:
+                    return too_many
+                owner = self._tokens.owner_of(token)
+                if owner is None:
+                    self._guesses.add(request)
         if owner is not None:
             request.state.visitor = Visitor(name=owner.name, role=owner.role, via=via)
             request.state.csrf = self._sessions.csrf_of(session)
             return None
         return None if path.startswith(FOR_EVERYBODY) else _asked_in(request, via)
-
-    def _bearer(self, request: Request) -> NamedToken | None:
-        kind, _, token = request.headers["authorization"].partition(" ")
-        return self._tokens.owner_of(token.strip()) if kind.lower() == "bearer" else None
 
     async def _checked_body(self, request: Request) -> tuple[Receive, Response | None]:
         """Read, so that its size and the form's own secret can be checked; the route reads it again from memory."""
@@ -186,6 +186,11 @@ def _is_from_another_site(request: Request) -> bool:
 
 def _is_forwarded(request: Request) -> bool:
     return any(name in FORWARDED or name.startswith(FORWARDED_PREFIX) for name in request.headers)
+
+
+def _bearer_token(request: Request) -> str | None:
+    kind, _, token = request.headers["authorization"].partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
 
 
 def csrf_of(request: Request) -> str:

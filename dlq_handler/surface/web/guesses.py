@@ -1,13 +1,14 @@
-"""Wrong tokens are answered slowly, and beyond that refused; a right one is neither delayed nor refused.
+"""Limits the tokens that one address may try. A token beyond the limit waits or is refused before it is compared.
 
-An attacker who could use up somebody's attempts could keep that token out, so every token is compared. What is limited
-are the answers: by address and in all, with few requests that wait, so that waiting takes no places from others.
+Only wrong tokens count, and only for the address that sent them. An attacker at another address therefore cannot lock
+out a valid token. Requests with a session cookie show no token and are not limited.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 import structlog
 from starlette.requests import Request
@@ -19,9 +20,7 @@ from dlq_handler.surface.web.errors import refusal
 
 # Typing errors are answered at once.
 FREE_A_MINUTE = 5
-FREE_OF_ALL_A_MINUTE = 60
 PAUSE_SECONDS = 1.0
-MOST_WAITING = 16
 MOST_WAITING_OF_ONE = 2
 RETRY_SECONDS = 60
 # Addresses that are remembered.
@@ -37,9 +36,12 @@ class _Guesses:
     waiting: int = 0
 
     def add(self, now: float) -> None:
-        if now - self.since >= 60:
+        if self.is_old(now):
             self.since, self.count = now, 0
         self.count += 1
+
+    def is_old(self, now: float) -> bool:
+        return now - self.since >= 60
 
 
 class GuessLimit:
@@ -50,42 +52,51 @@ class GuessLimit:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._now, self._sleep = now, sleep
-        self._all = _Guesses(now())
         self._by_address: OrderedDict[str, _Guesses] = OrderedDict()
         self._repeats = RepeatLimit(now=now)
 
     async def refuse(self, request: Request) -> Response | None:
-        """To be called after each wrong token. None: answer as usual; the pause is over."""
-        address = request.client.host if request.client else ""
-        dropped = self._repeats.ask("token.refused")
-        if dropped is not None:
-            log.warning("token.refused", client=address, more=dropped)
-        now, one = self._now(), self._guesses_of(address)
-        one.add(now)
-        self._all.add(now)
-        if one.count <= FREE_A_MINUTE and self._all.count <= FREE_OF_ALL_A_MINUTE:
+        """Call this before each comparison of a token. None: compare it now, without another await in between."""
+        one = self._by_address.get(_address(request))
+        if one is None or one.is_old(self._now()) or one.count < FREE_A_MINUTE:
             return None
-        if one.waiting >= MOST_WAITING_OF_ONE or self._all.waiting >= MOST_WAITING:
+        if one.waiting >= MOST_WAITING_OF_ONE:
             return _too_many(request)
-        for each in (one, self._all):
-            each.waiting += 1
+        one.waiting += 1
         try:
             await self._sleep(PAUSE_SECONDS)
         finally:
-            for each in (one, self._all):
-                each.waiting -= 1
+            one.waiting -= 1
         return None
 
-    def _guesses_of(self, address: str) -> _Guesses:
-        one = self._by_address.pop(address, None) or _Guesses(self._now())
+    def add(self, request: Request) -> None:
+        """Call this after each wrong token."""
+        dropped = self._repeats.ask("token.refused")
+        if dropped is not None:
+            client = request.client.host if request.client else ""
+            log.warning("token.refused", client=client, more=dropped)
+        address, now = _address(request), self._now()
+        one = self._by_address.pop(address, None) or _Guesses(now)
         self._by_address[address] = one
+        one.add(now)
         if len(self._by_address) > MOST_ADDRESSES:
             self._by_address.popitem(last=False)
-        return one
+
+
+def _address(request: Request) -> str:
+    """The client's address. Of IPv6 the network of 64 bits, because one machine can use all addresses in it."""
+    host = request.client.host if request.client else ""
+    try:
+        found = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return str(IPv6Network((found, 64), strict=False))
+    return host
 
 
 def _too_many(request: Request) -> Response:
-    text = f"Too many wrong tokens came from this address. Try again in {RETRY_SECONDS} s; a right token is accepted."
+    text = f"This address sent too many wrong tokens. Try again in {RETRY_SECONDS} s."
     answer = refusal(request, 429, "Too many attempts", text)
     answer.headers["Retry-After"] = str(RETRY_SECONDS)
     # The next guess costs a connection.

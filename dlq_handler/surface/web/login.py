@@ -28,12 +28,13 @@ def login_router(
     async def log_in(
         request: Request, token: Annotated[str, Form()] = "", go_on: Annotated[str, Form(alias="next")] = "/"
     ) -> Response:
+        too_many = await guesses.refuse(request)
+        if too_many is not None:
+            return too_many
         owner, there = tokens.owner_of(token.strip()), local_path(go_on)
         if owner is None:
-            too_many = await guesses.refuse(request)
-            return too_many or RedirectResponse(
-                f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303
-            )
+            guesses.add(request)
+            return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
         log.info("session.began", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
         keep(answer, sessions.begin(owner, now=time()), is_secure=origins.is_secure)
