@@ -1,9 +1,12 @@
 """Ask the replica on this machine for its safety gate, over its ops listener. Reads only.
 
-No process at the address is `Unavailable`. A process that accepts the connection and does not answer is `Hung`.
+An address that refuses the connection, or accepts none in time, is `Unavailable`: no process, or a firewall that drops
+packets. A process that accepts the connection and does not answer is `Hung`.
 """
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import httpx
 
@@ -14,17 +17,29 @@ from dlq_handler.errors import Unavailable
 
 async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure | Hung:
     """The causes come from its metrics, the words from the notes of /readyz."""
+    is_connected = False
+
+    async def trace(event: str, _info: Mapping[str, Any]) -> None:
+        nonlocal is_connected
+        if event.startswith("connection.connect_tcp."):
+            is_connected = event.endswith(".complete")
+
+    traced = {"trace": trace}
     try:
         async with (
             asyncio.timeout(timeout_seconds),
             httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_seconds) as client,  # noqa: S501  plain HTTP
         ):
-            metrics = (await client.get(f"{base_url}/metrics")).raise_for_status().text
+            metrics = (await client.get(f"{base_url}/metrics", extensions=traced)).raise_for_status().text
             # 503 is an answer: not ready, and the notes say why.
-            notes = (await client.get(f"{base_url}/readyz")).json().get("notes", {})
+            notes = (await client.get(f"{base_url}/readyz", extensions=traced)).json().get("notes", {})
     except httpx.ConnectError as error:
         raise Unavailable("sidecar", f"no process listens at {base_url}") from error
-    except (httpx.TimeoutException, TimeoutError):
+    except (httpx.TimeoutException, TimeoutError) as error:
+        if not is_connected:
+            raise Unavailable(
+                "sidecar", f"no connection to {base_url} within {timeout_seconds:g} s"
+            ) from error
         return Hung(f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs")
     except (httpx.HTTPError, ValueError, AttributeError) as error:
         raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error

@@ -1,6 +1,8 @@
 """A command asks the sidecar beside it for its gate, by the page that every scrape reads."""
 
 import asyncio
+import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -60,3 +62,17 @@ async def test_a_process_that_hangs_is_not_taken_for_no_process() -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable, match=f"no process listens at {nowhere}"):
         await ask_for_gate(nowhere)
+
+
+async def test_an_address_that_accepts_no_connection_is_not_called_a_hang() -> None:
+    """As behind a firewall that drops packets: here the backlog is full, so the kernel drops the request to connect."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listening.getsockname()
+        # The kernel accepts one or two more than the backlog.
+        for _ in range(4):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(address)
+        with pytest.raises(Unavailable, match=r"no connection to http://127\.0\.0\.1:\d+ within 0\.3 s"):
+            await ask_for_gate(f"http://127.0.0.1:{address[1]}", timeout_seconds=0.3)
