@@ -185,6 +185,9 @@ def _is_from_another_site(request: Request) -> bool:
 
 
 def _is_forwarded(request: Request) -> bool:
+    # The default of nginx before 1.29.7: HTTP/1.0, and no header that names the client. No browser sends HTTP/1.0.
+    if request.scope["http_version"] == "1.0":
+        return True
     return any(name in FORWARDED or name.startswith(FORWARDED_PREFIX) for name in request.headers)
 
 

@@ -21,7 +21,7 @@ from dlq_handler.surface.web.stamp import HEADERS
 from dlq_handler.surface.web.tokens import NamedToken, Tokens
 from tests.support.builders import a_dead_letter
 from tests.support.eventually import eventually
-from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
+from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, listening, put_on_record
 
 RELEASE = "/api/v1/brake/release"
 
@@ -349,6 +349,26 @@ async def test_what_a_proxy_forwards_does_not_come_from_this_machine(
         assert (answer.status_code, "dlq_handler.ui.tokens" in answer.text) == (403, True)
     assert (await on_loopback.post(RELEASE, json=ask, headers={header: "127.0.0.1"})).status_code == 403
     assert await list_operations(ui_store) == []
+
+
+async def status_of_http_1_0(url: str, *headers: str) -> int:
+    """As the default `proxy_pass` of nginx sends it: HTTP/1.0, the listener's own host name, no other header."""
+    _, _, address = url.rpartition("/")
+    host, _, port = address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    lines = ("GET /api/v1/brake HTTP/1.0", f"Host: {address}", "Connection: close", *headers, "", "")
+    writer.write("\r\n".join(lines).encode())
+    try:
+        return int((await reader.readline()).split()[1])
+    finally:
+        writer.close()
+
+
+async def test_http_1_0_counts_as_forwarded(ui_store: Database) -> None:
+    async with listening(await a_ui_world(ui_store)) as url:
+        assert await status_of_http_1_0(url) == 403
+    async with listening(await a_ui_world(ui_store, tokens=TOKENS)) as url:
+        assert await status_of_http_1_0(url, f"Authorization: Bearer {READ}") == 200
 
 
 async def test_with_a_token_a_proxy_may_forward(behind_tokens: httpx.AsyncClient) -> None:
