@@ -1,6 +1,8 @@
 """Delete old records of one table in batches, each in a transaction of its own.
 
-Each batch begins after the last record of the batch before: it does not pass the dead rows that those left behind.
+A batch is the next records in order of their ids, both those to delete and those that stay. So no statement reads more
+than a batch, however many records stay before or after those to delete. Each batch begins after the last record of the
+batch before: it does not pass the dead rows that those left behind.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,36 +32,43 @@ async def delete_in_batches(
     table: str,
     condition: str,
     *,
+    until: str = "false",
     may_go_on: MayGoOn,
     deleted: Callable[[Transaction, Sequence[Row[Any]]], Awaitable[None]] = _ignore,
     **parameters: object,
 ) -> int:
     """Delete the records of `own.<table>` that fulfill `condition`, in order of their ids. Returns their number.
 
-    `deleted` is called in the transaction of each batch, with the id and the execution_id of its records. Records that
-    another transaction has locked are left for the next time.
+    The first batch whose records all fulfill `until` is the last one. `deleted` is called in the transaction of each
+    batch, with the id and the execution_id of its records. Records that another transaction has locked are left for
+    the next time.
     """
-    async with database.transaction() as tx:
-        [ids] = await tx.rows(
-            f"SELECT min(id) AS first, max(id) AS last FROM own.{table} WHERE {condition}",  # noqa: S608  # our own text
-            **parameters,
-        )
-    count, after = 0, None if ids.first is None else ids.first - 1
-    while after is not None and may_go_on():
+    count, after = 0, 0
+    while may_go_on():
         async with database.transaction() as tx:
+            [batch] = await tx.rows(
+                f"""
+                SELECT max(id) AS last, bool_and({until}) AS is_last
+                  FROM (SELECT * FROM own.{table} WHERE id > :after ORDER BY id LIMIT :batch) AS batch
+                """,  # noqa: S608  # the callers are in this folder, and their text is constant
+                after=after,
+                batch=BATCH_SIZE,
+                **parameters,
+            )
+            if batch.last is None or batch.is_last:
+                break
             rows = await tx.rows(
                 f"""
                 DELETE FROM own.{table} WHERE id IN (
                     SELECT id FROM own.{table} WHERE id > :after AND id <= :last AND {condition}
-                     ORDER BY id LIMIT :batch FOR UPDATE SKIP LOCKED)
+                     ORDER BY id FOR UPDATE SKIP LOCKED)
                 RETURNING id, execution_id
-                """,  # noqa: S608  # our own text
+                """,  # noqa: S608  # the callers are in this folder, and their text is constant
                 after=after,
-                last=ids.last,
-                batch=BATCH_SIZE,
+                last=batch.last,
                 **parameters,
             )
-            await deleted(tx, rows)
-        count += len(rows)
-        after = max(row.id for row in rows) if len(rows) == BATCH_SIZE else None
+            if rows:
+                await deleted(tx, rows)
+        count, after = count + len(rows), batch.last
     return count

@@ -175,6 +175,7 @@ async def _sweep(
         AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
         AND outcome = ANY (CAST(:outcomes AS text[]))
         """,
+        until="received_at >= now() - make_interval(secs => :age)",
         may_go_on=may_go_on,
         deleted=deleted,
         age=float(older_than_seconds),

@@ -251,6 +251,7 @@ async def sweep_confirmed(
         database,
         "outbox",
         "created_at < now() - make_interval(secs => :age) AND confirmed_at IS NOT NULL",
+        until="created_at >= now() - make_interval(secs => :age)",
         may_go_on=may_go_on,
         age=float(older_than_seconds),
     )

@@ -134,6 +134,18 @@ async def test_verdicts_of_the_monitor_are_swept_too(it: Fixture) -> None:
     assert [row.execution_id for row in await it.sql("SELECT execution_id FROM own.stale_verdict")] == [0]
 
 
+async def test_decisions_made_again_hide_no_old_one(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision made again keeps its id and has a new time: ids are not in the order of time."""
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 2)
+    await it.sql(
+        "INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
+        " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n / 10 * interval '2 days', ''"
+        " FROM generate_series(1, 12) AS n ORDER BY n"
+    )
+    await it.sweeper.tick()
+    assert await count_of(it, "stale_verdict") == 9
+
+
 async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letters(it: Fixture) -> None:
     await it.sql(
         "INSERT INTO own.letter_minute SELECT now() - n * interval '1 day', 'g', 1, 1, now() FROM unnest("
@@ -165,13 +177,20 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
     }
 
 
-async def old_letters(it: Fixture, count: int) -> None:
+async def letters_of_age(it: Fixture, count: int, *, age: str, outcome: Outcome) -> None:
     await it.sql(
         "INSERT INTO own.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,"
-        " judged_at, instance) SELECT n, 'expired', '', '', repeat('x', 500)::bytea, 500, 'failed', '',"
-        " now() - interval '2 days', now() - interval '2 days', '' FROM generate_series(1, CAST(:count AS int)) AS n",
+        " judged_at, instance) SELECT gen_random_uuid(), 'expired', '', '', repeat('x', 500)::bytea, 500, :outcome, '',"
+        " at, at, '' FROM generate_series(1, CAST(:count AS int)), (SELECT now() - CAST(CAST(:age AS text) AS interval)"
+        " AS at) AS received",
         count=count,
+        age=age,
+        outcome=outcome.value,
     )
+
+
+async def old_letters(it: Fixture, count: int) -> None:
+    await letters_of_age(it, count, age="2 days", outcome=Outcome.FAILED)
     await it.sql("ANALYZE own.letter")
 
 
@@ -251,6 +270,41 @@ async def test_a_later_batch_reads_no_more_than_the_first(
     assert await letters.sweep_resolved(it.store, older_than_seconds=DAY) == 3000
     assert len(blocks) >= 30
     assert max(blocks[1:30]) <= 2 * blocks[0], blocks
+
+
+async def test_no_statement_reads_more_than_a_batch_of_records_that_stay(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unresolved records are kept longer, so records that stay are both before and after those to delete."""
+    await letters_of_age(it, 1000, age="2 days", outcome=Outcome.UNREADABLE)
+    await letters_of_age(it, 30, age="2 days", outcome=Outcome.FAILED)
+    await letters_of_age(it, 1000, age="0 days", outcome=Outcome.FAILED)
+    await it.sql("ANALYZE own.letter")
+    monkeypatch.setattr(expiry, "BATCH_SIZE", 10)
+    plain, read = Transaction.rows, list[int]()
+
+    async def rows(tx: Transaction, sql: str, **parameters: object) -> Sequence[Row[Any]]:
+        if "FROM own.letter" in sql:
+            async with tx.connection.begin_nested() as attempt:
+                [plan] = await plain(tx, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", **parameters)
+                answer = plan[0] if isinstance(plan[0], list) else json.loads(plan[0])
+                read.append(sum(map(records_read, nodes(answer[0]["Plan"]))))
+                await attempt.rollback()
+        return await plain(tx, sql, **parameters)
+
+    monkeypatch.setattr(Transaction, "rows", rows)
+    assert await letters.sweep_resolved(it.store, older_than_seconds=DAY) == 30
+    assert await letters.sweep_unresolved(it.store, older_than_seconds=30 * DAY) == 0
+    assert await count_of(it, "letter") == 2000
+    # The statement that deletes reads each record twice: to lock it, and to delete it.
+    assert max(read) <= 2 * 10, read
+
+
+def records_read(node: dict[str, Any]) -> int:
+    if node.get("Relation Name") != "letter" or "Scan" not in node["Node Type"]:
+        return 0
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
 async def test_a_record_that_cannot_be_decided_keeps_no_other_from_it(
