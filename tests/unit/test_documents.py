@@ -7,7 +7,8 @@ from pathlib import Path
 import yaml
 
 from dlq_handler import compose
-from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.domain.broker_permissions import broker_permissions
+from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
 from dlq_handler.settings import Settings, load
 
@@ -47,16 +48,22 @@ def test_the_runbook_reprocesses_only_outcomes_that_can_be_reprocessed() -> None
 
 def test_every_object_on_the_servers_is_named_with_the_way_to_remove_it() -> None:
     own = settings().dlq_handler
-    text, off = document("docs/how-to/beside-attune.md"), section("docs/how-to/beside-attune.md", "Off again")
-    for name in (
-        CANARY_EXCHANGE,
-        CANARY_QUEUE,
-        own.shadow.queue,
-        own.schema_name,
-        "attune.dlx.sidecar.queue",
-    ):
-        assert f"`{name}`" in text
+    added = {own.schema_name, own.shadow.queue} | own_broker_objects()
+    assert {"dlq_handler.canary", "dlq_handler.publish_check.", "attune.dlx.sidecar.queue"} <= added
+    before, _, off = (ROOT / "docs/how-to/beside-attune.md").read_text().partition("\n## Off again\n")
+    table = "".join(line for line in before.splitlines() if line.startswith("|"))
+    for name in added:
+        assert f"`{name}" in table
         assert name in off
+
+
+def own_broker_objects() -> set[str]:
+    """Names, or how they begin, that dlq-handler may declare and that are not Attune's own."""
+    blueprint = compose.blueprint(settings(intake__queue="attune.dlx.sidecar.queue"))
+    patterns = broker_permissions(blueprint, sends_canaries=True).configure.strip("^()$").split("|")
+    names = {pattern.replace("\\", "").partition("[")[0] for pattern in patterns}
+    attunes = {one.name for one in blueprint.exchanges} | {STOCK_QUEUE}
+    return {name for name in names - attunes if not blueprint.workers.queue_pattern.startswith(name)}
 
 
 def test_every_service_is_in_the_table_of_the_architecture() -> None:
