@@ -31,6 +31,31 @@ def section(path: str, heading: str) -> str:
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    shown = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one).strip().lower() for one in headings)
+    return {re.sub(r"[^\w\- ]", "", one).replace(" ", "-") for one in shown}
+
+
+def test_every_link_between_pages_leads_to_a_file_and_a_heading_that_exist() -> None:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    broken, checked = [], 0
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in target:
+                continue
+            name, _, anchor = target.partition("#")
+            there = (page.parent / name).resolve() if name else page
+            checked += 1
+            if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert checked > 100
+    assert broken == []
+
+
 def test_the_intake_queue_has_no_ttl_as_the_runbook_says() -> None:
     own = settings(intake__queue="attune.dlx.sidecar.queue")
     for blueprint in (compose.blueprint(own), compose.blueprint(settings())):
