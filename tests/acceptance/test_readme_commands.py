@@ -22,6 +22,7 @@ from dlq_handler.sandbox.attune.worker import StockWorker
 from dlq_handler.sandbox.servers import RabbitMQ
 from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.sandbox.surroundings import surroundings
+from dlq_handler.settings import load
 from tests.acceptance.conftest import World
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
@@ -29,6 +30,7 @@ from tests.support.eventually import eventually
 ROOT = Path(__file__).parents[2]
 
 STOCK_QUEUE = "attune.dlx.queue"
+OWN_QUEUE = "attune.dlx.sidecar.queue"
 
 
 def blocks() -> list[list[str]]:
@@ -101,8 +103,9 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
         )
         assert await consumers(world.amqp_url, STOCK_QUEUE) == 0
 
-    [*changes, run] = switch_on
+    [*changes, config_show, run] = switch_on
     environment |= exported(changes)
+    assert f"dlq_handler.intake.queue\t{OWN_QUEUE}\t" in await typed(config_show, environment)
     async with running(run, world, environment):
         await eventually(lambda: answers(port), timeout=60)
         [dispatch] = await world.executor.schedule_many(1, worker.id)
@@ -135,6 +138,13 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
                 for name, real in of_this_world.items():
                     command = command.replace(name, real)  # noqa: PLW2901  # one after the other
                 await typed(command, environment, code=1 if command == "dlq-handler status" else 0)
+
+
+def test_without_the_variables_the_tour_still_takes_its_own_queue() -> None:
+    """In a new terminal the variables are lost, and config.development.yaml in this folder is read."""
+    loaded = load(ROOT / "config.development.yaml", {})
+    _, before, *_ = blocks()
+    assert loaded.settings.dlq_handler.intake.queue == exported(before)["ATTUNE__DLQ_HANDLER__INTAKE__QUEUE"]
 
 
 def test_the_tour_names_an_own_queue_and_shadow_mode_before_anything_consumes() -> None:
@@ -171,12 +181,13 @@ async def consumers(amqp_url: str, queue: str) -> int:
         return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count or 0
 
 
-async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) -> None:
+async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) -> str:
+    """Return the output."""
     program, *arguments = shlex.split(command)
     if program == "curl":  # not on every machine, and only its address is ours
         async with httpx.AsyncClient(trust_env=False) as client:
             assert (await client.get(f"http://{arguments[0]}")).status_code == 200, command
-        return
+        return ""
     process = await asyncio.create_subprocess_exec(
         program if "/" not in program else str(ROOT / program),
         *arguments,
@@ -188,6 +199,7 @@ async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) 
     async with asyncio.timeout(180):
         out, _ = await process.communicate()
     assert process.returncode == code, f"{command}\n{out.decode()}"
+    return out.decode()
 
 
 async def answers(port: int) -> bool:
