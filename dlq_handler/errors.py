@@ -28,6 +28,13 @@ class GrantsMissing(Unavailable):
         super().__init__("database", f"{what}; `dlq-handler grants` prints what the role needs")
 
 
+class BrokerRightsMissing(Unavailable):
+    """The broker refuses a right that dlq-handler needs (ACCESS_REFUSED). Waiting alone does not help."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("broker", f"{what}; `dlq-handler grants` prints the rights that the user needs")
+
+
 class SchemaUnfit(Unavailable):
     """The tables of dlq-handler are missing, or of another version than this program."""
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import aio_pika
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
-from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticationError
+from aiormq.exceptions import AMQPError, ChannelAccessRefused, InvalidFrameError, ProbableAuthenticationError
 from yarl import URL
 
 from dlq_handler.broker import bounded_frames, equal_tables, tolerant_headers
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import BrokerRightsMissing, Unavailable
 from dlq_handler.heartbeat import beat, bounded
 from dlq_handler.tasks import StopCheck
 
@@ -37,6 +37,8 @@ async def broker_errors(doing: str) -> AsyncIterator[None]:
         if stop.is_stop:
             raise
         raise Unavailable("broker", f"{doing}: the connection was lost") from error
+    except ChannelAccessRefused as error:
+        raise BrokerRightsMissing(f"{doing}: {_said(error)}") from error
     except (AMQPError, OSError, TimeoutError, RuntimeError, EOFError, StopAsyncIteration) as error:
         # RuntimeError is what aiormq raises for "connection closed" and "channel closed"; the last two escape
         # from it when the peer hangs up in the middle of the handshake.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.errors import Contended, StartTimedOut, Unavailable
+from dlq_handler.errors import BrokerRightsMissing, Contended, StartTimedOut, Unavailable
 from dlq_handler.services.every import Backoff, pause
 
 log = structlog.get_logger()
@@ -23,7 +23,10 @@ async def wait_for(
         except (Unavailable, Contended) as error:
             if monotonic_seconds() >= wait_until:
                 raise StartTimedOut(str(error)) from error
-            log.info("start.delayed", error=str(error))
+            if isinstance(error, BrokerRightsMissing):
+                log.warning("start.refused", error=str(error))
+            else:
+                log.info("start.delayed", error=str(error))
             await pause(stop, backoff.next_seconds())
         else:
             return

@@ -48,6 +48,7 @@ def grants(
     )
     permissions = broker_permissions(
         compose.blueprint(settings),
+        intake_queues=(settings.dlq_handler.intake.queue, settings.dlq_handler.shadow.queue),
         rescues=settings.dlq_handler.worker.rescue,
         sends_canaries=settings.dlq_handler.canary.enabled,
         holds_game_days=game_day,

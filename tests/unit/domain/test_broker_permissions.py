@@ -7,7 +7,7 @@ import pytest
 
 from dlq_handler.domain.broker_permissions import broker_permissions
 from dlq_handler.domain.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.domain.topology import Blueprint
+from dlq_handler.domain.topology import Blueprint, ShadowLimits
 
 OWN = broker_permissions(Blueprint(intake_queue="attune.dlx.sidecar.queue"))
 STOCK = broker_permissions(Blueprint())
@@ -47,6 +47,30 @@ def test_what_the_sidecar_does_is_allowed(pattern: str, name: str) -> None:
 )
 def test_what_it_never_does_is_not(pattern: str, name: str) -> None:
     assert not re.search(pattern, name)
+
+
+def test_the_rights_are_the_same_with_shadow_mode_on_and_off() -> None:
+    """`set_permissions` replaces: rights for one mode only would refuse the change to the other."""
+    live, shadow = "attune.dlx.sidecar.queue", "attune.dlx.shadow.queue"
+    limits = ShadowLimits(max_letters=10, ttl_ms=10)
+    on = broker_permissions(Blueprint(intake_queue=shadow, shadow=limits), intake_queues=(live, shadow))
+    off = broker_permissions(Blueprint(intake_queue=live), intake_queues=(live, shadow))
+
+    for name in (live, shadow):
+        for rights in (on, off):
+            assert all(re.search(one, name) for one in (rights.configure, rights.write, rights.read))
+    for rights in (on, off):
+        # The stock queue is declared if it is missing, its worker keys are unbound, and it is never consumed.
+        assert re.search(rights.configure, "attune.dlx.queue")
+        assert re.search(rights.write, "attune.dlx.queue")
+        assert not re.search(rights.read, "attune.dlx.queue")
+
+
+def test_without_intake_no_other_queue_is_granted() -> None:
+    rights = broker_permissions(Blueprint(has_intake=False), intake_queues=("attune.dlx.shadow.queue",))
+
+    assert not re.search(rights.configure, "attune.dlx.shadow.queue")
+    assert not re.search(rights.read, "attune.dlx.shadow.queue")
 
 
 def test_worker_queues_may_be_read_only_for_rescue() -> None:
