@@ -144,9 +144,8 @@ class Database:
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            # The server ends a statement at its limit: silence beyond that is a broken link.
-            if tx is not None and self._link.is_recent(
-                tx.answered_at, within_seconds=timeout_ms / 1000 + MARGIN_SECONDS
+            if tx is not None and self._link.is_answering(
+                tx.answered_at, statement_seconds=timeout_ms / 1000 + MARGIN_SECONDS
             ):
                 # The database answers: what this transaction asks for is too much.
                 what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"

@@ -65,13 +65,22 @@ class Link:
         if self._up_since is None and self._lost_at is not None:
             self.outage = Outage(since=self._lost_at, what=what)
 
-    def is_recent(self, answered_at: float, *, within_seconds: float) -> bool:
-        """Whether an answer at this time of the process clock is too recent to call the link broken."""
-        return monotonic_seconds() - answered_at <= min(self._silence_seconds, within_seconds)
+    def is_answering(self, answered_at: float, *, statement_seconds: float) -> bool:
+        """Whether the database answers, although a transaction has had no answer since this time of the process clock.
+
+        A statement may lawfully be silent for `statement_seconds`. Within them other connections decide, unless the
+        transaction was answered a short time ago. Beyond them the server had to end the statement: the link is broken.
+        """
+        now = monotonic_seconds()
+        silent_seconds = now - answered_at
+        if silent_seconds > statement_seconds:
+            return False
+        return silent_seconds <= self._silence_seconds or self._is_up(now)
 
     @property
     def age_seconds(self) -> float:
         now = monotonic_seconds()
-        if self._up_since is None or now - self._last_answer > self._silence_seconds:
-            return 0.0
-        return now - self._up_since
+        return now - self._up_since if self._up_since is not None and self._is_up(now) else 0.0
+
+    def _is_up(self, now: float) -> bool:
+        return self._up_since is not None and now - self._last_answer <= self._silence_seconds

@@ -348,6 +348,32 @@ async def test_a_transaction_of_too_many_statements_does_not_break_the_link(behi
     assert behind_proxy.times_back == 0
 
 
+async def run_in_turn(store: Database, *statements: str) -> None:
+    async with store.transaction() as tx:
+        for sql in statements:
+            await tx.run(sql)
+
+
+async def test_a_slow_statement_does_not_break_a_link_on_which_other_connections_are_answered(
+    database: str,
+) -> None:
+    """The last statement is silent for longer than `silence_seconds`, but its time limit is not over."""
+    store = Database(
+        database, connect_timeout_seconds=1.0, statement_timeout_ms=4_000, silence_seconds=2.0, pool_size=2
+    )
+    await store.ping()
+    slow = asyncio.create_task(run_in_turn(store, "SELECT pg_sleep(3.5)", "SELECT pg_sleep(3.9)"))
+    while not slow.done():
+        await store.ping()
+        await asyncio.wait([slow], timeout=0.1)
+    with pytest.raises(TooSlow, match="took longer than 7 s in all"):
+        await slow
+    assert store.link_age_seconds > 0
+    await store.ping()
+    assert store.times_back == 0
+    await store.dispose()
+
+
 async def test_a_transaction_that_got_no_answer_for_long_breaks_the_link(proxy: TcpProxy) -> None:
     store = Database(
         proxy.url, connect_timeout_seconds=0.5, statement_timeout_ms=500, silence_seconds=1.0, pool_size=1

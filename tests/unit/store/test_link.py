@@ -48,3 +48,33 @@ def test_a_link_that_never_answered_is_not_back_when_it_does() -> None:
     of_database.broke()
     of_database.answered()
     assert of_database.times_back == 0
+
+
+def test_a_transaction_that_was_answered_a_short_time_ago_has_no_broken_link(clock: list[float]) -> None:
+    of_database = Link(15.0)
+    answered_at = sum(clock)
+    clock.append(15.0)
+    assert of_database.is_answering(answered_at, statement_seconds=32.0)
+    clock.append(1.0)
+    assert not of_database.is_answering(answered_at, statement_seconds=32.0), "no connection was answered"
+
+
+def test_a_long_statement_has_no_broken_link_while_other_connections_are_answered(clock: list[float]) -> None:
+    of_database = Link(15.0)
+    answered_at = sum(clock)
+    for _ in range(3):
+        clock.append(10.0)
+        of_database.answered()
+    assert of_database.is_answering(answered_at, statement_seconds=32.0)
+    clock.append(2.5)
+    assert not of_database.is_answering(answered_at, statement_seconds=32.0), "the server had to end it"
+
+
+def test_an_answer_from_before_a_break_does_not_count_for_a_long_statement(clock: list[float]) -> None:
+    of_database = Link(15.0)
+    answered_at = sum(clock)
+    clock.append(20.0)
+    of_database.answered()
+    of_database.broke()
+    clock.append(1.0)
+    assert not of_database.is_answering(answered_at, statement_seconds=32.0)
