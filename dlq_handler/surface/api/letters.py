@@ -1,8 +1,5 @@
 """Letters: found, counted, shown one by one. A raw body is for operators, and each reading of it is on record."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -26,13 +23,12 @@ from dlq_handler.surface.api.shapes import (
     failures,
 )
 from dlq_handler.surface.swept import swept_sentence
-from dlq_handler.surface.web.errors import RETRY_SECONDS, Refused
+from dlq_handler.surface.web.errors import Refused
 from dlq_handler.surface.web.roles import needs_operate
 from dlq_handler.surface.web.visitor import visitor_of
 from dlq_handler.surface.web.world import UiWorld
 
 MOST_LETTERS = 200
-TURN_SECONDS = 10.0
 
 
 class LetterList(Shape):
@@ -46,7 +42,7 @@ class LetterList(Shape):
 class Count(Shape):
     count: int
     is_capped: bool
-    """At least so many: nobody counted further."""
+    """The count stopped at the limit: there may be more."""
 
 
 def wanted(  # noqa: PLR0917  FastAPI gives them by name
@@ -83,30 +79,8 @@ def wanted(  # noqa: PLR0917  FastAPI gives them by name
 Wanted = Annotated[LetterFilter, Depends(wanted)]
 
 
-class _Turns:
-    """Searches, few at a time."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._places = most, asyncio.Semaphore(most)
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._places.acquire()
-        except TimeoutError:
-            refused = Refused(503, f"{self._most} searches are under way, which is the limit. Try again.")
-            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
-            raise refused from None
-        try:
-            yield
-        finally:
-            self._places.release()
-
-
 def letter_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(tags=["letters"], responses=EVERYWHERE)
-    searches = _Turns(world.most_searches)
 
     @router.get("/letters")
     async def list_letters(
@@ -116,7 +90,7 @@ def letter_routes(world: UiWorld) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LETTERS)] = 50,
     ) -> LetterList:
         """Newest first."""
-        async with searches.turn():
+        async with world.searches.turn():
             page = await letter_search.search(
                 world.database, which, before_id=before, after_id=after, limit=limit
             )
@@ -127,7 +101,7 @@ def letter_routes(world: UiWorld) -> APIRouter:
     @router.get("/letters/count", response_model=Count)
     async def count_letters(which: Wanted) -> CappedCount:
         """How many there are, up to 1000."""
-        async with searches.turn():
+        async with world.searches.turn():
             return await letter_search.count(world.database, which)
 
     @router.get("/letters/{letter_id}", responses=failures(404, 410))

@@ -22,6 +22,7 @@ from dlq_handler.settings.ui import read_token
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.own_thread import OtherLoop
 from dlq_handler.surface.web.tokens import Tokens, named_token
+from dlq_handler.surface.web.turns import SearchTurns
 from dlq_handler.surface.web.visitor import Role
 from dlq_handler.surface.web.world import UiWorld
 
@@ -115,7 +116,7 @@ def ui_world(
         tokens=ui_tokens(settings),
         count_intake=intake,
         completed_key=own.outbox.routing_key,
-        most_searches=max(1, ui.pool_size - 1),
+        searches=SearchTurns(max(1, ui.pool_size - 1)),
         external_url=ui.external_url,
         host=ui.host,
         is_shadow=own.shadow.enabled,

@@ -19,6 +19,7 @@ from dlq_handler.services.operating import Operating
 from dlq_handler.services.retention import RetentionPolicy
 from dlq_handler.store.engine import Database
 from dlq_handler.surface.web.tokens import Tokens
+from dlq_handler.surface.web.turns import SearchTurns
 
 MOST_STREAMS = 64
 
@@ -50,8 +51,8 @@ class UiWorld:
     """After so long without news an open stream says that it is still there."""
     most_streams: int = MOST_STREAMS
     """Maximum number of event streams open at a time."""
-    most_searches: int = 2
-    """Maximum number of searches at a time: they are slow, and other questions need a connection too."""
+    searches: SearchTurns = field(default_factory=lambda: SearchTurns(2))
+    """Shared by the API and the dashboard, as both use the same pool of connections."""
     external_url: str | None = None
     host: str = "127.0.0.1"
     """The address listened on."""

@@ -11,7 +11,7 @@ from dlq_handler.domain.verdict import Outcome
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import sweep_resolved
 from dlq_handler.store.operations import list_operations
-from dlq_handler.surface.api import letters as letter_routes
+from dlq_handler.surface.web.turns import SearchTurns
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -186,21 +186,22 @@ async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(
     )
 
 
+@pytest.mark.parametrize(
+    "paths", [("/api/v1/letters", "/api/v1/letters/count"), ("/letters", "/letters?search=7")]
+)
 async def test_slow_searches_leave_a_connection_for_other_questions(
-    ui_store: Database, ui_database: str
+    ui_store: Database, ui_database: str, paths: tuple[str, str]
 ) -> None:
     """More searches than connections, each waiting for a table that another session has locked."""
     pool = Database(ui_database, pool_size=2, connect_timeout_seconds=1, lock_timeout_ms=60_000)
     try:
         async with (
-            asking(await a_ui_world(pool, most_searches=1)) as client,
+            asking(await a_ui_world(pool, searches=SearchTurns(1))) as client,
             ui_store.transaction() as tx,
             asyncio.TaskGroup() as group,
         ):
             await tx.run("LOCK TABLE own.letter IN ACCESS EXCLUSIVE MODE")
-            searches = [
-                group.create_task(client.get(f"/api/v1/letters{path}")) for path in ("", "/count") * 4
-            ]
+            searches = [group.create_task(client.get(path)) for path in paths * 4]
 
             async def is_one_waiting() -> bool:
                 return bool(await tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
@@ -214,11 +215,11 @@ async def test_slow_searches_leave_a_connection_for_other_questions(
         await pool.dispose()
 
 
-async def test_a_search_waits_its_turn_and_then_says_so(
-    ui_store: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(letter_routes, "TURN_SECONDS", 0.01)
-    async with asking(await a_ui_world(ui_store, most_searches=0)) as client:
+async def test_a_search_waits_its_turn_and_then_says_so(ui_store: Database) -> None:
+    full = SearchTurns(0, wait_seconds=0.01)
+    async with asking(await a_ui_world(ui_store, searches=full)) as client:
         answer = await client.get("/api/v1/letters")
+        page = await client.get("/letters")
+    assert (page.status_code, "searches are under way" in page.text) == (503, True)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert "searches are under way" in answer.json()["error"]["detail"]

@@ -119,10 +119,11 @@ async def gather_group(database: Database, group_id: str, *, ttl_seconds: float)
 
 async def group_page(site: Site, request: Request, group_id: str) -> Response:
     ttl_seconds = site.world.ttl_seconds
-    remembered = await site.ask(
-        f"/groups/{group_id}",
-        lambda: gather_group(site.world.database, group_id, ttl_seconds=ttl_seconds),
-    )
+    async with site.world.searches.turn():
+        remembered = await site.ask(
+            f"/groups/{group_id}",
+            lambda: gather_group(site.world.database, group_id, ttl_seconds=ttl_seconds),
+        )
     facts = remembered.facts
     if facts is None:
         return away_page(site, request, remembered.away, back=("/groups", "All groups"))

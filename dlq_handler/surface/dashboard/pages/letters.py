@@ -53,10 +53,12 @@ async def letters_page(site: Site, request: Request) -> Response:
     before, after = (_number(request.query_params.get(name)) for name in ("before", "after"))
     facts, away = None, None
     if not asked.problems:
-        remembered = await site.ask(
-            _key(asked, before, after),
-            lambda: gather(site.world.database, asked, before, after),
-        )
+        # Not within `ask`: to wait for a turn does not mean that the database is away.
+        async with site.world.searches.turn():
+            remembered = await site.ask(
+                _key(asked, before, after),
+                lambda: gather(site.world.database, asked, before, after),
+            )
         facts, away = remembered.facts, remembered.away
     records = facts.page.records if facts else []
     # Nothing new comes to a moment of the past.
@@ -98,10 +100,11 @@ async def letters_page(site: Site, request: Request) -> Response:
 
 async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Response:
     """How many came since the page was loaded. Asked for every time: what was true a minute ago is of no use."""
-    remembered = await site.ask(
-        f"/letters new {asked.given} {seen}",
-        lambda: letter_search.newer_than(site.world.database, asked.wanted, seen),
-    )
+    async with site.world.searches.turn():
+        remembered = await site.ask(
+            f"/letters new {asked.given} {seen}",
+            lambda: letter_search.newer_than(site.world.database, asked.wanted, seen),
+        )
     newer, away = remembered.facts, remembered.away
     if away is not None and away.kept_at is None:
         # Nobody has asked yet since the page was loaded: its rows are as old as itself.
