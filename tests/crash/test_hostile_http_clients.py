@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import httpx
 import pytest
 
+from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
 from tests.support.hostile_http import connections, one_byte_chunks, requests
@@ -29,9 +30,11 @@ MOST_RECORDS = 30
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HALF_A_HEADER = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Never-Ends: "
-PART_OF_A_LOGIN = (
-    b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-    b"Content-Length: 200000\r\n\r\ntoken=" + b"x" * 100_000
+# As long as a body may be: a longer one is refused by its headers, and nothing is held.
+BODY = b"x" * LARGEST_BODY_BYTES
+PARTIAL_BODY = (
+    b"POST /api/v1/brake/release HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:-1]
 )
 
 Attack = Callable[[SidecarProcess], AbstractAsyncContextManager[None]]
@@ -44,7 +47,7 @@ ATTACKS: dict[str, Attack] = {
     "half headers, ops": lambda it: connections(it.port, 2 * FEW_DESCRIPTORS, HALF_A_HEADER),
     "upgrades, ops": lambda it: connections(it.port, FEW_DESCRIPTORS, UPGRADE),
     "pipelined requests, ops": lambda it: connections(it.port, 4, HEALTH * 20_000),
-    "partial bodies, ui": lambda it: connections(it.ui_port, FEW_DESCRIPTORS, PART_OF_A_LOGIN),
+    "partial bodies, ui": lambda it: connections(it.ui_port, FEW_DESCRIPTORS, PARTIAL_BODY),
     "one-byte chunks, ops": lambda it: one_byte_chunks(it.port, "/healthz", clients=8, chunks=200_000),
     "one-byte chunks, ui": lambda it: one_byte_chunks(it.ui_port, "/login", clients=8, chunks=200_000),
 }
@@ -59,6 +62,8 @@ async def sidecar(world: World) -> AsyncIterator[SidecarProcess]:
 
 async def test_no_client_delays_a_dead_letter(world: World, sidecar: SidecarProcess) -> None:
     """One sidecar for all attacks, one after the other: what one leaves behind would show in the next."""
+    # Invalid JSON: the sidecar holds the partial body until its last byte arrives.
+    assert await status(sidecar.ui_port, PARTIAL_BODY + BODY[-1:]) == 422
     for name, attack in ATTACKS.items():
         async with attack(sidecar):
             dispatches = await world.a_buried(LETTERS)
@@ -90,6 +95,16 @@ async def test_reads_that_hang_hold_no_connection_of_the_intake(world: World) ->
 
 async def reads_wait(world: World) -> bool:
     return await world.batches_wait(2)
+
+
+async def status(port: int, request: bytes) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        async with asyncio.timeout(PROBE_SECONDS):
+            return int((await reader.readline()).split()[1])
+    finally:
+        writer.close()
 
 
 async def health(sidecar: SidecarProcess) -> int:
