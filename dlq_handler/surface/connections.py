@@ -20,6 +20,8 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, Request
 # Few at a time: between two rounds those that are open are served.
 ACCEPTS_AT_ONCE = 16
 BACKLOG = 128
+# As uvicorn has it. h11's own limit of 16 KiB is less than some proxies send.
+HEADER_BYTES = 65_536
 TICK_SECONDS = 1.0
 # After the system refused a descriptor; asking again at once would be refused at once.
 PAUSE_SECONDS = 1.0
@@ -68,7 +70,7 @@ class _CheckedRequests(h11.Connection):
     """Raises `RemoteProtocolError` for a request that the limits refuse, before its body is looked at."""
 
     def __init__(self, limits: Limits) -> None:
-        super().__init__(h11.SERVER)
+        super().__init__(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
         self._limits = limits
         self.refusal: tuple[int, str] | None = None
 

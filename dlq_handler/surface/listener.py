@@ -107,6 +107,8 @@ class Listener:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                # An upgraded connection would leave the bounds of `Connections`.
+                ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_SECONDS,
             ),

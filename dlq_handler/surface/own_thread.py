@@ -39,7 +39,9 @@ async def run_in_own_thread(serve: Serve, stop: asyncio.Event, *, name: str) -> 
         try:
             asyncio.run(begin())
         except BaseException as error:
-            # Raised again where the thread is awaited.
+            # Raised again where the thread is awaited. `stops` is not done if the loop could not be created.
+            if not stops.done():
+                stops.set_exception(error)
             ended.set_exception(error)
         else:
             ended.set_result(None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 
 import pytest
 import structlog
@@ -52,6 +53,22 @@ async def test_its_error_is_raised() -> None:
 
     with pytest.raises(LookupError, match="there is none"):
         await run_in_own_thread(fail, asyncio.Event(), name="failing")
+
+
+async def test_a_loop_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a free file descriptor."""
+
+    def fail(main: Coroutine[None, None, None]) -> None:
+        main.close()
+        raise OSError("too many open files")
+
+    async def serve(_stop: asyncio.Event) -> None:
+        raise AssertionError("there is no loop")
+
+    monkeypatch.setattr(asyncio, "run", fail)
+    with pytest.raises(OSError, match="too many open files"):
+        async with asyncio.timeout(WITHIN_SECONDS):
+            await run_in_own_thread(serve, asyncio.Event(), name="failing")
 
 
 async def test_an_end_that_was_not_asked_for_is_an_error() -> None:
