@@ -10,6 +10,7 @@ import structlog
 import typer
 
 from dlq_handler import __version__, compose
+from dlq_handler.domain.doctor_database import DATABASE_FIX
 from dlq_handler.errors import Contended, RowRejected, ServiceEnded, StartTimedOut, Unavailable
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
@@ -128,6 +129,13 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, heard, number)
 
 
+def with_action(error: Exception) -> str:
+    """The error, and for an unreachable database the action that `status` prints too."""
+    if isinstance(error, Unavailable) and error.part == "database" and error.what.startswith("unreachable"):
+        return f"{error}; {DATABASE_FIX}"
+    return str(error)
+
+
 def main(typed: str | None = None) -> None:
     """Expected trouble ends in one line on stderr and an exit code, never in a trace.
 
@@ -136,7 +144,7 @@ def main(typed: str | None = None) -> None:
     try:
         app(prog_name=typed)
     except (Unavailable, Contended) as error:
-        print_error(str(error))
+        print_error(with_action(error))
         sys.exit(EXIT_UNAVAILABLE)
     except RowRejected as error:
         print_error(f"the database refused it: {error}")

@@ -53,6 +53,7 @@ async def open_doctor(
                 management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
                 needed=needed_rights(settings),
                 host_queues=_HOST_QUEUES,
+                has_canaries=settings.dlq_handler.canary.enabled,
             ),
             _canary(settings, database, link, say) if with_canary and has_intake else None,
             warnings=warnings,

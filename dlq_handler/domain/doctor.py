@@ -45,6 +45,8 @@ class Consumers:
     """Messages that consumers hold. None: unknown, because the management API is not available."""
     own_unacknowledged: int = 0
     """Those of them that this replica holds; 0 in a command, which holds none."""
+    has_canaries: bool = False
+    """True: canaries are sent to this queue too, and its own count includes them."""
 
     @property
     def waiting(self) -> int:
@@ -54,9 +56,10 @@ class Consumers:
     @property
     def waiting_in_words(self) -> str:
         number = str(self.waiting) if self.unacknowledged is not None else f"at least {self.waiting}"
-        return (
-            f"{number} dead letter{'' if self.waiting == 1 else 's'} wait{'s' if self.waiting == 1 else ''}"
-        )
+        plural, verb = ("", "waits") if self.waiting == 1 else ("s", "wait")
+        if self.has_canaries and self.waiting:
+            return f"{number} message{plural} (canaries included) {verb}"
+        return f"{number} dead letter{plural} {verb}"
 
     @property
     def way_to_tags(self) -> str:

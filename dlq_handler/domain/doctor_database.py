@@ -20,6 +20,8 @@ WORKER_CLOCKS = Looked(Part.WORKERS, "worker clocks")
 CLOCK_SECONDS = 5.0
 
 
+DATABASE_FIX = "start PostgreSQL, or correct database.url"
+
 # What a question that needs no row may take. A batch asks several that need many.
 SLOW_SECONDS = 1.0
 
@@ -32,7 +34,7 @@ def database(
         is_unreachable = "unreachable" in trouble or "no answer" in trouble
         return DATABASE.problem(
             trouble,
-            "start PostgreSQL, or correct database.url",
+            DATABASE_FIX,
             headline="The database is unreachable" if is_unreachable else "The database cannot be used",
         )
     if is_in_recovery:

@@ -51,7 +51,10 @@ class BrokerExaminer:
         *,
         needed: NeededRights,
         host_queues: Sequence[HostQueue],
+        has_canaries: bool = False,
     ) -> None:
+        """`has_canaries`: canaries are sent through the intake queue."""
+        self._has_canaries = has_canaries
         self._link, self._api, self._needed, self._host_queues = link, api, needed, host_queues
         self._trouble: str | None = "it was not asked"
 
@@ -116,7 +119,9 @@ class BrokerExaminer:
             return None, ()
         queue, prefix = expected.blueprint.intake_queue, expected.own_consumer_tag_prefix
         try:
-            taken = await look_at_consumers(partial(queue_probe.count, self._link), self._api, queue)
+            taken = await look_at_consumers(
+                partial(queue_probe.count, self._link), self._api, queue, has_canaries=self._has_canaries
+            )
         except Unavailable as error:
             fix = "mend that first, then ask again"
             lines = (says.SIDECAR, says.FOREIGN_CONSUMERS)
@@ -138,10 +143,12 @@ async def look_at_consumers(
     queue: str,
     *,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
+    has_canaries: bool = False,
 ) -> Consumers | None:
     """None: no such queue. `count(queue)` asks by AMQP.
 
-    `own_unacknowledged()`: messages that this process holds; None: it does not consume.
+    `own_unacknowledged()`: messages that this process holds; None: it does not consume. `has_canaries`: canaries are
+    sent through this queue.
     """
     counts = await count(queue)
     if counts is None:
@@ -160,6 +167,7 @@ async def look_at_consumers(
         lists_fewer=lists_fewer,
         unacknowledged=await unacknowledged(api, queue, counts.consumers, own=own),
         own_unacknowledged=own or 0,
+        has_canaries=has_canaries,
     )
 
 

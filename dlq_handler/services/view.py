@@ -178,7 +178,13 @@ class Lookout:
 
     async def _intake(self, name: str) -> QueueSeen:
         own = self._own_unacknowledged
-        taken = await look_at_consumers(self._quiet.count, self._api, name, own_unacknowledged=own)
+        taken = await look_at_consumers(
+            self._quiet.count,
+            self._api,
+            name,
+            own_unacknowledged=own,
+            has_canaries=self._policy.canary is not None,
+        )
         return QueueSeen(name=name, taken=taken)
 
     async def _queue(self, name: str) -> QueueSeen:

@@ -31,6 +31,8 @@ _SERVER_CLASSES = ("53", "55", "57", "58", "XX")
 _CONTENDED = ("40P01", "40001", "55P03")
 _NO_GRANT = "42501"
 _NO_TABLE = "42P01"
+# A wrong user or password, a connection that pg_hba.conf does not allow, a database that does not exist.
+_WRONG_URL = ("28P01", "28000", "3D000")
 # statement_timeout, or an administrator who canceled the statement: slow, but an answer.
 _CANCELED = "57014"
 # 25P03 ended our idle transaction with its connection.
@@ -89,6 +91,8 @@ def fault_of(error: BaseException, doing: str) -> Fault:
         return Fault(TooSlow(f"{what} ({sqlstate})"), False)
     if sqlstate == _NO_TABLE:
         what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
+    if sqlstate in _WRONG_URL:
+        what += "; correct user, password and database name in database.url"
     if sqlstate[:2] in _CONNECTION_CLASSES:
         return _unreachable(doing, cause)
     is_link_down = sqlstate in (_ENDED_FOR_IDLENESS, _READ_ONLY)

@@ -5,6 +5,7 @@ the end get one more second, so that none delays SIGTERM.
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +91,10 @@ class Listener:
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
-            raise ListenerRefused(host=host, port=port, setting=setting, why=str(error)) from error
+            why = str(error)
+            if error.errno == errno.EADDRINUSE:
+                why += f"; another replica or program uses this port: stop it, or set {setting}.port"
+            raise ListenerRefused(host=host, port=port, setting=setting, why=why) from error
 
     @property
     def port(self) -> int:

@@ -150,6 +150,8 @@ async def test_a_port_in_use_ends_the_start_with_78_and_names_it(
         [refused] = sidecar.events("listener.refused")
         assert (refused["port"], refused["setting"]) == (taken_port, f"dlq_handler.{listener}")
         assert "in use" in refused["error"]
+        assert "another replica" in refused["error"]
+        assert f"dlq_handler.{listener}.port" in refused["error"]
 
 
 async def test_an_open_address_without_a_token_ends_the_start_with_78(world: World) -> None:

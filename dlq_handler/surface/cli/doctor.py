@@ -5,12 +5,14 @@ gone is what the sidecar is for, and whoever sets up a new one asks whether the 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from dlq_handler.compose.doctor import open_doctor
-from dlq_handler.domain.diagnosis import Diagnosis, page_of
+from dlq_handler.domain.diagnosis import SHADOW, Diagnosis, page_of
+from dlq_handler.domain.doctor_broker import SIDECAR
 from dlq_handler.domain.observation import SIGNS, Health, Observation, conclude, worst_first
 from dlq_handler.settings import Loaded
 from dlq_handler.surface.cli.config import load_or_exit
@@ -36,8 +38,9 @@ def doctor(
     Exit 0: all is there that a rescue needs. Exit 1: something of it is wrong. Exit 2: something cannot be told. Works
     with servers down. What else is wrong right now is told below it and changes no exit code: that is `status`.
     """
-    observations, diagnoses = wait_for("examining", _examine(load_or_exit(config), canary))
-    observations = worst_first(observations)
+    loaded = load_or_exit(config)
+    observations, diagnoses = wait_for("examining", _examine(loaded, canary))
+    observations = worst_first(with_replica_answer(observations, diagnoses))
     conclusion = conclude(observations)
     besides = beyond(observations, diagnoses)
     if output is Output.JSON:
@@ -47,6 +50,8 @@ def doctor(
         _print(observations)
         print_right_now(besides)
         print(f"\nconclusion: {conclusion}: {_MEANS[conclusion]}")
+        if loaded.settings.dlq_handler.shadow.enabled:
+            print("shadow mode (dry run) is on: no execution is changed, and no event is published")
     raise typer.Exit(EXIT_CODES[conclusion])
 
 
@@ -63,9 +68,35 @@ async def _examine(loaded: Loaded, with_canary: bool) -> tuple[list[Observation]
 
 
 def beyond(observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """What `status` looks at and the doctor does not: what both look at is told once."""
+    """The diagnoses of `status` that the doctor has no line for.
+
+    Shadow mode that is on is left out: all parts can be in place meanwhile, and the doctor's last line names it.
+    """
     examined = {(seen.part, seen.check) for seen in observations}
-    return [one for one in diagnoses if (one.part, one.kind) not in examined]
+    return [one for one in diagnoses if (one.part, one.kind) not in examined and not _is_shadow_on(one)]
+
+
+def _is_shadow_on(one: Diagnosis) -> bool:
+    return (one.part, one.kind) == (SHADOW.part, SHADOW.check) and one.health is Health.PROBLEM
+
+
+def with_replica_answer(
+    observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]
+) -> list[Observation]:
+    """Give the doctor's line about the replica the words of `status`, which also asks the replica itself.
+
+    The queue alone cannot show whether a replica hangs or is paused, and advice to start a second one would be wrong.
+    """
+    by_status = {(one.part, one.kind): one for one in diagnoses if one.health is Health.PROBLEM}
+    found = by_status.get((SIDECAR.part, SIDECAR.check))
+    return [
+        replace(seen, what=found.said, fix=found.next_step)
+        if found is not None
+        and (seen.part, seen.check) == (SIDECAR.part, SIDECAR.check)
+        and seen.health is Health.PROBLEM
+        else seen
+        for seen in observations
+    ]
 
 
 def _say(line: str) -> None:

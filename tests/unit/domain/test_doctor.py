@@ -251,6 +251,9 @@ def test_who_is_listed_late_is_not_sent_to_mend_the_management_api() -> None:
     ("taken", "words"),
     [
         (Consumers(count=0, ready=1), "1 dead letter waits"),
+        (Consumers(count=0, ready=6, has_canaries=True), "6 messages (canaries included) wait"),
+        (Consumers(count=0, ready=1, has_canaries=True), "1 message (canaries included) waits"),
+        (Consumers(count=0, ready=0, has_canaries=True), "0 dead letters wait"),
         (Consumers(count=1, ready=1793, unacknowledged=1500), "3293 dead letters wait"),
         (Consumers(count=2, ready=1793, unacknowledged=None), "at least 1793 dead letters wait"),
         (

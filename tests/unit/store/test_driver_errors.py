@@ -44,6 +44,11 @@ def test_fault_by_sqlstate(sqlstate: str, kind: type[Exception]) -> None:
     assert type(fault_of(an_error(sqlstate), "query").error) is kind
 
 
+@pytest.mark.parametrize("sqlstate", ["28P01", "28000", "3D000"])
+def test_a_wrong_user_password_or_database_names_the_setting(sqlstate: str) -> None:
+    assert "database.url" in str(fault_of(an_error(sqlstate), "connect").error)
+
+
 @pytest.mark.parametrize("sqlstate", ["22023", "23505", "P0001", "40001", "42501", "57P01"])
 def test_at_commit_nothing_is_a_letters_fault(sqlstate: str) -> None:
     assert isinstance(commit_fault_of(an_error(sqlstate)).error, Unavailable)
