@@ -91,6 +91,16 @@ def own_broker_objects() -> set[str]:
     return {name for name in names - attunes if not blueprint.workers.queue_pattern.startswith(name)}
 
 
+def test_the_readme_is_in_plain_english_and_its_links_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert (
+        re.findall(r"(?i)\b(?:nobody|somebody|whoever|judged?|vanish\w*|told|tells?|we|us|our)\b", text) == []
+    )
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert len(links) > 30
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
 def test_every_service_is_in_the_table_of_the_architecture() -> None:
     loops = {
         node.name
