@@ -28,6 +28,8 @@ LAST_SWEPT_LETTER = 18_200
 
 # Minutes before the night's `now`.
 GONE_MINUTES = 32
+# After the last heartbeat. Those of the sidecar in `night_world`: what is on record agrees with what it sees itself.
+LATE_AFTER, UNAVAILABLE_AFTER = timedelta(seconds=4), timedelta(seconds=6)
 BLIND_MINUTES = range(45, 48)
 NODE_GONE, NODE_BACK = timedelta(hours=9), timedelta(hours=7, minutes=40)
 WAITING = 24

@@ -3,6 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
+from dlq_handler.domain.brake import BrakePolicy, BrakeState, BrakeView, why_tripped
 from dlq_handler.store.engine import Database
 from tests.support import night
 from tests.support.browser import Tab
@@ -55,17 +56,22 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
     their way when the intake closes: it is tripped right after a round of them has arrived.
     """
 
+    policy = BrakePolicy(max_verdicts_per_minute=10_000, hold_seconds=600)
+    view = BrakeView(state=BrakeState(), ended_last_minute=10_000, now=world.now)
+    why = why_tripped(view, policy, changed=500, left_out=letters)
+
     async def is_tripped() -> bool:
         async with world.store.transaction() as tx:
             row = await tx.row(
                 """
                 UPDATE own.brake SET tripped_at = now() - interval '40 seconds', tripped_by = 'sidecar-1',
                        hold_until = now() + interval '9 minutes',
-                       why = '512 executions were ended within 60 s, 500 are allowed'
+                       why = :why
                  WHERE (SELECT bool_and(seen_at IS NOT NULL) FROM own.canary
                          WHERE created_at > now() - interval '2 seconds')
                 RETURNING true AS is_tripped
-                """
+                """,
+                why=why,
             )
         return row is not None
 

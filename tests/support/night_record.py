@@ -64,8 +64,8 @@ async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -
     gone = night.gone_at(now)
     changes = [(worker_id, now - timedelta(hours=30), "available") for worker_id in workers]
     changes += [
-        (night.PYTHON, gone + timedelta(seconds=30), "late"),
-        (night.PYTHON, gone + timedelta(seconds=90), "unavailable"),
+        (night.PYTHON, gone + night.LATE_AFTER, "late"),
+        (night.PYTHON, gone + night.UNAVAILABLE_AFTER, "unavailable"),
         (night.NODE, now - night.NODE_GONE, "unavailable"),
         (night.NODE, now - night.NODE_BACK, "available"),
     ]
@@ -92,8 +92,8 @@ async def _happenings(tx: Transaction, now: datetime) -> None:
         (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
         (now - timedelta(minutes=blind.stop - 1), Part.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
         (now - timedelta(minutes=blind.start - 1), Part.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
-        (gone + timedelta(seconds=30), Part.WORKERS, WORKER_LATE, python),
-        (gone + timedelta(seconds=90), Part.WORKERS, WORKER_GONE, python),
+        (gone + night.LATE_AFTER, Part.WORKERS, WORKER_LATE, python),
+        (gone + night.UNAVAILABLE_AFTER, Part.WORKERS, WORKER_GONE, python),
     ):
         await tx.run(
             """

@@ -28,8 +28,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 TOKENS = {"operate": "night-shift-operates-0123456789", "read": "night-shift-reads-0123456789"}
 
-# Heartbeats fit many times into it on a busy machine, and nobody waits long until the gone one is known to be gone.
-UNAVAILABLE_AFTER_SECONDS = 6
+# Many heartbeats fit into `night.UNAVAILABLE_AFTER`, also on a busy machine.
 HEARTBEAT_SECONDS = 0.5
 
 
@@ -81,7 +80,7 @@ async def night_world(
         executor = await _people(ends, amqp_url, database_url, store, is_hostile=is_hostile)
         link = await ends.enter_async_context(TcpProxy.to(database_url))
         environment = {
-            "worker__unavailable_after_seconds": str(UNAVAILABLE_AFTER_SECONDS),
+            "worker__unavailable_after_seconds": f"{night.UNAVAILABLE_AFTER.total_seconds():g}",
             "ui__environment": "production",
             "ui__look_seconds": "1",
             "ui__runbook_url": "https://docs.example/dlq-handler/runbook.md",

@@ -15,10 +15,11 @@ from dlq_handler.surface.dashboard.chart_labels import Wish
 from dlq_handler.surface.dashboard.chart_scale import Window
 from dlq_handler.surface.dashboard.words import hm
 
+# An event has the time when it was noticed, and its words say so: `status` counts from the heartbeat.
 # Kind → (its class, what is said of one, what is said of several, its weight). A kind that is missing is no mark: that
 # a worker is late, its lane shows.
 _KINDS: Mapping[str, tuple[str, str, str, int]] = {
-    "worker.gone": ("bad", "{subject} gone", "{count} workers gone", 0),
+    "worker.gone": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
     "worker.back": ("ok", "{subject} back", "{count} workers back", 2),
     "brake.tripped": ("bad", "brake tripped", "brake tripped", 0),
     "brake.released": ("ok", "brake released", "brake released", 1),

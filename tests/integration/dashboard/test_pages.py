@@ -312,7 +312,7 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
     async with asking(world) as client:
         for span in ("1h", "24h"):
             page = (await client.get("/", params={"span": span, "at": words.iso(night)})).text
-            assert "worker-before gone" in page
+            assert "worker-before found unavailable" in page
             assert "worker-after" not in page
             assert "lane: gone" not in page
             assert "31 dead letters" not in page

@@ -123,7 +123,10 @@ def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
             )
         ],
     )
-    assert texts(chart) == ["worker-python gone 02:27", "first letter 02:31, one TTL (5 min) later"]
+    assert texts(chart) == [
+        "worker-python found unavailable 02:27",
+        "first letter 02:31, one TTL (5 min) later",
+    ]
 
 
 def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
@@ -134,17 +137,17 @@ def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
         ttl_seconds=10,
         warning_per_minute=10,
     )
-    assert texts(chart) == ["worker-python gone 02:27"]
+    assert texts(chart) == ["worker-python found unavailable 02:27"]
 
 
 def test_where_letters_expired_all_along_none_is_the_first() -> None:
     chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], marks=[gone(at(2, 26))])
-    assert texts(chart) == ["worker-python gone 02:26"]
+    assert texts(chart) == ["worker-python found unavailable 02:26"]
 
 
 def test_a_fleet_that_goes_at_once_is_one_mark() -> None:
     chart = drawn(marks=[gone(at(2, 26, second), f"worker-{second}") for second in range(40)])
-    assert texts(chart) == ["40 workers gone 02:26"]
+    assert texts(chart) == ["40 workers found unavailable 02:26"]
 
 
 def test_at_most_eight_lanes_are_drawn_the_ill_ones_first() -> None:
@@ -256,4 +259,4 @@ def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
 
 def test_a_bar_of_a_quarter_of_an_hour_names_no_first_letter() -> None:
     [wide, _] = of_section("24h", minutes=[minute(at(2, 31), 20)], marks=[gone(at(2, 27))])
-    assert texts(wide) == ["worker-python gone 02:27"]
+    assert texts(wide) == ["worker-python found unavailable 02:27"]
