@@ -2,34 +2,39 @@
 
 A question about a missing queue closes its channel and leaves two error lines in the broker's log. So existence is
 read from the management API's list of queues where there is one. Without it, queues that were found are counted as
-often as anyone asks, and at most one question a minute may be refused, whatever the number of queues.
+often as a caller asks. The broker may refuse two questions a minute about such queues, which were deleted since, and
+one about other queues, whatever the number of queues.
 
 Promises: a queue is reported as missing only while that is known: by a list of queues that is seconds old, or by two
 refused questions, the last of them minutes old. Everything else is unknown, and left out of the answer.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.queue_probe import QueueCounts
-from dlq_handler.broker.queue_survey import count_all
+from dlq_handler.broker.queue_survey import count_until_refused
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import turn
 
 UNKNOWN_QUEUE = (
-    "unknown whether it exists: without the management API missing queues are looked for slowly, because each "
-    "question leaves error lines in the broker's log"
+    "unknown whether it exists: dlq-handler asks about missing queues slowly, because each question leaves error lines "
+    "in the broker's log"
 )
+REFUSED_QUEUE = "unknown: the broker refuses access to it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietPolicy:
     refusal_seconds: float = 60.0
     """Interval between two questions that the broker may refuse."""
+    deleted_per_minute: int = 2
+    """Maximum number of refused questions a minute about queues that were found before."""
     missing_kept_seconds: float = 300.0
     """A queue that was missing this long ago is unknown."""
     list_kept_seconds: float = 5.0
@@ -66,6 +71,10 @@ class QuietQueues:
         self._next_refusal_at = float("-inf")
         self._listed: frozenset[str] | None = None
         self._list_again_at = float("-inf")
+        self._deleted_at: deque[float] = deque()
+        """When the broker refused questions about queues that were found before."""
+        # Apart from the other turn: an API that does not answer must not delay questions about queues that were found.
+        self._list_turn = asyncio.Lock()
         # Two checks at once would spend the one question of this minute twice.
         self._turn = asyncio.Lock()
 
@@ -73,7 +82,7 @@ class QuietQueues:
         """None: no such queue. Raises `Unavailable` when that is unknown."""
         counted = await self.count_all([queue])
         if queue not in counted:
-            raise Unavailable("broker", f"queue {queue!r}: {UNKNOWN_QUEUE}")
+            raise Unavailable("broker", f"queue {queue!r}: {self.why_unknown(queue)}")
         return counted[queue]
 
     async def count_known(self, queue: str) -> QueueCounts | None:
@@ -82,19 +91,34 @@ class QuietQueues:
 
     async def count_all(self, queues: Collection[str]) -> dict[str, QueueCounts | None]:
         """None: no such queue. A queue that is left out is unknown. Raises `Unavailable` without the broker."""
+        listed = None
+        if any(queue not in self._present for queue in queues):
+            listed = await self._list()
         async with turn(self._turn):
-            unsure = [queue for queue in queues if queue not in self._present]
-            listed = await self._list() if unsure else None
             if listed is not None:
                 self._present |= {
-                    queue for queue in listed.intersection(unsure) if not self._is_hidden(queue)
+                    queue for queue in listed.intersection(queues) if not self._is_hidden(queue)
                 }
-            counted = await self._ask([queue for queue in queues if queue in self._present])
-            unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
-            if listed is not None:
-                counted |= dict.fromkeys(queue for queue in unsure if queue not in listed)
-                unsure = [queue for queue in unsure if queue in listed]
+            counted = await self._ask_present([queue for queue in queues if queue in self._present])
+        # A queue was deleted, perhaps many: the list says which of the others exist.
+        if listed is None and any(queue not in counted for queue in queues):
+            listed = await self._list()
+        async with turn(self._turn):
+            if listed is None:
+                unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
+            else:
+                gone = [queue for queue in queues if queue not in counted and queue not in listed]
+                self._present.difference_update(gone)
+                counted |= dict.fromkeys(gone)
+                counted |= await self._ask_present(
+                    [queue for queue in queues if queue in self._present and queue not in counted]
+                )
+                unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
             return counted | await self._ask_slowly(unsure)
+
+    def why_unknown(self, queue: str) -> str:
+        """The reason why `count_all` left it out."""
+        return REFUSED_QUEUE if self._is_hidden(queue) else UNKNOWN_QUEUE
 
     def learn(self, counted: Mapping[str, QueueCounts | None]) -> None:
         """Take over what another question has just answered."""
@@ -103,17 +127,31 @@ class QuietQueues:
 
     async def _list(self) -> frozenset[str] | None:
         """The names of all queues; None when the management API does not answer."""
-        if self._now() >= self._list_again_at:
-            # First the pause: a caller whose time is up cancels the question, which would then be asked again at once.
-            self._listed, self._list_again_at = None, self._now() + self._policy.list_pause_seconds
-            with suppress(Unavailable):
-                self._listed = frozenset(await self._names())
-                self._list_again_at = self._now() + self._policy.list_kept_seconds
-        return self._listed
+        async with turn(self._list_turn):
+            if self._now() >= self._list_again_at:
+                # First the pause: a caller whose time is up cancels the question, which would then be repeated at once.
+                self._listed, self._list_again_at = None, self._now() + self._policy.list_pause_seconds
+                with suppress(Unavailable):
+                    self._listed = frozenset(await self._names())
+                    self._list_again_at = self._now() + self._policy.list_kept_seconds
+            return self._listed
 
-    async def _ask(self, queues: Sequence[str]) -> dict[str, QueueCounts | None]:
-        counted = await count_all(self._link, queues) if queues else {}
-        for queue in queues:
+    async def _ask_present(self, queues: Sequence[str]) -> dict[str, QueueCounts | None]:
+        """Queues that were found before. It stops when too many of them were deleted: the rest is left out."""
+        while self._deleted_at and self._now() - self._deleted_at[0] >= self._policy.refusal_seconds:
+            self._deleted_at.popleft()
+        allowed = self._policy.deleted_per_minute - len(self._deleted_at)
+        return await self._ask(queues, refusals=allowed) if allowed > 0 else {}
+
+    async def _ask(self, queues: Sequence[str], *, refusals: int = 1) -> dict[str, QueueCounts | None]:
+        if not queues:
+            return {}
+        counted, left = await count_until_refused(self._link, queues, refusals=refusals)
+        for queue in set(queues).difference(left):
+            if counted.get(queue) is None and queue in self._present:
+                self._deleted_at.append(self._now())
+                if self._listed is not None:
+                    self._list_again_at = self._now()
             self._note(queue, counted.get(queue), was_missing=queue in counted)
         return counted
 

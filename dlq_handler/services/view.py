@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import ManagementApi
-from dlq_handler.broker.quiet_queues import UNKNOWN_QUEUE, QuietQueues
+from dlq_handler.broker.quiet_queues import QuietQueues
 from dlq_handler.domain.availability import is_history, standing_of
 from dlq_handler.domain.brake import BrakePolicy
 from dlq_handler.domain.judge_canary import CanaryPolicy, IntakeView, WorkerCanary, judge_canaries, proven
@@ -214,7 +214,7 @@ class Lookout:
                     watched_seconds=self._watched_seconds(),
                     policy=self._policy.availability,
                 ),
-                queue=_of_worker(one.worker.id, queues),
+                queue=self._of_worker(one.worker.id, queues),
                 ended_last_hour=harm.get(one.worker.id, nothing).ended_last_hour,
                 expired_lately=harm.get(one.worker.id, nothing).expired_lately,
                 was_stopped=one.was_stopped(self._policy.availability),
@@ -222,6 +222,13 @@ class Lookout:
             )
             for one in database.workers
         )
+
+    def _of_worker(
+        self, worker_id: int, queues: dict[int, QueueSight | None] | Unknown
+    ) -> QueueSight | Unknown | None:
+        if isinstance(queues, Unknown):
+            return queues
+        return queues.get(worker_id, Unknown(f"its queue: {self._sight.why_unknown(worker_id)}"))
 
     def _canaries(
         self, database: DatabaseFacts, intake: QueueSeen | Unknown | Off, expected: Expectation
@@ -238,12 +245,6 @@ class Lookout:
         workers = [one.worker.id for one in database.workers if not is_history(one.worker)]
         view = _from_outside(intake, expected.own_consumer_tag_prefix)
         return judge_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
-
-
-def _of_worker(worker_id: int, queues: dict[int, QueueSight | None] | Unknown) -> QueueSight | Unknown | None:
-    if isinstance(queues, Unknown):
-        return queues
-    return queues.get(worker_id, Unknown(f"its queue: {UNKNOWN_QUEUE}"))
 
 
 def _from_outside(intake: QueueSeen, own_prefix: str) -> IntakeView:

@@ -14,7 +14,7 @@ from dlq_handler.broker import queue_survey
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.management import QueueStatistics
 from dlq_handler.broker.queue_probe import QueueCounts
-from dlq_handler.broker.quiet_queues import QuietQueues
+from dlq_handler.broker.quiet_queues import UNKNOWN_QUEUE, QuietQueues
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.domain.worker import QueueSight, WorkerQueueNames
 from dlq_handler.errors import Unavailable
@@ -104,11 +104,24 @@ class WorkerSight:
 
     async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
+        return await self._look(worker_ids, is_quiet=not self._policy.probes_ttl)
+
+    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+        """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
+        return await self._look(worker_ids, is_quiet=True)
+
+    def why_unknown(self, worker_id: int) -> str:
+        """The reason why a quiet look left this worker out while the broker answered."""
+        return (
+            UNKNOWN_QUEUE if self._queues is None else self._queues.why_unknown(self._names.queue(worker_id))
+        )
+
+    async def _look(self, worker_ids: Collection[int], *, is_quiet: bool) -> dict[int, QueueSight | None]:
         async with turn(self._turn):
-            counted = await self._count(worker_ids, is_quiet=not self._policy.probes_ttl)
+            counted = await self._count(worker_ids, is_quiet=is_quiet)
             present = [one for one, counts in counted.items() if counts is not None]
             statistics = await self._ask_api() if present else {}
-            ttls = await self._learn_ttls(present, statistics)
+            ttls = await self._learn_ttls(present, statistics, is_quiet=is_quiet)
         return {
             one: None if counts is None else _sight(counts, statistics.get(self._names.queue(one)), ttls[one])
             for one, counts in counted.items()
@@ -171,7 +184,7 @@ class WorkerSight:
         return self._api_answer
 
     async def _learn_ttls(
-        self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics]
+        self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics], *, is_quiet: bool
     ) -> dict[int, _Ttl]:
         known = self._ttls.fresh(worker_ids, self._now())
         for one in worker_ids:
@@ -179,7 +192,7 @@ class WorkerSight:
                 known[one] = _Ttl(ms=told.ttl_ms)
                 self._note_ttl(told.ttl_ms)
         queues = {self._names.queue(one): one for one in worker_ids if one not in known}
-        if not self._policy.probes_ttl:
+        if is_quiet:
             return known | dict.fromkeys(queues.values(), UNKNOWN_TTL)
         asked = self._allowed_probes(queues)
         try:

@@ -41,7 +41,9 @@ class _SightOfServices:
         self._sight, self._services = sight, services
 
     async def look(self, worker_ids: Collection[int]) -> Sights:
-        return await self._services.call(lambda: self._sight.look(worker_ids), within_seconds=LOOK_SECONDS)
+        return await self._services.call(
+            lambda: self._sight.look_quietly(worker_ids), within_seconds=LOOK_SECONDS
+        )
 
     async def longest_ttl_ms(self) -> int | None:
         return await self._services.call(self._sight.longest_ttl_ms, within_seconds=LOOK_SECONDS)

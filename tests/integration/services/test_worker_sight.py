@@ -133,6 +133,21 @@ async def test_ttl_is_probed_once_and_again_after_minutes(
     assert probed == [worker_queue(1)] * 2
 
 
+async def test_look_that_decides_nothing_probes_no_ttl_and_uses_what_is_known(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ttl(sights: Mapping[int, QueueSight | None]) -> int | None:
+        assert sights[1] is not None
+        return sights[1].ttl_ms
+
+    with monkeypatch.context() as patched:
+        patched.delattr("dlq_handler.services.worker_sight.queue_survey.probe_all_ttl_ms")
+        assert ttl(await it.sight.look_quietly([1])) is None
+    assert ttl(await it.sight.look([1])) == 60_000
+    it.pass_seconds(3)
+    assert ttl(await it.sight.look_quietly([1])) == 60_000
+
+
 async def test_api_that_tells_the_ttl_saves_the_probe(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     it.told = {worker_queue(1): QueueStatistics(ready=0, unacked=0, ttl_ms=77)}
 

@@ -1,13 +1,14 @@
 """Queues counted in the background: what is said of them is known, and the broker refuses one question a minute."""
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Collection
 
 import pytest
 
 from dlq_handler.broker import quiet_queues
 from dlq_handler.broker.admin_link import AdminLink
 from dlq_handler.broker.queue_probe import QueueCounts
-from dlq_handler.broker.queue_survey import count_all
+from dlq_handler.broker.queue_survey import count_until_refused
 from dlq_handler.broker.quiet_queues import QuietPolicy, QuietQueues
 from dlq_handler.errors import Unavailable
 from tests.integration.topology.broker_side import declare_queue, delete_queue
@@ -23,7 +24,7 @@ class Questions:
         self.listed: set[str] | None = None
         """What the management API lists; None: it does not answer."""
         self.queues = QuietQueues(link, names=self.names, policy=QuietPolicy(**policy), now=lambda: self.now)
-        monkeypatch.setattr(quiet_queues, "count_all", self.count_all)
+        monkeypatch.setattr(quiet_queues, "count_until_refused", self.count_until_refused)
 
     async def names(self) -> Collection[str]:
         self.lists += 1
@@ -31,10 +32,12 @@ class Questions:
             raise Unavailable("management API", "there is none")
         return self.listed
 
-    async def count_all(self, link: AdminLink, queues: Collection[str]) -> Mapping[str, QueueCounts | None]:
-        counted = await count_all(link, queues)
+    async def count_until_refused(
+        self, link: AdminLink, queues: Collection[str], *, refusals: int
+    ) -> tuple[dict[str, QueueCounts | None], list[str]]:
+        counted, left = await count_until_refused(link, queues, refusals=refusals)
         self.refused += sum(counts is None for counts in counted.values())
-        return counted
+        return counted, left
 
 
 async def test_without_the_api_one_question_a_minute_is_refused_however_many_queues_are_missing(
@@ -112,3 +115,90 @@ async def test_a_command_asks_about_each_queue_once(link: AdminLink, monkeypatch
         assert await asked.queues.count_all(names) == dict.fromkeys(names)
         asked.now += 10
     assert asked.refused == 5
+
+
+async def test_without_the_api_queues_that_are_deleted_at_once_leave_few_lines_in_the_log(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(10)]
+    for name in names:
+        await declare_queue(link, name)
+    assert len(await asked.queues.count_all(names)) == 10
+    asked.now += 61
+    for name in names[1:]:
+        await delete_queue(link, name)
+    for _ in range(10):
+        before = asked.refused
+        for _ in range(6):
+            await asked.queues.count_all(names)
+            asked.now += 10
+        assert asked.refused - before <= 3
+    counted = await asked.queues.count_all(names)
+    assert counted.pop(names[0]) == EMPTY
+    assert set(counted.values()) == {None}
+
+
+async def test_one_queue_that_is_deleted_makes_no_other_queue_unknown(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    for name in ("deleted", "there"):
+        await declare_queue(link, name)
+    await asked.queues.count_all(["deleted", "there"])
+    await delete_queue(link, "deleted")
+    assert await asked.queues.count_all(["deleted", "there"]) == {"deleted": None, "there": EMPTY}
+
+
+async def test_with_the_api_queues_that_are_deleted_at_once_are_read_from_its_list(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(10)]
+    for name in names:
+        await declare_queue(link, name)
+    asked.listed = set(names)
+    await asked.queues.count_all(names)
+    for name in names[1:]:
+        await delete_queue(link, name)
+    asked.listed = {names[0]}
+    assert await asked.queues.count_all(names) == {names[0]: EMPTY} | dict.fromkeys(names[1:])
+    assert asked.refused <= 2
+
+
+async def test_a_list_that_does_not_come_delays_no_question_about_a_queue_that_was_found(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall drops what is sent to the port of the management API."""
+    asked, is_listing, forever = Questions(link, monkeypatch), asyncio.Event(), asyncio.Event()
+    await declare_queue(link, "there")
+    await asked.queues.count_all(["there"])
+    asked.now += 61
+
+    async def hang() -> Collection[str]:
+        is_listing.set()
+        await forever.wait()
+        return ()
+
+    monkeypatch.setattr(asked.queues, "_names", hang)
+    hangs = asyncio.create_task(asked.queues.count_all(["gone"]))
+    await is_listing.wait()
+    async with asyncio.timeout(10):
+        assert await asked.queues.count("there") == EMPTY
+    forever.set()
+    await hangs
+
+
+async def test_a_queue_that_the_broker_refuses_is_not_said_to_be_looked_for_slowly(
+    link: AdminLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Questions(link, monkeypatch)
+    asked.listed = {"refused"}
+
+    async def refuse(*_: object, **__: object) -> tuple[dict[str, QueueCounts | None], list[str]]:
+        return {}, []
+
+    monkeypatch.setattr(quiet_queues, "count_until_refused", refuse)
+    assert await asked.queues.count_all(["refused"]) == {}
+    assert asked.queues.why_unknown("refused") == quiet_queues.REFUSED_QUEUE
+    assert asked.queues.why_unknown("not asked") == quiet_queues.UNKNOWN_QUEUE
+    with pytest.raises(Unavailable, match="refuses access"):
+        await asked.queues.count("refused")
