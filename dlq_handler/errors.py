@@ -50,7 +50,7 @@ class Braked(Unavailable):
 
 
 class GateClosed(Unavailable):
-    """Our own view is sick, so nothing is judged by it."""
+    """What dlq-handler reads from the database is unreliable, so nothing is decided by it."""
 
     def __init__(self, what: str) -> None:
         super().__init__("gate", what)

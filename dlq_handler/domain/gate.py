@@ -23,7 +23,10 @@ JUMP_SECONDS = 5.0
 
 class GateCause(StrEnum):
     SCHEMA = "schema"
-    """The tables of dlq-handler are of another version than this program, so it neither reads nor writes them."""
+    """The tables of dlq-handler have another version than this program, so it decides nothing and gives up the lease.
+
+    It still publishes completion events that are in the outbox, and deletes old records.
+    """
     RECOVERY = "recovery"
     """The database is a standby: its rows are of another moment, and nothing can be written."""
     UNKNOWN_EXECUTIONS = "unknown_executions"

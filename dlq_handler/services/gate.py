@@ -1,4 +1,4 @@
-"""The gate at work: no verdicts while our own view is sick. One per process, as each has its own view.
+"""The safety gate: no decisions while what this process reads from the database is unreliable. One per process.
 
 Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too; that
 it is open is told by one who has looked lately, or by nobody.

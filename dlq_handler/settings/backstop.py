@@ -112,7 +112,7 @@ class Brake(OwnSection):
 
 
 class Gate(OwnSection):
-    """No verdicts while our own view is sick."""
+    """No decisions while what dlq-handler reads from the database is unreliable."""
 
     unknown_percent: Annotated[int, Field(ge=0, le=100)] = Field(
         default=50,

@@ -129,8 +129,9 @@ class Series:
         )
         self._gate_closed = self._gauge(
             "gate_closed",
-            "1 while our own view is sick: recovery and unknown_executions stop all verdicts, the others those that "
-            "rest on heartbeats (NaN: cannot tell, nobody has looked within ten seconds).",
+            "1 while this cause closes the safety gate. schema, recovery and unknown_executions stop all decisions; "
+            "clock_jump and young_link stop those that need heartbeats (NaN: unknown, the database was not checked "
+            "within ten seconds).",
             cause=GateCause,
         )
         self.shadow = self._gauge(

@@ -261,8 +261,8 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
     async with asking(world) as client:
         page = (await client.get("/", params={"at": night.isoformat()})).text
         assert "it was a bad night" in page
-        assert f"As told at {night - timedelta(minutes=1):%H:%M:%S} UTC." in page
-        assert "As told at" not in (await client.get("/")).text
+        assert f"Diagnosed at {night - timedelta(minutes=1):%H:%M:%S} UTC." in page
+        assert "Diagnosed at" not in (await client.get("/")).text
         assert "31 dead letters" in page
         # By the time of the night: "5 h ago" is when somebody looks, and not when it was.
         assert f'<td class="nowrap">{night:%H:%M:%S}</td>' in page
