@@ -10,17 +10,16 @@ QUICK_PART = 1 / 3
 
 
 class BatchSize:
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, limit_seconds: float) -> None:
+        """`limit_seconds`: the configured limit. A transaction may be cancelled long before it, by an administrator."""
         self.most = most
         self.now = most
-        self._limit_seconds = 0.0
-        """How long the last transaction took that exceeded its time limit."""
+        self._limit_seconds = limit_seconds
         self._quick = 0
 
-    def too_slow(self, count: int, seconds: float) -> None:
-        """A transaction over so many rows exceeded its time limit after so many seconds."""
+    def too_slow(self, count: int) -> None:
+        """A transaction over so many rows exceeded its time limit."""
         self.now = min(self.now, max(1, count // 2))
-        self._limit_seconds = seconds
         self._quick = 0
 
     def done(self, count: int, seconds: float) -> None:

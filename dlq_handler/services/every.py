@@ -2,6 +2,7 @@
 
 A tick that meets `Unavailable` or `Contended` is tried again after a growing, jittered pause. Any other exception is a
 bug: it is logged with its trace, and the loop goes on. A `CancelledError` that a library raised by itself is one too.
+A requested stop ends the loop, also where code within the tick turned its `CancelledError` into something else.
 """
 
 import asyncio
@@ -82,6 +83,8 @@ async def every(
                     log.info("loop.resumed", loop=name)
                 backoff.reset()
                 wait = seconds
-            # While a server is away nobody may wake the loop early: that would be the hot loop backoff prevents.
+            if cancelled.is_stop:
+                raise asyncio.CancelledError
+            # While a server is away nothing may wake the loop early: that would be the hot loop backoff prevents.
             if await pause(stop, wait, wake if backoff.failures == 0 else None):
                 return

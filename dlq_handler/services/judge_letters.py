@@ -107,7 +107,7 @@ class LetterJudge:
             database=database, instance=policy.instance, names=policy.names, is_shadow=policy.is_shadow
         )
         self._was_refused = False
-        self.batch_size = BatchSize(policy.batch_size)
+        self.batch_size = BatchSize(policy.batch_size, limit_seconds=database.statement_seconds)
         """How many dead letters one transaction takes at this time: callers give no more at once."""
         self.judged = 0
         """Letters that this process has put on record, for whoever wants to know that there are more."""
@@ -139,11 +139,10 @@ class LetterJudge:
 
         After `TooSlow`, `batch_size` is smaller than the number of these dead letters, unless it was only one.
         """
-        started = monotonic_seconds()
         try:
             return await self._commit_together(letters)
         except TooSlow:
-            self.batch_size.too_slow(len(letters), monotonic_seconds() - started)
+            self.batch_size.too_slow(len(letters))
             raise
         except GrantsMissing:
             self._was_refused = True

@@ -120,7 +120,7 @@ class StaleJudge:
         """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
         self._database, self._policy, self._leadership = database, policy, leadership
         self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
-        self._size = BatchSize(policy.page_size)
+        self._size = BatchSize(policy.page_size, limit_seconds=database.statement_seconds)
         self._publishes = publishes
 
     async def commit(self, page: Page) -> PageDone:
@@ -132,11 +132,10 @@ class StaleJudge:
         done, rest = PageDone(), page
         while rest.candidates:
             part, behind = rest.cut(self._size.now)
-            started = monotonic_seconds()
             try:
                 done += await self._commit_isolating(part)
             except TooSlow as error:
-                self._size.too_slow(len(part.candidates), monotonic_seconds() - started)
+                self._size.too_slow(len(part.candidates))
                 if len(part.candidates) == 1:
                     return done + await self._leave(part.candidates[0], error)
                 log.warning(

@@ -16,6 +16,10 @@ from dlq_handler.services.service import Service
 
 log = structlog.get_logger()
 
+# How long a cancelled service may take to end. It is cancelled twice: a library may swallow the first cancellation.
+CANCEL_SECONDS = 2.5
+CANCEL_TIMES = 2
+
 
 class RunningServices:
     def __init__(self) -> None:
@@ -37,12 +41,19 @@ class RunningServices:
             await asyncio.wait(tasks)
 
     async def cancel(self) -> None:
-        """End what still runs, at once."""
+        """End what still runs, at once. A service that does not end is logged and left to the end of the process."""
         self._is_cancelling = True
-        for task in self._stops:
-            task.cancel()
-        if self._stops:
-            await asyncio.wait(self._stops)
+        # All of them first: a loop whose cancellation was swallowed ends by its event.
+        for stop in self._stops.values():
+            stop.set()
+        left = {task for task in self._stops if not task.done()}
+        for _ in range(CANCEL_TIMES):
+            for task in left:
+                task.cancel()
+            if left:
+                _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        if left:
+            log.error("services.left", services=sorted(task.get_name() for task in left))
 
     def check(self) -> None:
         """Raises `ServiceEnded` when a service has ended early."""

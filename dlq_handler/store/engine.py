@@ -93,6 +93,11 @@ class Database:
         event.listen(self._engine.sync_engine, "checkout", self._renew_if_needed)
 
     @property
+    def statement_seconds(self) -> float:
+        """The time limit of a statement, where a transaction sets no other."""
+        return self._statement_timeout_ms / 1000
+
+    @property
     def link_age_seconds(self) -> float:
         """How long the database has been answering without a break; 0 when it is not, or nobody asked."""
         return self._link.age_seconds

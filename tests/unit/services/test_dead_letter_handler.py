@@ -57,7 +57,7 @@ class Judge:
 
     def __init__(self, failures: float, error: Exception | None = None) -> None:
         self.failures, self.error = failures, error or ValueError("a bug")
-        self.batch_size = BatchSize(500)
+        self.batch_size = BatchSize(500, limit_seconds=30.0)
         self.commits = 0
         self.judged: list[DeadLetter] = []
 
@@ -85,7 +85,7 @@ class SlowJudge(Judge):
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         self.sizes.append(len(letters))
         if len(letters) > self.fits:
-            self.batch_size.too_slow(len(letters), 30.0)
+            self.batch_size.too_slow(len(letters))
             raise TooSlow("query: canceling statement due to statement timeout (57014)")
         return await super().commit(letters)
 
@@ -295,7 +295,7 @@ async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_res
     handler = a_handler(source, judge, Readiness())
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(40)
-    judge.batch_size.too_slow(20, 30.0)
+    judge.batch_size.too_slow(20)
     real_commit = judge.commit
 
     async def commit(letters: Sequence[DeadLetter]) -> Committed:
@@ -331,7 +331,7 @@ async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float
     handler = a_handler(source, judge, Readiness())
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(40)
-    judge.batch_size.too_slow(20, 30.0)
+    judge.batch_size.too_slow(20)
     stop = asyncio.Event()
     stop.set()
     await handler._take(stop)

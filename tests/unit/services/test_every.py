@@ -36,6 +36,30 @@ async def test_cancelling_a_loop_ends_it() -> None:
         await task
 
 
+@pytest.mark.parametrize("error", [None, Unavailable("database", "away"), ValueError("a bug")])
+async def test_a_loop_ends_although_its_tick_swallows_the_cancellation(error: Exception | None) -> None:
+    stop, ticks = asyncio.Event(), 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks > 1:
+            stop.set()
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+
+    task = asyncio.create_task(every(0.0, tick, stop, name="test"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ticks == 1
+
+
 async def test_a_loop_outlives_a_call_that_a_library_cancelled() -> None:
     stop, ticks = asyncio.Event(), 0
 

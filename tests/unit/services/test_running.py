@@ -1,11 +1,14 @@
 """A service that ends before it was asked to ends the process, whatever the reason; the others end in good order."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from dlq_handler.errors import ServiceEnded
+from dlq_handler.services import running
 from dlq_handler.services.running import running_services
 
 
@@ -116,3 +119,48 @@ async def test_services_that_do_not_end_are_cancelled_when_the_block_fails() -> 
     with pytest.raises(TimeoutError):
         await run()
     assert cancelled == [True]
+
+
+async def test_a_service_that_swallows_the_cancellation_sees_its_stop() -> None:
+    async def work(asked: asyncio.Event) -> None:
+        while not asked.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def run() -> None:
+        async with running_services(asyncio.Event()) as services:
+            services.start(Doing(work), asyncio.Event())
+            await asyncio.sleep(0)
+            raise TimeoutError
+
+    async with asyncio.timeout(20):
+        with pytest.raises(TimeoutError):
+            await run()
+
+
+async def test_a_service_that_does_not_end_is_named_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "CANCEL_SECONDS", 0.05)
+    release = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def work(_: asyncio.Event) -> None:
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        ended.set()
+
+    async def run() -> None:
+        async with running_services(asyncio.Event()) as services:
+            services.start(Doing(work), services.ending)
+            await asyncio.sleep(0)
+            raise TimeoutError
+
+    with capture_logs() as logs:
+        async with asyncio.timeout(20):
+            with pytest.raises(TimeoutError):
+                await run()
+    release.set()
+    await ended.wait()
+    assert [(one["event"], one["services"]) for one in logs] == [("services.left", ["Doing"])]
