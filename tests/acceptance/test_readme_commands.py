@@ -22,7 +22,6 @@ from dlq_handler.sandbox.attune.worker import StockWorker
 from dlq_handler.sandbox.servers import RabbitMQ
 from dlq_handler.sandbox.servers.ports import free_port
 from dlq_handler.sandbox.surroundings import surroundings
-from dlq_handler.settings import load
 from tests.acceptance.conftest import World
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
@@ -138,13 +137,6 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
                 for name, real in of_this_world.items():
                     command = command.replace(name, real)  # noqa: PLW2901  # one after the other
                 await typed(command, environment, code=1 if command == "dlq-handler status" else 0)
-
-
-def test_without_the_variables_the_tour_still_takes_its_own_queue() -> None:
-    """In a new terminal the variables are lost, and config.development.yaml in this folder is read."""
-    loaded = load(ROOT / "config.development.yaml", {})
-    _, before, *_ = blocks()
-    assert loaded.settings.dlq_handler.intake.queue == exported(before)["ATTUNE__DLQ_HANDLER__INTAKE__QUEUE"]
 
 
 def test_the_tour_names_an_own_queue_and_shadow_mode_before_anything_consumes() -> None:
