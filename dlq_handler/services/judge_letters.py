@@ -35,8 +35,8 @@ from dlq_handler.store.dead_letters import LockedView
 from dlq_handler.store.endings import end_executions
 from dlq_handler.store.engine import Database
 from dlq_handler.store.grants import missing_grants
-from dlq_handler.store.letter_groups import count_letters
 from dlq_handler.store.outbox import OutboxEntry, add_to_outbox
+from dlq_handler.store.repeated_letters import count_arrivals
 from dlq_handler.store.transaction import Transaction
 
 log = structlog.get_logger()
@@ -167,7 +167,7 @@ class LetterJudge:
             rulings = await self.rule(tx, open_letters, view)
             self.gate.consider(rulings)
             written = await self.write(tx, rulings, view.now, room=room)
-            await self._record(tx, written.entries, arrivals)
+            await self._record(tx, written.entries, arrivals, repeated)
             await self.note(tx, written)
         self.batch_size.done(len(letters), monotonic_seconds() - started)
         locked = (letter.key for letter in fresh if letter.execution_id in view.locked_elsewhere)
@@ -176,8 +176,10 @@ class LetterJudge:
         self._tell_of_letters(written.entries, view.now)
         return Committed(outbox=tuple(written.notices), leased_at=started, held_over=held_over)
 
-    async def _record(self, tx: Transaction, entries: Sequence[Entry], arrivals: Mapping[str, int]) -> None:
-        """Write records and counts, late: others wait for these groups. `arrivals`: number of each key in the batch."""
+    async def _record(
+        self, tx: Transaction, entries: Sequence[Entry], arrivals: Mapping[str, int], known: Collection[str]
+    ) -> None:
+        """Late: others wait for these groups. `arrivals`: by key. `known`: keys that were on record before."""
         is_shadow = self._policy.is_shadow
         recorded = await dead_letters.record_letters(
             tx, entries, instance=self._policy.instance, is_shadow=is_shadow
@@ -186,7 +188,8 @@ class LetterJudge:
         if more:
             await dead_letters.count_repeats(tx, more)
         if not is_shadow:
-            await count_letters(tx, recorded, names=self._policy.names)
+            repeats = {key: arrivals[key] for key in known}
+            await count_arrivals(tx, recorded, repeats, names=self._policy.names)
 
     def _tell_of_letters(self, entries: Sequence[Entry], now: datetime) -> None:
         self.judged += len(entries)

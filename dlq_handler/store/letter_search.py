@@ -15,18 +15,25 @@ from dlq_handler.domain.letter_filter import CameBefore, CappedCount, LetterFilt
 from dlq_handler.domain.text import storable
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letters import LISTED, record_of
+from dlq_handler.store.repeated_letters import REJECTED_REQUEST
 
 _LONGEST_NUMBER = 19
 _HIGHEST = INT64[-1]
 
 # Ids and times rise together, but for transactions that run side by side, which take less than a minute. So the letters
 # of a window lie between those of minutes well outside of it: from there a page begins, and not at the newest letter.
-_AFTER_EARLIER = """
-    id > coalesce((SELECT last_id FROM own.letter_minute
-                    WHERE minute < CAST(:since AS timestamptz) - interval '2 minutes'
-                    ORDER BY minute DESC LIMIT 1), 0)"""
+# A rejected request has one record, however often it arrives: it is in each window from its first to its last arrival.
+# OFFSET 0 keeps its own index in use: for the lowest id alone PostgreSQL would go along all ids.
+_REPEATED_SINCE = f"{REJECTED_REQUEST} AND greatest(received_at, repeated_at) >= :since"
+_SINCE = f"""
+    (received_at >= :since OR ({_REPEATED_SINCE}))
+    AND id > least(
+        coalesce((SELECT last_id FROM own.letter_minute
+                   WHERE minute < CAST(:since AS timestamptz) - interval '2 minutes'
+                   ORDER BY minute DESC LIMIT 1), 0),
+        (SELECT min(id) - 1 FROM (SELECT id FROM own.letter WHERE {_REPEATED_SINCE} OFFSET 0) AS repeated))"""  # noqa: S608  # our own text
 _BEFORE_LATER = f"""
-    id < coalesce((SELECT last_id FROM own.letter_minute
+    id <= coalesce((SELECT last_id FROM own.letter_minute
                     WHERE minute > CAST(:until AS timestamptz) + interval '1 minute'
                     ORDER BY minute LIMIT 1), {_HIGHEST})"""  # noqa: S608  # our own number
 
@@ -127,7 +134,7 @@ class _Asked:
         self._add("outcome = :outcome", "outcome", None if wanted.outcome is None else wanted.outcome.value)
         self._add("worker_id = :worker_id", "worker_id", wanted.worker_id)
         self._add("action_ref = :action", "action", wanted.action)
-        self._add(f"received_at >= :since AND {_AFTER_EARLIER}", "since", wanted.since)
+        self._add(_SINCE, "since", wanted.since)
         self._add(f"received_at < :until AND {_BEFORE_LATER}", "until", wanted.until)
         if wanted.search is not None:
             self._add_search(storable(wanted.search.strip()))

@@ -172,6 +172,8 @@ async def _sweep(
         "letter",
         """
         received_at < now() - make_interval(secs => :age)
+        AND (repeated_at IS NULL OR repeated_at < now() - make_interval(secs => :age)
+             OR NOT (routing_key = 'execution.requested' AND reason = 'rejected'))
         AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
         AND outcome = ANY (CAST(:outcomes AS text[]))
         """,

@@ -1,13 +1,14 @@
 """What a status asks of the tables: right to the minute, and read from counts however many letters there are."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.letter_filter import LetterFilter
 from dlq_handler.domain.letter_record import Entry
 from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store import dead_letters, letter_groups, status
+from dlq_handler.store import dead_letters, letter_groups, letter_search, letters, status
 from dlq_handler.store.engine import Database
 from dlq_handler.store.status import Harm
 from tests.integration.store.host import Host
@@ -177,3 +178,46 @@ async def test_rejected_requests_are_one_record_per_execution_and_counted_as_exe
         "UPDATE dlq_handler.letter SET repeated_at = received_at WHERE execution_id <> $1", ids[0]
     )
     assert (await status.unusable_letters(store, requests_queue=REQUESTS)).declined == 1
+
+
+async def test_requests_that_are_rejected_again_stay_in_the_windows_of_groups_and_letters(
+    store: Database, host: Host
+) -> None:
+    """First rejected two hours ago, again now."""
+    [one] = await host.add_executions(1, status="requested")
+    letter = a_dead_letter(
+        key=f"rejected request of {one}",
+        execution_id=one,
+        worker_id=None,
+        routing_key="execution.requested",
+        first_death_queue=REQUESTS,
+        death=a_death(queue=REQUESTS, reason="rejected"),
+    )
+    other = a_dead_letter(key="delivered again")
+    judge = a_judge(store)
+    await judge.commit([letter, other])
+    for table in (
+        "letter SET received_at = received_at",
+        "letter SET judged_at = judged_at",
+        "letter_group SET last_at = last_at",
+    ):
+        await host.session.execute(f"UPDATE dlq_handler.{table} - interval '2 hours'")
+    await host.session.execute("UPDATE dlq_handler.letter_minute SET minute = minute - interval '2 hours'")
+    since, until = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(hours=1)
+    wanted = LetterFilter(since=since, until=until)
+    assert (await letter_search.search(store, wanted)).records == []
+
+    for _ in range(5):
+        await judge.commit([letter, other])
+
+    assert [record.execution_id for record in (await letter_search.search(store, wanted)).records] == [one]
+    [found] = await letter_groups.groups(store, since=since, until=until)
+    assert (found.letters, found.group.letters) == (5, 6)
+    assert found.group.last_at > since
+    assert (
+        sum(each.letters for each in await letter_groups.letters_per_minute(store, since=since, until=until))
+        == 5
+    )
+    for sweep in (letters.sweep_resolved, letters.sweep_unresolved):
+        await sweep(store, older_than_seconds=3600)
+    assert [row["execution_id"] for row in await host.letters()] == [one], "a rejection that goes on is kept"
