@@ -40,8 +40,8 @@ class IntakeDrain:
 
     def counted(self, *, ready: int, outstanding: int) -> None:
         """By the broker: messages that are ready, and by this replica: messages that it holds."""
-        # A queue that was short at the opening is drained when its messages are acknowledged, not when they are taken.
-        is_short = self._was_long and ready < self._prefetch
+        # Messages that are taken but not acknowledged count: their executions are not decided yet.
+        is_short = self._was_long and ready + outstanding < self._prefetch
         if self._is_open and (is_short or ready + outstanding == 0):
             self._drained()
 

@@ -12,7 +12,8 @@ from dlq_handler.domain.publishes import CONFIRMED_WITHIN_SECONDS, SLOW_AFTER_SE
 class PublishUnderWay:
     began_at: float
     is_confirmed: bool = False
-    is_failed: bool = False
+    is_blocked: bool = False
+    """The broker has said that it reads no publishes: as good as a publish that hangs."""
 
 
 class PublishRecord:
@@ -28,18 +29,15 @@ class PublishRecord:
 
     @contextmanager
     def publishing(self) -> Iterator[PublishUnderWay]:
-        """Around one publish, which sets what became of it. An error counts as a failed one.
+        """Around one publish, which sets what became of it.
 
-        A failed one ends the time that is vouched for. Only a long one counts as slow: a right that is missing is no
-        sign of an alarm.
+        Only a long or blocked one counts as slow. One that fails at once says nothing: a missing right is no sign of
+        an alarm. A broker that is away for long leaves a gap between two confirmed ones.
         """
         publish = PublishUnderWay(self._now())
         self._under_way.append(publish)
         try:
             yield publish
-        except BaseException:
-            publish.is_failed = True
-            raise
         finally:
             self._under_way.remove(publish)
             self._note(publish)
@@ -61,12 +59,11 @@ class PublishRecord:
 
     def _note(self, publish: PublishUnderWay) -> None:
         now = self._now()
-        is_slow = now - publish.began_at > SLOW_AFTER_SECONDS
+        is_slow = publish.is_blocked or now - publish.began_at > SLOW_AFTER_SECONDS
         last = self._confirmed_at
         is_gap = last is None or publish.began_at - last > CONFIRMED_WITHIN_SECONDS
         if is_slow:
             self._slow_at = now
-        if is_slow or publish.is_failed:
             self._quick_since = None
         elif publish.is_confirmed and (is_gap or self._quick_since is None):
             self._quick_since = publish.began_at

@@ -56,9 +56,11 @@ class Publisher:
         """One outcome per message, in order. `Unavailable`: none of them was published."""
         async with turn(self._turn):
             with self.record.publishing() as publish:
-                outcomes = await self._publish_in_parts(messages)
+                try:
+                    outcomes = await self._publish_in_parts(messages)
+                finally:
+                    publish.is_blocked = self.is_blocked
                 publish.is_confirmed = any(isinstance(one, Confirmed) for one in outcomes)
-                publish.is_failed = any(isinstance(one, Unknown) for one in outcomes)
         return outcomes
 
     async def close(self) -> None:

@@ -46,9 +46,14 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
         # a worker that comes back before that time is over takes the message and runs it.
         return _wait(case, "the broker cannot be asked about the queue of its worker", None)
     held_timeout = case.policy.held_timeout_seconds
-    if _may_wait_without_ttl(case) and case.age_seconds < held_timeout:
-        why = f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
-        return _wait(case, why, case.when_aged(held_timeout))
+    if (queue := case.worker.queue) is not None and queue.has_no_ttl:
+        # No message expires there: a worker that comes back takes it and runs it, however late that is.
+        if queue.holds_messages:
+            why = f"the queue of worker {case.execution.worker_id} has no TTL and holds messages"
+            return _wait(case, why, None)
+        if queue.may_hold_messages and case.age_seconds < held_timeout:
+            why = f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
+            return _wait(case, why, case.when_aged(held_timeout))
     if case.execution.worker_id is None:
         why = "it has no worker any more: the worker's row was deleted"
         return _end(case, ExecutionStatus.FAILED, why, horizon)
@@ -61,7 +66,10 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     is_confirmed = first is not None and case.seconds_since(first) >= confirm_after
     if finding is not None and is_proof and is_confirmed:
         return _end(case, ExecutionStatus.FAILED, finding, horizon)
-    is_slow = case.publishes.were_slow_within(horizon)
+    # Beyond both limits only a publish that hangs right now counts: a broker that is slow now and then must not keep
+    # the execution open without end.
+    is_beyond_both = case.age_seconds >= held_timeout + horizon
+    is_slow = case.publishes.hang_now if is_beyond_both else case.publishes.were_slow_within(horizon)
     if case.age_seconds >= held_timeout and case.are_heartbeats_believed and not is_slow:
         why = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
         return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
@@ -109,11 +117,6 @@ def _judge_canceling(case: StaleCase) -> StaleVerdict:
         return _wait(case, "its worker has time to cancel it", case.when_aged(limit))
     why = f"worker {case.execution.worker_id} has not confirmed the cancellation"
     return _end(case, ExecutionStatus.CANCELLED, why, limit)
-
-
-def _may_wait_without_ttl(case: StaleCase) -> bool:
-    queue = case.worker.queue
-    return queue is not None and queue.has_no_ttl and queue.may_hold_messages
 
 
 def _what_a_second_look_must_find(case: StaleCase) -> str | None:

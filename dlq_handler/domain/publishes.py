@@ -40,6 +40,10 @@ class PublishView:
         """True only when a slow publish was seen, not when nothing is known."""
         return self.slow_seconds_ago is not None and self.slow_seconds_ago < seconds
 
+    @property
+    def hang_now(self) -> bool:
+        return self.slow_seconds_ago == 0
+
     def evidence(self) -> dict[str, float | None]:
         known = {
             "quick_seconds": rounded(self.quick_seconds),
@@ -57,7 +61,7 @@ class PublishView:
 
     @property
     def description(self) -> str:
-        if self.slow_seconds_ago == 0:
+        if self.hang_now:
             return "a publish of dlq-handler's own hangs right now"
         if self.confirmed_seconds_ago is None or self.confirmed_seconds_ago > CONFIRMED_WITHIN_SECONDS:
             return f"no publish of dlq-handler's own was confirmed within {CONFIRMED_WITHIN_SECONDS:g} s"

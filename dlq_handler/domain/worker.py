@@ -77,6 +77,11 @@ class QueueSight:
         return self.ttl_ms is not None or self.has_no_ttl
 
     @property
+    def holds_messages(self) -> bool:
+        """It is known that the queue or its consumers hold one."""
+        return self.ready > 0 or (self.unacked or 0) > 0
+
+    @property
     def may_hold_messages(self) -> bool:
         """False only when neither the queue nor its consumers can hold one."""
         if self.unacked is None:

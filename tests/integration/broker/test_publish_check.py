@@ -58,12 +58,16 @@ async def test_broker_that_does_not_answer_makes_it_fail_and_the_next_one_connec
     vhost: str, record: PublishRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dlq_handler.broker.publish_check._GIVE_UP_SECONDS", 0.5)
+    slow_after = "dlq_handler.broker.publish_record.SLOW_AFTER_SECONDS"
     async with TcpProxy.to(vhost) as proxy:
         check = PublishCheck(BrokerAddress(urls=[proxy.url]), record)
         await check.publish()
         proxy.freeze()
-        with pytest.raises(Unavailable):
-            await check.publish()
+        with monkeypatch.context() as scaled:
+            scaled.setattr(slow_after, 0.25)
+            with pytest.raises(Unavailable):
+                await check.publish()
+        assert record.view().were_slow_within(60)
         assert record.view().quick_seconds == 0
         await proxy.heal()
         await check.publish()

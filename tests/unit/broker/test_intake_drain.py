@@ -53,7 +53,9 @@ def test_long_queue_is_drained_when_it_has_become_short(drain: IntakeDrain) -> N
     drain.opened(ready=100, prefetch=PREFETCH)
     drain.counted(ready=10, outstanding=10)
     assert drain.undrained_seconds is not None
-    drain.counted(ready=9, outstanding=10)
+    drain.counted(ready=0, outstanding=10)
+    assert drain.undrained_seconds is not None, "they are taken, not acknowledged"
+    drain.counted(ready=4, outstanding=5)
     assert drain.undrained_seconds is None
 
 

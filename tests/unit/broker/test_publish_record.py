@@ -97,16 +97,22 @@ def test_publish_that_hangs_right_now_is_slow(record: PublishRecord, clock: Cloc
     assert not record.view().cover(1)
 
 
-def test_failed_publish_begins_it_again_but_is_no_sign_of_an_alarm(
+def test_publish_that_fails_at_once_says_nothing(record: PublishRecord, clock: Clock) -> None:
+    publish_for(record, clock, 330)
+    with pytest.raises(OSError, match="a right is missing"), record.publishing():
+        raise OSError("a right is missing")
+    assert record.view().cover(330)
+    assert not record.view().were_slow_within(1)
+
+
+def test_publish_on_a_blocked_connection_is_slow_however_soon_it_fails(
     record: PublishRecord, clock: Clock
 ) -> None:
     publish_for(record, clock, 330)
-    with pytest.raises(OSError, match="away"), record.publishing():
-        raise OSError("away")
+    with record.publishing() as one:
+        one.is_blocked = True
     assert not record.view().cover(1)
-    assert not record.view().were_slow_within(1)
-    publish(record, clock, confirmed=True)
-    assert record.view().quick_seconds == pytest.approx(0.1)
+    assert record.view().were_slow_within(1)
 
 
 def test_publish_that_the_broker_refused_at_once_says_nothing(record: PublishRecord, clock: Clock) -> None:
