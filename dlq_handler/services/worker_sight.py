@@ -31,6 +31,7 @@ class SightPolicy:
     probes_ttl: bool = True
     """True: what `look` finds decides about executions, so each queue is asked, and its TTL probed."""
     probes_per_minute: int = 60
+    """Maximum number of probes, and of refused questions about missing queues: what is left over is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,9 @@ class WorkerSight:
         """
         self._queues = queues
         self._probed_at: deque[float] = deque()
+        self._refused_at: deque[float] = deque()
+        """When the broker refused questions about queues that a decision needs."""
+        self._found: set[str] = set()
         self._link, self._statistics, self._names, self._now = link, statistics, names, now
         self._policy = policy or SightPolicy()
         self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
@@ -162,12 +166,23 @@ class WorkerSight:
     async def _ask_broker(
         self, queues: Collection[str], *, is_quiet: bool
     ) -> Mapping[str, QueueCounts | None]:
-        if self._queues is None:
-            return await queue_survey.count_all(self._link, queues)
         if is_quiet:
+            if self._queues is None:
+                return await queue_survey.count_all(self._link, queues)
             return await self._queues.count_all(queues)
-        answer = await queue_survey.count_all(self._link, queues)
-        self._queues.learn(answer)
+        allowed = self._allowed(self._refused_at)
+        if allowed == 0:
+            queues = self._found.intersection(queues)
+        # Queues that were found before come first, so that missing ones do not keep them unknown. The others keep one
+        # order: a decision needs two looks in a row.
+        ordered = sorted(queues, key=lambda queue: (queue not in self._found, queue))
+        answer, left = await queue_survey.count_until_refused(self._link, ordered, refusals=max(1, allowed))
+        found = {queue for queue, counts in answer.items() if counts is not None}
+        asked = set(ordered).difference(left)
+        self._found = self._found.difference(asked) | found
+        self._refused_at.extend([self._now()] * (len(asked) - len(found)))
+        if self._queues is not None:
+            self._queues.learn(answer)
         return answer
 
     async def _ask_api(self) -> Mapping[str, QueueStatistics]:
@@ -211,12 +226,16 @@ class WorkerSight:
 
     def _allowed_probes(self, queues: Collection[str]) -> list[str]:
         """As many as the limit per minute leaves room for: each probe leaves error lines in the broker's log."""
-        now = self._now()
-        while self._probed_at and now - self._probed_at[0] >= 60.0:
-            self._probed_at.popleft()
-        allowed = list(islice(queues, max(0, self._policy.probes_per_minute - len(self._probed_at))))
-        self._probed_at.extend([now] * len(allowed))
+        allowed = list(islice(queues, self._allowed(self._probed_at)))
+        self._probed_at.extend([self._now()] * len(allowed))
         return allowed
+
+    def _allowed(self, refused_at: deque[float]) -> int:
+        """The number of refusals that the limit per minute leaves room for."""
+        now = self._now()
+        while refused_at and now - refused_at[0] >= 60.0:
+            refused_at.popleft()
+        return max(0, self._policy.probes_per_minute - len(refused_at))
 
 
 def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueSight:

@@ -254,3 +254,21 @@ async def test_probes_are_limited_per_minute_and_the_rest_has_an_unknown_ttl_unt
 
     it.pass_seconds(30)
     assert unprobed(await it.sight.look(workers)) == []
+
+
+async def test_missing_queues_are_asked_about_at_most_60_times_a_minute_and_the_rest_is_unknown(
+    it: Fixture,
+) -> None:
+    workers = [1, *range(100, 200)]
+    first = await it.sight.look(workers)
+    assert first[1] is not None
+    assert 60 <= list(first.values()).count(None) < 70
+    for _ in range(4):
+        it.pass_seconds(10)
+        assert None not in (await it.sight.look(workers)).values()
+    it.pass_seconds(61)
+    again = await it.sight.look(workers)
+    assert again[1] is not None
+    assert 60 <= list(again.values()).count(None) < 70
+    missing = [{one for one, sight in seen.items() if sight is None} for seen in (first, again)]
+    assert len(missing[0] & missing[1]) >= 59, "two looks in a row at the same workers"
