@@ -56,12 +56,9 @@ class Sidecar:
         self._address = compose.broker_address(settings, observer=self.metrics)
         self._publisher = compose.publisher(settings, self._address)
         lease_holder = compose.lease_holder(settings)
+        policy = compose.relay_policy(settings)
         self._relay = OutboxRelay(
-            self._database,
-            self._publisher,
-            compose.relay_policy(settings),
-            holder=lease_holder,
-            observer=self.metrics,
+            self._database, self._publisher, policy, holder=lease_holder, observer=self.metrics
         )
         self._keeper = compose.topology_keeper(settings, self._address, self._database)
         self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
@@ -84,6 +81,7 @@ class Sidecar:
             gate=self._gate,
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
+            offer=self._relay.offer,
         )
         self._rejudger = Rejudger(self._database, self._judge, self._relay, observer=self.metrics)
         self._leadership = Leadership(
@@ -101,6 +99,7 @@ class Sidecar:
             gate=self._gate,
             observer=self.metrics,
             may_lease=self._relay.has_room_for,
+            offer=self._relay.offer,
             publishes=self._publisher.record.view,
         )
         self._diagnoser = chronicle.diagnoser(

@@ -21,9 +21,10 @@ from dlq_handler.domain.canary import is_canary
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.heartbeat import heartbeat, turn
+from dlq_handler.services.committed import Committed
 from dlq_handler.services.defer_letters import LetterDeferrer
 from dlq_handler.services.every import Backoff, every, pause
-from dlq_handler.services.judge_letters import Committed, LetterJudge
+from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
 from dlq_handler.services.readiness import Readiness

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import add
 
 import structlog
 
@@ -26,6 +28,7 @@ from dlq_handler.domain.verdict import LeaveAlone, Outcome
 from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
 from dlq_handler.errors import Contended, GrantsMissing, TooSlow, Unavailable
 from dlq_handler.services.brake import Brake
+from dlq_handler.services.committed import Committed, Written
 from dlq_handler.services.gate import Gate
 from dlq_handler.services.letter_log import tell_of_letters
 from dlq_handler.services.observer import Observer
@@ -57,38 +60,6 @@ class JudgePolicy:
     """The most dead letters that a caller gives at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What one transaction did to executions, and what is to be put on record about it."""
-
-    entries: Sequence[Entry]
-    changed: int
-    """Executions really ended."""
-    notices: Sequence[OutboxEntry]
-    """Those of their notices that are leased to us."""
-    left_out: frozenset[str]
-    """Keys of letters that the brake has no room for: nothing was written about them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """What one call put into the database."""
-
-    outbox: tuple[OutboxEntry, ...]
-    """Notices leased to us: to be published now."""
-    leased_at: float
-    """The process clock before the first of these leases was taken."""
-    held_over: frozenset[str] = frozenset()
-    """Keys of letters whose execution is locked by somebody, or that the brake has no room for: to be judged later."""
-
-    def __add__(self, other: "Committed") -> "Committed":
-        return Committed(
-            outbox=self.outbox + other.outbox,
-            leased_at=min(self.leased_at, other.leased_at),
-            held_over=self.held_over | other.held_over,
-        )
-
-
 class LetterJudge:
     def __init__(
         self,
@@ -99,10 +70,14 @@ class LetterJudge:
         gate: Gate,
         observer: Observer,
         may_lease: Callable[[int], bool] = lambda _: False,
+        offer: Callable[[Sequence[OutboxEntry], float], None] = lambda _, __: None,
     ) -> None:
-        """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
+        """`may_lease(count)`: can so many entries be published at once? Otherwise they are written without a lease.
+
+        `offer(entries, leased_at)` publishes committed entries that an error keeps from the caller.
+        """
         self._database, self._policy, self._observer, self._may_lease = database, policy, observer, may_lease
-        self._brake, self.gate = brake, gate
+        self._brake, self.gate, self._offer = brake, gate, offer
         self._refused = RefusedRecorder(
             database=database, instance=policy.instance, names=policy.names, is_shadow=policy.is_shadow
         )
@@ -139,8 +114,20 @@ class LetterJudge:
 
         After `TooSlow`, `batch_size` is smaller than the number of these dead letters, unless it was only one.
         """
+        parts: list[Committed] = []
         try:
-            return await self._commit_together(letters)
+            await self._commit_isolating(letters, parts)
+        except BaseException:
+            # The caller does not get these, and their leases would hold up their completion events.
+            for part in parts:
+                self._offer(part.outbox, part.leased_at)
+            raise
+        return reduce(add, parts)
+
+    async def _commit_isolating(self, letters: Sequence[DeadLetter], parts: list[Committed]) -> None:
+        """Adds each transaction to `parts` when it is committed."""
+        try:
+            parts.append(await self._commit_together(letters))
         except TooSlow:
             self.batch_size.too_slow(len(letters))
             raise
@@ -149,10 +136,14 @@ class LetterJudge:
             raise
         except CONTENT_ERRORS as error:
             if len(letters) == 1:
-                return await self._record_refused(letters[0], error)
+                parts.append(await self._record_refused(letters[0], error))
+                return
+        else:
+            return
         middle = len(letters) // 2
-        # In order: two letters of one execution must be judged as they were delivered.
-        return await self.commit(letters[:middle]) + await self.commit(letters[middle:])
+        # In order: two dead letters of one execution must be decided as they were delivered.
+        await self._commit_isolating(letters[:middle], parts)
+        await self._commit_isolating(letters[middle:], parts)
 
     async def _commit_together(self, letters: Sequence[DeadLetter]) -> Committed:
         started = monotonic_seconds()

@@ -115,13 +115,17 @@ class StaleJudge:
         gate: Gate,
         observer: Observer,
         may_lease: Callable[[int], bool] = lambda _: False,
+        offer: Callable[[Sequence[OutboxEntry], float], None] = lambda _, __: None,
         publishes: Callable[[], PublishView] = PublishView,
     ) -> None:
-        """`may_lease(count)`: will somebody publish so many entries at once? Else they are written without a lease."""
+        """`may_lease(count)`: can so many entries be published at once? Otherwise they are written without a lease.
+
+        `offer(entries, leased_at)` publishes committed entries that an error keeps from the caller.
+        """
         self._database, self._policy, self._leadership = database, policy, leadership
         self._brake, self._gate, self._observer, self._may_lease = brake, gate, observer, may_lease
         self._size = BatchSize(policy.page_size, limit_seconds=database.statement_seconds)
-        self._publishes = publishes
+        self._publishes, self._offer = publishes, offer
 
     async def commit(self, page: Page) -> PageDone:
         """In as many transactions as a slow database needs.
@@ -129,21 +133,33 @@ class StaleJudge:
         Raises `LeaseLost`, `Braked`, `GateClosed`, another `Unavailable`, or `Contended`: then the scan is over. It is
         over after an answer with `too_slow` too.
         """
-        done, rest = PageDone(), page
+        parts: list[PageDone] = []
+        try:
+            await self._commit_all(page, parts)
+        except BaseException:
+            # The caller does not get these, and their leases would hold up their completion events.
+            for part in parts:
+                self._offer(part.notices, part.leased_at)
+            raise
+        return sum(parts, PageDone())
+
+    async def _commit_all(self, page: Page, parts: list[PageDone]) -> None:
+        """Adds each transaction to `parts` when it is committed."""
+        rest = page
         while rest.candidates:
             part, behind = rest.cut(self._size.now)
             try:
-                done += await self._commit_isolating(part)
+                await self._commit_isolating(part, parts)
             except TooSlow as error:
                 self._size.too_slow(len(part.candidates))
                 if len(part.candidates) == 1:
-                    return done + await self._leave(part.candidates[0], error)
+                    parts.append(await self._leave(part.candidates[0], error))
+                    return
                 log.warning(
                     "page.halved", executions=len(part.candidates), size=self._size.now, error=error.what
                 )
                 continue
             rest = behind
-        return done
 
     async def _leave(self, candidate: Candidate, error: TooSlow) -> PageDone:
         """Until its next try, as a refused one: otherwise every scan would end at this execution."""
@@ -152,15 +168,17 @@ class StaleJudge:
         await self._record_refused(candidate, error)
         return PageDone(too_slow=error)
 
-    async def _commit_isolating(self, page: Page) -> PageDone:
+    async def _commit_isolating(self, page: Page, parts: list[PageDone]) -> None:
         try:
-            return await self._commit_together(page)
+            parts.append(await self._commit_together(page))
         except RowRejected as error:
             if len(page.candidates) == 1:
                 await self._record_refused(page.candidates[0], error)
-                return PageDone()
-        first, second = page.halves()
-        return await self._commit_isolating(first) + await self._commit_isolating(second)
+                return
+        else:
+            return
+        for half in page.halves():
+            await self._commit_isolating(half, parts)
 
     async def _commit_together(self, page: Page) -> PageDone:
         started = monotonic_seconds()

@@ -69,7 +69,7 @@ class OutboxRelay:
         """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
         return len(self._held) + count <= 4 * self._policy.batch_size
 
-    def offer(self, entries: Sequence[OutboxEntry], *, leased_at: float) -> None:
+    def offer(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
         """Take over committed entries with a lease in our name. `leased_at`: the process clock before it was taken."""
         if entries:
             self._hold(entries, leased_at)

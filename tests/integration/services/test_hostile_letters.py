@@ -15,9 +15,10 @@ from dlq_handler.broker import tolerant_headers
 from dlq_handler.broker.intake import raw_letter
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.domain.read_dead_letter import read_dead_letter
-from dlq_handler.errors import Unavailable
+from dlq_handler.errors import TooSlow, Unavailable
 from dlq_handler.sandbox.attune.database import Row
 from dlq_handler.store.engine import Database
+from dlq_handler.store.outbox import OutboxEntry
 from tests.integration.store.host import Host
 from tests.support.builders import a_dead_letter, a_death, a_raw_letter, read
 from tests.support.hostile import Hostility
@@ -107,6 +108,28 @@ async def test_a_table_that_takes_no_record_at_all_is_no_dead_letter_s_fault(
 
     with pytest.raises(Unavailable, match="violates check constraint"):
         await a_judge(store).commit([a_dead_letter()])
+
+
+async def test_the_completion_event_of_the_first_half_is_published_although_the_second_is_too_slow(
+    store: Database, host: Host
+) -> None:
+    good, refused, slow = [await host.add_execution() for _ in range(3)]
+    await host.session.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = TG_ARGV[0]; END $$;"
+        "CREATE TRIGGER refuse BEFORE UPDATE ON execution FOR EACH ROW"
+        f" WHEN (NEW.id = {refused}) EXECUTE FUNCTION refuse('22023');"
+        "CREATE TRIGGER slow BEFORE UPDATE ON execution FOR EACH ROW"
+        f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
+    )
+    letters = [await host.letter_for(number) for number in (good, refused, slow)]
+    offered: list[OutboxEntry] = []
+
+    with pytest.raises(TooSlow):
+        await a_judge(store, offer=lambda entries, _: offered.extend(entries)).commit(letters)
+
+    assert (await host.execution(good))["status"] == "failed"
+    assert [entry.execution_id for entry in offered] == [good]
 
 
 anything = st.one_of(

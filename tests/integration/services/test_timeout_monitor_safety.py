@@ -88,6 +88,36 @@ async def test_a_page_that_takes_too_long_is_halved_until_it_fits(it: StaleWorld
     assert replica.judge._size.now <= 9, "the size that worked is remembered"
 
 
+async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_published(
+    it: StaleWorld,
+) -> None:
+    good, refused, slow = await it.stale_ones(3, worker=await it.a_dead_worker())
+    await it.host.session.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = TG_ARGV[0]; END $$;"
+        "CREATE TRIGGER refuse BEFORE UPDATE ON execution FOR EACH ROW"
+        f" WHEN (NEW.id = {refused}) EXECUTE FUNCTION refuse('22023');"
+        "CREATE TRIGGER slow BEFORE UPDATE ON execution FOR EACH ROW"
+        f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
+    )
+    replica = it.a_replica(page_size=3)
+    replica.judge._may_lease = lambda _: True
+    done: list[PageDone] = []
+    commit = replica.judge.commit
+
+    async def commit_and_note(page: Page) -> PageDone:
+        done.append(await commit(page))
+        return done[-1]
+
+    replica.judge.commit = commit_and_note  # type: ignore[method-assign]  # notes what it answers
+    with pytest.raises(TooSlow):
+        await replica.sweep()
+
+    assert await it.status(good) == "failed"
+    assert [entry.execution_id for part in done for entry in part.notices] == [good]
+    assert sum(part.ended for part in done) == 1
+
+
 async def test_one_execution_that_takes_too_long_alone_does_not_stop_the_others(it: StaleWorld) -> None:
     slow, *others = await it.stale_ones(20, worker=await it.a_dead_worker())
     await cancel_statements(it, f"coalesce(bool_or(id = {slow}), false)")

@@ -11,8 +11,8 @@ from dlq_handler.domain.batch_size import BatchSize
 from dlq_handler.domain.dead_letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed, TooSlow
 from dlq_handler.services import dead_letter_handler
+from dlq_handler.services.committed import Committed
 from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
-from dlq_handler.services.judge_letters import Committed
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.readiness import Readiness
 from tests.support.builders import a_canary, a_dead_letter
