@@ -11,6 +11,8 @@ from dlq_handler.domain.retry_delay import next_try
 from dlq_handler.domain.verdict import Outcome
 
 GUARD_MISSED = "the execution was not as it was read when it was to be changed"
+REFUSED = "the database refused what this letter asked for"
+OWN_ERROR = "an error in the code of dlq-handler: it could not process this dead letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +146,12 @@ def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
     )
 
 
-def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime) -> Entry:
-    """`tries` counts this refusal too."""
+def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime, why: str = REFUSED) -> Entry:
+    """`tries` counts this attempt too."""
     return Entry(
         letter=letter,
         outcome=Outcome.UPDATE_FAILED,
-        why="the database refused what this letter asked for",
+        why=why,
         error=error,
         tries=tries,
         next_try_at=next_try(now, tries),

@@ -4,13 +4,15 @@ Promises: the last record holds nothing that a sender chose but bytes, so the co
 Never: acknowledges a dead letter, or touches an execution.
 """
 
+import traceback
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 
 from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.domain.letter_record import Entry, bare_entry, update_failed
+from dlq_handler.domain.letter_record import OWN_ERROR, REFUSED, Entry, bare_entry, update_failed
 from dlq_handler.domain.worker import WorkerQueueNames
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.store import dead_letters
@@ -19,6 +21,8 @@ from dlq_handler.store.letter_groups import count_letters
 from dlq_handler.store.transaction import Transaction
 
 log = structlog.get_logger()
+
+STACK_FRAMES = 20
 
 # What the content of one dead letter can raise: a refusal of the database, or an error of the code that handles values
 # it was not written for. Neither may stop the other dead letters.
@@ -42,22 +46,26 @@ class RefusedRecorder:
 
     async def record(self, letter: DeadLetter, error: Exception) -> tuple[Entry, datetime]:
         """Returns the entry on record and the database's time. Raises `Unavailable` or `Contended`."""
-        text = text_of(error)
+        text, why = text_of(error), why_of(error)
         log.error(
-            "dead_letter.refused", execution_id=letter.execution_id, message_id=letter.message_id, error=text
+            "dead_letter.refused",
+            execution_id=letter.execution_id,
+            message_id=letter.message_id,
+            error=text,
+            stack=stack_of(error),
         )
         for record in (self._whole, self._without_details, self._bare):
             try:
                 async with self.database.transaction() as tx:
                     now = (await dead_letters.lock_executions(tx, ())).now
-                    return await record(tx, letter, text, now), now
+                    return await record(tx, letter, text, why, now), now
             except CONTENT_ERRORS as again:
-                text = text_of(again)
+                text, why = text_of(again), why_of(again)
         # The last record holds nothing that a sender chose: the dead letter is not at fault.
         raise Unavailable("database", f"no dead letter can be recorded: {text}")
 
-    async def _whole(self, tx: Transaction, letter: DeadLetter, error: str, now: datetime) -> Entry:
-        entry = update_failed(letter, error, tries=1, now=now)
+    async def _whole(self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime) -> Entry:
+        entry = update_failed(letter, error, tries=1, now=now, why=why)
         recorded = await dead_letters.record_letters(
             tx, [entry], instance=self.instance, is_shadow=self.is_shadow
         )
@@ -65,15 +73,17 @@ class RefusedRecorder:
             await count_letters(tx, recorded, names=self.names)
         return entry
 
-    async def _without_details(self, tx: Transaction, letter: DeadLetter, error: str, now: datetime) -> Entry:
+    async def _without_details(
+        self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime
+    ) -> Entry:
         """Without category, headers and evidence: senders can put anything into these."""
-        entry = update_failed(replace(letter, headers="{}"), error, tries=1, now=now)
+        entry = update_failed(replace(letter, headers="{}"), error, tries=1, now=now, why=why)
         await dead_letters.record_letters(
             tx, [entry], instance=self.instance, is_shadow=self.is_shadow, has_group=False
         )
         return entry
 
-    async def _bare(self, tx: Transaction, letter: DeadLetter, error: str, _: datetime) -> Entry:
+    async def _bare(self, tx: Transaction, letter: DeadLetter, error: str, _: str, __: datetime) -> Entry:
         entry = bare_entry(letter, error)
         await dead_letters.record_bare(tx, entry, instance=self.instance, is_shadow=self.is_shadow)
         return entry
@@ -82,3 +92,15 @@ class RefusedRecorder:
 def text_of(error: Exception) -> str:
     """An error of the code may quote what the sender wrote: its type is enough."""
     return str(error) if isinstance(error, RowRejected) else f"cannot be processed: {type(error).__name__}"
+
+
+def why_of(error: Exception) -> str:
+    return REFUSED if isinstance(error, RowRejected) else OWN_ERROR
+
+
+def stack_of(error: Exception) -> list[str] | None:
+    """Files and lines of an error of the code, without its message. None for a refusal of the database."""
+    if isinstance(error, RowRejected):
+        return None
+    frames = traceback.extract_tb(error.__traceback__)[-STACK_FRAMES:]
+    return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]

@@ -18,7 +18,7 @@ from dlq_handler.services.every import every
 from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.services.observer import Observer
 from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.services.record_refused import CONTENT_ERRORS, text_of
+from dlq_handler.services.record_refused import CONTENT_ERRORS, text_of, why_of
 from dlq_handler.store import letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.letter_groups import count_rejudged
@@ -119,7 +119,9 @@ class Rejudger:
             if claimed is None:
                 return None
             view = await self._judge.look(tx, [])
-            entry = update_failed(claimed.letter, text_of(error), tries=claimed.tries + 1, now=view.now)
+            entry = update_failed(
+                claimed.letter, text_of(error), tries=claimed.tries + 1, now=view.now, why=why_of(error)
+            )
             await letters.replace_outcome(tx, record_id, entry)
         return _rejudged(claimed, entry)
 

@@ -10,13 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
+from structlog.testing import capture_logs
 
 from dlq_handler.broker import tolerant_headers
 from dlq_handler.broker.intake import raw_letter
 from dlq_handler.domain.dead_letter import DeadLetter
+from dlq_handler.domain.letter_record import OWN_ERROR
 from dlq_handler.domain.read_dead_letter import read_dead_letter
 from dlq_handler.errors import TooSlow, Unavailable
 from dlq_handler.sandbox.attune.database import Row
+from dlq_handler.services import judge_letters
 from dlq_handler.store.engine import Database
 from dlq_handler.store.outbox import OutboxEntry
 from tests.integration.store.host import Host
@@ -130,6 +133,25 @@ async def test_the_completion_event_of_the_first_half_is_published_although_the_
 
     assert (await host.execution(good))["status"] == "failed"
     assert [entry.execution_id for entry in offered] == [good]
+
+
+async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("the content of a sender")
+
+    monkeypatch.setattr(judge_letters, "judge_batch", fail)
+    letter = await host.letter_for(await host.add_execution())
+
+    with capture_logs() as logs:
+        await a_judge(store).commit([letter])
+
+    record = (await records(host, [letter]))[letter.key]
+    assert (record["outcome"], record["why"]) == ("update_failed", OWN_ERROR)
+    [line] = [one for one in logs if one["event"] == "dead_letter.refused"]
+    assert line["stack"][-1].startswith("test_hostile_letters.py:")
+    assert "the content" not in str(logs)
 
 
 anything = st.one_of(
