@@ -52,7 +52,7 @@ class RefusedRecorder:
             execution_id=letter.execution_id,
             message_id=letter.message_id,
             error=text,
-            stack=stack_of(error),
+            frames=frames_of(error),
         )
         for record in (self._whole, self._without_details, self._bare):
             try:
@@ -98,7 +98,7 @@ def why_of(error: Exception) -> str:
     return REFUSED if isinstance(error, RowRejected) else OWN_ERROR
 
 
-def stack_of(error: Exception) -> list[str] | None:
+def frames_of(error: Exception) -> list[str] | None:
     """Files and lines of an error of the code, without its message. None for a refusal of the database."""
     if isinstance(error, RowRejected):
         return None

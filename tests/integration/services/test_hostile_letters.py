@@ -150,7 +150,7 @@ async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database
     record = (await records(host, [letter]))[letter.key]
     assert (record["outcome"], record["why"]) == ("update_failed", OWN_ERROR)
     [line] = [one for one in logs if one["event"] == "dead_letter.refused"]
-    assert line["stack"][-1].startswith("test_hostile_letters.py:")
+    assert line["frames"][-1].startswith("test_hostile_letters.py:")
     assert "the content" not in str(logs)
 
 
