@@ -77,7 +77,8 @@ def explain(
 async def _explain(settings: Settings, execution_id: int) -> Explanation | datetime | None:
     """Its story; when the last of it was swept; None: nobody has ever heard of it."""
     address = compose.broker_address(settings)
-    sight = compose.worker_sight(settings, address, probes_ttl=False)
+    # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
+    sight = compose.worker_sight(settings, address)
     try:
         async with compose.open_database(settings) as database, AdminLink(address) as link:
             explanation = await explain_execution(
