@@ -3,6 +3,7 @@
 import signal
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ from tests.support.tcp_proxy import TcpProxy
 # What the sidecar is given here, and what a busy machine takes to let go of links that do not answer. It is the hanging
 # for ever that must not be.
 GRACE_SECONDS = 5 + 25
+# With the scaled times of the other tests a busy machine ends a lease, or a publish, before the outbox is flushed.
+UNHURRIED: dict[str, Any] = {"outbox__lease_seconds": "60", "broker__publish_timeout_seconds": "10"}
 
 
 async def test_sigterm_finishes_the_batches_in_hand_and_leaves_the_rest_in_the_queue(world: World) -> None:
     dispatches = await world.schedule(100)
-    async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT) as sidecar:
+    async with world.sidecar(batch__size="10", batch__wait_ms="5000", **PATIENT, **UNHURRIED) as sidecar:
         async with world.executions_locked():
             await world.bury(dispatches)
             await eventually(lambda: world.batches_wait(2))
@@ -54,7 +57,7 @@ async def test_sigterm_flushes_the_notices_that_are_still_held(world: World) -> 
 async def test_a_service_that_ends_before_it_was_asked_to_ends_the_process_with_70(
     world: World, point: str, how: str
 ) -> None:
-    async with world.sidecar(start=False, batch__size="10") as sidecar:
+    async with world.sidecar(start=False, batch__size="10", **UNHURRIED) as sidecar:
         await sidecar.start(program=(SABOTAGE, point, "0"))
         dispatches = await world.a_buried(50)
         assert await sidecar.wait(GRACE_SECONDS) == 70
