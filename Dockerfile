@@ -1,4 +1,5 @@
-# The sidecar as an image: docker build -t dlq-handler .        (docs/how-to/docker.md)
+# dlq-handler as an image: docker build -t dlq-handler .        (docs/how-to/docker.md)
+# The target `sandbox` adds the reference Attune; only docker-compose.yml builds it.
 #
 # One base for both stages, because the virtual environment points at its Python; any image with Python 3.11 or newer
 # and its venv module will do.
@@ -24,7 +25,7 @@ COPY dlq_handler dlq_handler
 RUN installer/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir=wheels . \
     && installer/bin/pip --python /opt/dlq-handler/bin/python install --no-cache-dir --no-index --no-deps wheels/*.whl
 
-FROM ${BASE}
+FROM ${BASE} AS product
 LABEL org.opencontainers.image.title="dlq-handler" \
       org.opencontainers.image.description="Ends every execution whose message died in RabbitMQ, and announces it" \
       org.opencontainers.image.version="0.1.0" \
@@ -43,3 +44,12 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15s --retries=3 CMD ["dlq-handler", "health"]
 ENTRYPOINT ["dlq-handler"]
 CMD ["run"]
+
+FROM product AS sandbox
+COPY sandbox /opt/sandbox/sandbox
+ENV PYTHONPATH=/opt/sandbox
+ENTRYPOINT ["python", "-m", "sandbox.attune"]
+CMD []
+
+# Last, because a build without a target takes the last stage: the image without the sandbox.
+FROM product

@@ -18,7 +18,7 @@ import psutil
 from benchmarks.contender import Child, ContenderFailed
 from benchmarks.ours import opening, sidecar
 from benchmarks.world import ACTION_REF, WORKER_ID, Stage, World
-from dlq_handler.sandbox.attune import messages
+from sandbox.attune import messages
 
 MEBIBYTE = 1024 * 1024
 # Size, and how many of it.

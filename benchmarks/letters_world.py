@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from benchmarks.stale_world import stale_stage
 from benchmarks.world import Stage, World
-from dlq_handler.domain.letter_group import Cause, GroupKey
-from dlq_handler.sandbox.attune.database import Session
-from dlq_handler.sandbox.attune.topology import worker_queue
+from dlq_handler.dead_letters.group import Cause, GroupKey
+from sandbox.attune.database import Session
+from sandbox.attune.topology import worker_queue
 
 INSERTED_AT_ONCE = 250_000
 # Within what is kept, so that no sweep is at work while pages are timed.

@@ -21,18 +21,19 @@ from aiormq.abc import DeliveredMessage
 from benchmarks.contender import Stopwatch
 from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
 from dlq_handler import compose
-from dlq_handler.broker.publisher import Confirmed, OutgoingMessage
-from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.domain.execution import Execution, ExecutionStatus
-from dlq_handler.domain.outgoing import ended_notice
-from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
+from dlq_handler.broker.consume.raw_message import RawMessage
+from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.parse import read_dead_letter
+from dlq_handler.endings.outbox_sql import mark_confirmed
+from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.messages import ended_notice
 from dlq_handler.logs import configure_logging
-from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.database import bare_connection
-from dlq_handler.services.judge_letters import LetterJudge
 from dlq_handler.settings import Settings, load
-from dlq_handler.store.outbox import mark_confirmed
-from dlq_handler.surface.metrics import Metrics
+from sandbox.attune import messages
+from sandbox.attune.database import bare_connection
 
 QUEUE = "attune.dlx.queue"
 BATCH = 500
@@ -92,7 +93,7 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
         left = stopwatch.letters
         while left:
             batch = await source.next_batch()
-            await source.settle(batch)
+            await source.acknowledge(batch)
             left -= len(batch)
         stopwatch.stop()
     finally:
@@ -116,13 +117,13 @@ async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
-    database = compose.database(settings)
+    database, metrics = compose.database(settings), new_metrics()
     judge = LetterJudge(
         database,
         compose.judge_policy(settings, "bench"),
-        brake=compose.brake(settings, database),
-        gate=compose.gate(settings, database),
-        observer=Metrics(),
+        brake=compose.brake(settings, database, metrics=metrics),
+        gate=compose.gate(settings, database, metrics=metrics),
+        metrics=metrics,
         may_lease=lambda _: True,
     )
     try:
@@ -163,7 +164,7 @@ def _letter(execution_id: int, updated: datetime) -> DeadLetter:
         "routing-keys": [dispatch.routing_key],
     }
     return read_dead_letter(
-        RawLetter(
+        RawMessage(
             exchange="attune.dlx",
             routing_key=dispatch.routing_key,
             redelivered=False,

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.contender import Child, ContenderFailed
 from benchmarks.ours import opening, sidecar
 from benchmarks.world import Stage, World
-from dlq_handler.sandbox.attune import topology
+from sandbox.attune import topology
 from tests.support.tcp_proxy import TcpProxy
 
 SAMPLE_SECONDS = 0.25

@@ -21,11 +21,11 @@ from benchmarks.ours import sidecar
 from benchmarks.stale_world import count_with_status, stale_stage
 from benchmarks.world import Stage, World
 from dlq_handler.app import Sidecar
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.logs import configure_logging
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.services.leadership import Leadership
-from dlq_handler.services.timeout_monitor import TimeoutMonitor
 from dlq_handler.settings import load
+from dlq_handler.timeouts.monitor import TimeoutMonitor
+from sandbox.attune import topology
 
 TICKS = 40
 ATTUNES_INTERVAL_SECONDS = 60
@@ -34,7 +34,7 @@ RUN_SECONDS = 900
 LED = "leadership.taken"
 # High enough never to hold, and still counted with every page.
 NO_BRAKE = {"ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE": "10000000"}
-QUICK_LOOKS = {"ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "2"}
+QUICK_LOOKS = {"ATTUNE__DLQ_HANDLER__MONITOR__INTERVAL_SECONDS": "2"}
 
 # Both are answered by an index, however much is done already: to count it would cost what is being measured.
 _IS_DONE = """

@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.contender import RUN_SECONDS, Child, ContenderFailed, Measurement
 from benchmarks.world import Stage
-from dlq_handler.sandbox.attune import topology
+from sandbox.attune import topology
 
 OPENED = "intake.opened"
 START_SECONDS = 60

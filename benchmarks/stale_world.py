@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.world import WORKER_ID, Stage, World
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import open_connection
+from sandbox.attune import topology
+from sandbox.attune.amqp import open_connection
 
 INSERTED_AT_ONCE = 50_000
 

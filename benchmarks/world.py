@@ -17,15 +17,16 @@ from pathlib import Path
 
 from aio_pika.abc import AbstractChannel
 
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher
-from dlq_handler.sandbox.attune import messages, schema, topology
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.attune.database import Session, bare_connection
-from dlq_handler.sandbox.servers import Servers
-from dlq_handler.sandbox.surroundings import surroundings
-from dlq_handler.store import migrate
-from dlq_handler.store.engine import Database
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.database import migrate
+from dlq_handler.database.engine import Database
+from sandbox.attune import messages, schema, topology
+from sandbox.attune.amqp import open_connection
+from sandbox.attune.database import Session, bare_connection
+from sandbox.servers import Servers
+from sandbox.surroundings import surroundings
 from tests.support.raw_publish import publish_bytes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,36 +10,34 @@ from collections.abc import Sequence
 import structlog
 
 from dlq_handler import __version__, compose
-from dlq_handler.broker.admin_link import AdminLink
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose import backstop, chronicle, deferring
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.notify import notifiers
+from dlq_handler.compose.listeners import Listeners
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.compose.retention import retention_steps
+from dlq_handler.compose.ui import ui_world
 from dlq_handler.compose.worker_options import worker_options
-from dlq_handler.services.database_watch import DatabaseWatch
-from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
-from dlq_handler.services.intake_watch import IntakeWatch
-from dlq_handler.services.judge_letters import LetterJudge
-from dlq_handler.services.judge_stale import StaleJudge
-from dlq_handler.services.leadership import Leadership
-from dlq_handler.services.loop_watch import LoopWatch
-from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.services.readiness import Readiness
-from dlq_handler.services.rejudge import Rejudger
-from dlq_handler.services.retention import RetentionSweeper
-from dlq_handler.services.running import RunningServices, running_services
-from dlq_handler.services.service import Service
-from dlq_handler.services.slot_watch import SlotWatch
-from dlq_handler.services.start import wait_for
-from dlq_handler.services.worker_watch import WorkerWatch
+from dlq_handler.database import migrate
+from dlq_handler.database.leadership import Leadership
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.history.retention import RetentionRunner
+from dlq_handler.loop_watch import LoopWatch
+from dlq_handler.readiness import Readiness
+from dlq_handler.running import RunningServices, Service, running_services, wait_until_available
 from dlq_handler.settings import Settings
-from dlq_handler.store import migrate
-from dlq_handler.surface.listeners import Listeners
-from dlq_handler.surface.metrics import Metrics
-from dlq_handler.surface.own_thread import OtherLoop
-from dlq_handler.surface.web.opening import ui_world
-from dlq_handler.surface.web.world import UiWorld
 from dlq_handler.tasks import task_group
+from dlq_handler.timeouts.commit import StaleJudge
+from dlq_handler.timeouts.slot_watch import SlotWatch
+from dlq_handler.topology.intake_watch import IntakeWatch
+from dlq_handler.web.own_thread import OtherLoop
+from dlq_handler.web.world import UiWorld
+from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
 
@@ -49,22 +47,22 @@ class Sidecar:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.readiness, self.metrics = Readiness(), Metrics()
+        self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         self._listeners = Listeners(settings, self.readiness, self.metrics, ui_world=self._ui_world)
         self._database = compose.database(settings)
-        self._address = compose.broker_address(settings, observer=self.metrics)
+        self._address = compose.broker_address(settings, metrics=self.metrics)
         self._publisher = compose.publisher(settings, self._address)
         lease_holder = compose.lease_holder(settings)
         policy = compose.relay_policy(settings)
         self._relay = OutboxRelay(
-            self._database, self._publisher, policy, holder=lease_holder, observer=self.metrics
+            self._database, self._publisher, policy, holder=lease_holder, metrics=self.metrics
         )
         self._keeper = compose.topology_keeper(settings, self._address, self._database)
-        self._brake = compose.brake(settings, self._database, readiness=self.readiness, observer=self.metrics)
-        self._gate = compose.gate(settings, self._database, readiness=self.readiness, observer=self.metrics)
+        self._brake = compose.brake(settings, self._database, readiness=self.readiness, metrics=self.metrics)
+        self._gate = compose.gate(settings, self._database, readiness=self.readiness, metrics=self.metrics)
         self._source = compose.source(settings, self._address)
-        self._link = AdminLink(self._address)
+        self._link = AdminConnection(self._address)
         self._queues = compose.quiet_queues(settings, self._link)
         self._sight = compose.worker_sight(settings, self._address, queues=self._queues)
         self._worker_watch = WorkerWatch(
@@ -72,23 +70,23 @@ class Sidecar:
             self._sight,
             compose.watch_policy(settings),
             watched_seconds=lambda: self._gate.watched_seconds,
-            observer=self.metrics,
+            metrics=self.metrics,
         )
         self._judge = LetterJudge(
             self._database,
             compose.judge_policy(settings, lease_holder),
             brake=self._brake,
             gate=self._gate,
-            observer=self.metrics,
+            metrics=self.metrics,
             may_lease=self._relay.has_room_for,
             offer=self._relay.offer,
         )
-        self._rejudger = Rejudger(self._database, self._judge, self._relay, observer=self.metrics)
+        self._rejudger = Rejudger(self._database, self._judge, self._relay, metrics=self.metrics)
         self._leadership = Leadership(
             self._database,
             backstop.leadership_policy(settings),
             holder=lease_holder,
-            observer=self.metrics,
+            metrics=self.metrics,
             may_lead=lambda: self._gate.fits_schema,
         )
         self._stale_judge = StaleJudge(
@@ -97,10 +95,10 @@ class Sidecar:
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
-            observer=self.metrics,
+            metrics=self.metrics,
             may_lease=self._relay.has_room_for,
             offer=self._relay.offer,
-            publishes=self._publisher.record.view,
+            publishes=self._publisher.recorder.view,
         )
         self._diagnoser = chronicle.diagnoser(
             settings,
@@ -112,6 +110,7 @@ class Sidecar:
             source=self._source,
             publisher=self._publisher,
         )
+        self.metrics.read_services_from(self._diagnoser.count_services)
 
     async def run(self, stop: asyncio.Event) -> None:
         ports = {"http_port": self._listeners.http_port, "ui_port": self._listeners.ui_port}
@@ -150,9 +149,9 @@ class Sidecar:
     async def _prepare(self, stop: asyncio.Event) -> None:
         """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
         wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
-        await wait_for(lambda: migrate.upgrade(self._database), wait_until, stop)
+        await wait_until_available(lambda: migrate.upgrade(self._database), wait_until, stop)
         # Bound before ready: a letter that dies before its key is bound is lost without a trace.
-        await wait_for(self._keeper.tick, wait_until, stop)
+        await wait_until_available(self._keeper.tick, wait_until, stop)
 
     async def _serve(self, services: RunningServices) -> None:
         grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
@@ -176,7 +175,7 @@ class Sidecar:
             api=compose.management_api(self._settings),
             own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
-            observer=self.metrics,
+            metrics=self.metrics,
             may_take=self._may_take,
         )
         self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
@@ -191,9 +190,9 @@ class Sidecar:
             self._keeper,
             IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
             readiness=self.readiness,
-            observer=self.metrics,
-            see_canaries=compose_canary.seer(self._settings, self._database).see,
-            deferrer=deferring.letter_deferrer(self._settings, self._database, observer=self.metrics),
+            metrics=self.metrics,
+            record_canaries=compose_canary.recorder(self._settings, self._database).record_received,
+            deferrer=deferring.letter_deferrer(self._settings, self._database, metrics=self.metrics),
         )
         return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders(*self._canaries(watch))]
 
@@ -231,9 +230,9 @@ class Sidecar:
             leadership=self._leadership,
             keeper=self._keeper,
             intake=watch,
-            publishes=self._publisher.record,
+            publishes=self._publisher.recorder,
             readiness=self.readiness,
-            observer=self.metrics,
+            metrics=self.metrics,
         )
 
     def _leaders(self, *others: Service) -> Sequence[Service]:
@@ -259,21 +258,23 @@ class Sidecar:
             relay=self._relay,
             publisher=self._publisher,
             source=self._source,
-            observer=self.metrics,
+            metrics=self.metrics,
         )
         return [self._leadership, *monitors, *options, *others]
 
     def _downstream(self) -> Sequence[Service]:
         """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
-        settings = self._settings
+        settings, own = self._settings, self._settings.dlq_handler
         return [
             # Notices of an earlier, real run are not for a shadow to publish.
             *([] if self._is_shadow else [self._relay]),
             self._brake,
             self._gate,
             self._worker_watch,
+            backstop.service_watch(
+                settings, self._database, self._queues, self._worker_watch, self._leadership
+            ),
             self._diagnoser,
-            *notifiers(settings, self._database, self._diagnoser, self._leadership, observer=self.metrics),
             chronicle.chronicler(
                 self._settings,
                 self._database,
@@ -283,17 +284,8 @@ class Sidecar:
                 judged=lambda: self._judge.judged,
                 availabilities=lambda: self._worker_watch.availabilities,
             ),
-            DatabaseWatch(
-                self._database,
-                readiness=self.readiness,
-                observer=self.metrics,
-                marks_workers=self._settings.dlq_handler.worker.mark_inactive,
-            ),
-            RetentionSweeper(self._database, compose.retention_policy(self._settings)),
-            SlotWatch(
-                self._database,
-                held_slot_seconds=self._settings.dlq_handler.monitor.held_slot_seconds,
-                observer=self.metrics,
-            ),
+            DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),
+            RetentionRunner(self._database, compose.retention_policy(self._settings), retention_steps()),
+            SlotWatch(self._database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
         ]

@@ -1,13 +1,13 @@
 """The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, facts as fields."""
 
-from dlq_handler.domain.masking import without_userinfo
+from dlq_handler.masking import without_userinfo
 
 
 class Unavailable(Exception):
     """A server is away, or refuses us for our own trouble. Nothing was decided; the loops back off and try again."""
 
     def __init__(self, part: str, what: str) -> None:
-        # It is told to everybody, by page, log and webhook, and is often a driver's: some of them quote the URL.
+        # Pages, logs and commands show it. It is often a driver's text, and some drivers quote the URL.
         what = without_userinfo(what)
         super().__init__(f"{part}: {what}")
         self.part = part
@@ -84,3 +84,15 @@ class StartTimedOut(Exception):
     """A server did not answer within `dlq_handler.startup.wait_seconds`."""
 
     exit_code = 69
+
+
+class UnsupportedLibrary(Exception):
+    """An installed library lacks an internal that dlq-handler relies on. The process must not start with it."""
+
+    exit_code = 78
+
+    def __init__(self, library: str, *, version: str, missing: str, required: str) -> None:
+        super().__init__(
+            f"{library} {version} is not supported: {missing} is missing or has changed; install {required}"
+        )
+        self.library, self.version, self.missing, self.required = library, version, missing, required

@@ -15,13 +15,13 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.settings.redaction import MASK, is_secret_name, redact_text
+from dlq_handler.redaction import MASK, is_secret_name, redact_text
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 # A lost connection makes the broker's client log several errors with tracebacks, again on every attempt to
-# come back; broker/connection.py says it once, with what is done about it. A failing callback is heard: that
+# come back; broker/client/connection.py says it once, with what is done about it. A failing callback is heard: that
 # is a bug.
 _LEAST_LEVELS = {
     "aio_pika": logging.ERROR,

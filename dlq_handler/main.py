@@ -1,4 +1,4 @@
-"""The command `dlq-handler`: nouns, then verbs. Exit codes: surface/cli/exits.py."""
+"""The command `dlq-handler`: nouns, then verbs. Exit codes: cli/exits.py."""
 
 import asyncio
 import os
@@ -10,21 +10,26 @@ import structlog
 import typer
 
 from dlq_handler import __version__, compose
-from dlq_handler.domain.doctor_database import DATABASE_FIX
-from dlq_handler.errors import Contended, RowRejected, ServiceEnded, StartTimedOut, Unavailable
+from dlq_handler.cli import audit, brake, canary, config, executions, letters, topology, workers
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.database import grants, migrate
+from dlq_handler.cli.doctor import doctor
+from dlq_handler.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_SERVICE_ENDED, EXIT_UNAVAILABLE
+from dlq_handler.cli.health import check_health
+from dlq_handler.cli.options import ConfigOption
+from dlq_handler.cli.printing import print_error
+from dlq_handler.cli.status import status
+from dlq_handler.diagnosis.doctor_database_lines import DATABASE_FIX
+from dlq_handler.errors import (
+    Contended,
+    RowRejected,
+    ServiceEnded,
+    StartTimedOut,
+    Unavailable,
+    UnsupportedLibrary,
+)
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import Settings
-from dlq_handler.surface.cli import audit, brake, config, executions, letters, notify, topology, workers
-from dlq_handler.surface.cli.config import load_or_exit
-from dlq_handler.surface.cli.database import grants, migrate
-from dlq_handler.surface.cli.doctor import doctor
-from dlq_handler.surface.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_SERVICE_ENDED, EXIT_UNAVAILABLE
-from dlq_handler.surface.cli.game_day import game_day
-from dlq_handler.surface.cli.health import check_health
-from dlq_handler.surface.cli.options import ConfigOption
-from dlq_handler.surface.cli.printing import print_error
-from dlq_handler.surface.cli.status import status
-from dlq_handler.surface.cli.top import top
 
 log = structlog.get_logger()
 
@@ -39,15 +44,13 @@ app.add_typer(letters.app, name="letters")
 app.add_typer(executions.app, name="executions")
 app.add_typer(brake.app, name="brake")
 app.add_typer(workers.app, name="workers")
+app.add_typer(canary.app, name="canary")
 app.add_typer(audit.app, name="audit")
-app.add_typer(notify.app, name="notify")
 app.add_typer(config.app, name="config")
 app.command()(migrate)
 app.command()(grants)
-app.command("game-day")(game_day)
 app.command()(doctor)
 app.command()(status)
-app.command()(top)
 
 
 @app.callback(invoke_without_command=True)
@@ -84,7 +87,7 @@ def health(config: ConfigOption = None) -> None:
 
 async def _run(settings: Settings) -> int:
     from dlq_handler.app import Sidecar  # noqa: PLC0415  no other command serves HTTP, and importing it is slow
-    from dlq_handler.surface.listener import ListenerRefused  # noqa: PLC0415  brings uvicorn, which only `run` needs
+    from dlq_handler.web.listener import ListenerRefused  # noqa: PLC0415  brings uvicorn, which only `run` needs
 
     stop = asyncio.Event()
     _listen_for_signals(stop)
@@ -99,6 +102,15 @@ async def _run(settings: Settings) -> int:
             setting=refused.setting,
         )
         return EXIT_CONFIG
+    except UnsupportedLibrary as error:
+        log.error(
+            "library.unsupported",
+            library=error.library,
+            version=error.version,
+            missing=error.missing,
+            required=error.required,
+        )
+        return error.exit_code
     try:
         await sidecar.run(stop)
     except* StartTimedOut as group:
@@ -149,3 +161,16 @@ def main(typed: str | None = None) -> None:
     except RowRejected as error:
         print_error(f"the database refused it: {error}")
         sys.exit(EXIT_FAILED)
+    except (UnsupportedLibrary, ExceptionGroup) as error:
+        unsupported = _find_unsupported(error)
+        if unsupported is None:
+            raise
+        print_error(str(unsupported))
+        sys.exit(unsupported.exit_code)
+
+
+def _find_unsupported(error: Exception) -> UnsupportedLibrary | None:
+    """Some commands ask database and broker at once, so it may be one of several errors."""
+    if isinstance(error, ExceptionGroup):
+        return next(filter(None, map(_find_unsupported, error.exceptions)), None)
+    return error if isinstance(error, UnsupportedLibrary) else None

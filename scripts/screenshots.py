@@ -15,8 +15,8 @@ from pathlib import Path
 from playwright.async_api import Browser
 
 from dlq_handler.logs import configure_logging
-from dlq_handler.sandbox.attune import schema
-from dlq_handler.sandbox.servers import Servers
+from sandbox.attune import schema
+from sandbox.servers import Servers
 from tests.support.browser import PHONE, WIDE, Scheme, Tab, a_tab, chromium
 from tests.support.eventually import eventually
 from tests.support.night_pages import night_pages, trip_brake

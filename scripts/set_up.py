@@ -22,7 +22,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,6 +75,7 @@ def set_up(*, runtime_only: bool) -> None:
             # setuptools is in the lock: nothing is fetched to build the project itself.
             build = ("--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
             run(*pip, "install", "-qq", *build)
+            make_importable()
             WHOLE.write_text(everything)
         print(f"./run: .venv is ready after {time.monotonic() - began:.0f} s", flush=True)
 
@@ -95,7 +96,7 @@ def install(pip: list[str], lock: Path) -> None:
 
 
 def make_importable() -> None:
-    """This folder, from wherever a part is started. Without setuptools, which only the whole lock holds."""
+    """This folder, from any working directory: `sandbox` is not installed, and a runtime set-up has no setuptools."""
     site = subprocess.run(
         [PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         capture_output=True,
@@ -106,16 +107,17 @@ def make_importable() -> None:
 
 
 @contextmanager
-def fetching_servers(*options: str) -> Iterator[None]:
-    """While pip works. Ends with us; where nothing can be fetched, whoever needs a server says so."""
-    fetch = [sys.executable, "-B", "-m", "dlq_handler.sandbox.server_programs", *options]
-    fetching = subprocess.Popen(fetch, cwd=ROOT)
+def fetching_programs(*modules: str) -> Iterator[None]:
+    """Fetch while pip works. A failure is not an error here: the command that needs a program reports it."""
+    fetching = [subprocess.Popen([sys.executable, "-B", "-m", module], cwd=ROOT) for module in modules]
     try:
         yield
-        finish(fetching, "fetching the servers' packages")
+        for one in fetching:
+            finish(one, "fetching the servers' packages")
     finally:
-        fetching.terminate()
-        fetching.wait()
+        for one in fetching:
+            one.terminate()
+            one.wait()
 
 
 def is_marked(mark: Path, wanted: str) -> bool:
@@ -202,8 +204,11 @@ if __name__ == "__main__":
     parser.add_argument("--browser", action="store_true")
     wanted = parser.parse_args()
     try:
-        options = ["--browser"] if wanted.browser else []
-        with fetching_servers(*options) if wanted.servers else nullcontext():
+        programs = [
+            *(["sandbox.server_programs"] if wanted.servers else []),
+            *(["tests.support.fetch_browser"] if wanted.browser else []),
+        ]
+        with fetching_programs(*programs):
             set_up(runtime_only=wanted.runtime)
     except KeyboardInterrupt:
         print("\n./run: interrupted; the next command takes it up again", file=sys.stderr)

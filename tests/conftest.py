@@ -14,8 +14,9 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from dlq_handler.sandbox.attune import schema
-from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
+from sandbox.attune import schema
+from sandbox.attune.defects import Defect
+from sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
 from tests.support.time_per_folder import seconds_per_folder
 
 # Whoever is started in the background of a script ignores Ctrl-C, and so would all that a test starts and interrupts.
@@ -93,12 +94,24 @@ async def vhost(rabbitmq: RabbitMQ) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def database(postgres: PostgreSQL, attune_template: str) -> AsyncIterator[str]:
+def template(attune_template: str) -> str:
+    """What the database of a test is a copy of."""
+    return attune_template
+
+
+@pytest.fixture
+async def database(postgres: PostgreSQL, template: str) -> AsyncIterator[str]:
     """The URL of a database with stock Attune's schema that only this test uses."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    yield await postgres.create_database(name, attune_template)
+    yield await postgres.create_database(name, template)
     async with asyncio.timeout(30):
         await postgres.drop_database(name)
+
+
+@pytest.fixture
+async def admission_works(database: str) -> None:
+    """Actions with a limit run in this database: defect D15 of stock Attune is cured."""
+    await schema.cure(database, frozenset({Defect.D15}))
 
 
 @pytest.fixture

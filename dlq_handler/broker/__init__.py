@@ -1,1 +1,1 @@
-"""Everything that speaks AMQP or the management API. No aio_pika object leaves this folder."""
+"""All of AMQP and the management API. No object of the AMQP libraries leaves this folder."""

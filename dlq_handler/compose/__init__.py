@@ -4,36 +4,41 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from urllib.parse import unquote
 from uuid import uuid4
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.broker.publish_record import PublishRecord
-from dlq_handler.broker.publisher import Publisher
-from dlq_handler.broker.quiet_queues import QuietQueues
-from dlq_handler.domain.brake import BrakePolicy
-from dlq_handler.domain.gate import GatePolicy
-from dlq_handler.domain.topology import Blueprint, ShadowLimits
-from dlq_handler.domain.topology_finding import Expectation
-from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.services.brake import Brake
-from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_letters import JudgePolicy
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.outbox_relay import RelayPolicy
-from dlq_handler.services.readiness import Readiness
-from dlq_handler.services.retention import RetentionPolicy
-from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
-from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
-from dlq_handler.services.worker_watch import WatchPolicy
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.database.engine import Database
+from dlq_handler.database.link import silence_within
+from dlq_handler.dead_letters.commit import JudgePolicy
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.parse import read_dead_letter
+from dlq_handler.endings.relay import RelayPolicy
+from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.host.workers_sql import worker_ids
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
+from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate import GatePolicy
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
 from dlq_handler.settings.urls import vhost_of
-from dlq_handler.store.engine import Database
-from dlq_handler.store.link import silence_within
-from dlq_handler.store.workers import worker_ids
+from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
+from dlq_handler.topology.finding import Expectation
+from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
+from dlq_handler.workers.refusal_budget import RefusalPolicy
+from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.workers.watch import WatchPolicy
 
 CONSUMER_TAG_PREFIX = "dlq-handler."
 # A letter's own key is a hash and never begins like this: it is judged as if no copy of it had ever been.
@@ -86,15 +91,16 @@ def ui_database(settings: Settings) -> Database:
     )
 
 
-def broker_address(settings: Settings, *, observer: Observer | None = None) -> BrokerAddress:
+def broker_address(settings: Settings, *, metrics: Metrics | None = None) -> BrokerAddress:
+    """`metrics` counts the reconnects of a replica; one command passes none."""
     broker = settings.dlq_handler.broker
-    return BrokerAddress(
+    address = BrokerAddress(
         urls=[url.get_secret_value() for url in settings.broker_urls],
         heartbeat_seconds=broker.heartbeat_seconds,
         connect_timeout_seconds=broker.connect_timeout_seconds,
         instance=f"dlq-handler {instance_name(settings)}",
-        on_reconnect=(observer or Observer()).reconnected,
     )
+    return replace(address, on_reconnect=metrics.count_reconnect) if metrics else address
 
 
 def blueprint(settings: Settings) -> Blueprint:
@@ -119,28 +125,33 @@ def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expect
     )
 
 
-def source(settings: Settings, address: BrokerAddress) -> DeadLetterSource:
+def source(settings: Settings, address: BrokerAddress) -> QueueConsumer[DeadLetter]:
     priority = settings.dlq_handler.intake.consumer_priority
     return _source(settings, address, queue=blueprint(settings).intake_queue, priority=priority)
 
 
-def rescue_source(settings: Settings, address: BrokerAddress, worker_id: int) -> DeadLetterSource:
+def rescue_source(settings: Settings, address: BrokerAddress, worker_id: int) -> QueueConsumer[DeadLetter]:
     # The last in line: a worker that comes back while we consume gets what is left.
     return _source(settings, address, queue=names(settings).queue(worker_id), priority=-10)
 
 
-def _source(settings: Settings, address: BrokerAddress, *, queue: str, priority: int) -> DeadLetterSource:
+def _source(
+    settings: Settings, address: BrokerAddress, *, queue: str, priority: int
+) -> QueueConsumer[DeadLetter]:
     own = settings.dlq_handler
-    return DeadLetterSource(
+    return QueueConsumer(
         address,
         queue=queue,
         prefetch=settings.prefetch,
         batch_size=own.batch.size,
         batch_wait_seconds=own.batch.wait_ms / 1000,
         max_bytes=own.intake.max_bytes,
-        body_limit_bytes=own.intake.body_limit_bytes,
+        read=partial(
+            read_dead_letter,
+            body_limit_bytes=own.intake.body_limit_bytes,
+            key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
+        ),
         max_body_bytes=own.intake.max_body_bytes,
-        key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
         consumer_priority=priority,
         # Never the same for two processes: the watch looks for its own by this.
         consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance_name(settings)}.{uuid4().hex[:8]}",
@@ -154,38 +165,35 @@ def management_api(settings: Settings, *, timeout_seconds: float = 10.0) -> Mana
     )
 
 
-def quiet_queues(settings: Settings, link: AdminLink) -> QuietQueues:
+def quiet_queues(settings: Settings, link: AdminConnection) -> QueueCounter:
     """For the background checks of a replica, which ask again and again."""
-    return QuietQueues(link, names=management_api(settings, timeout_seconds=5.0).queue_names)
+    return QueueCounter(link, names=management_api(settings, timeout_seconds=5.0).queue_names)
 
 
 def worker_sight(
-    settings: Settings,
-    address: BrokerAddress,
-    *,
-    probes_ttl: bool = True,
-    queues: QuietQueues | None = None,
+    settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True, queues: QueueCounter | None = None
 ) -> WorkerSight:
+    refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
     return WorkerSight(
-        AdminLink(address),
+        AdminConnection(address),
         statistics=management_api(settings).queue_statistics,
         names=names(settings),
-        policy=SightPolicy(probes_ttl=probes_ttl),
+        policy=SightPolicy(probes_ttl=probes_ttl, refusals=refusals),
         queues=queues,
     )
 
 
 def publisher(
-    settings: Settings, address: BrokerAddress, *, record: PublishRecord | None = None
+    settings: Settings, address: BrokerAddress, *, record: PublishRecorder | None = None
 ) -> Publisher:
     timeout_seconds = settings.dlq_handler.broker.publish_timeout_seconds
-    return Publisher(address, publish_timeout_seconds=timeout_seconds, record=record)
+    return Publisher(address, publish_timeout_seconds=timeout_seconds, recorder=record)
 
 
 def topology_keeper(settings: Settings, address: BrokerAddress, store: Database) -> TopologyKeeper:
     own = settings.dlq_handler
     return TopologyKeeper(
-        link=AdminLink(address),
+        link=AdminConnection(address),
         blueprint=blueprint(settings),
         worker_ids=lambda: worker_ids(store),
         policy=KeeperPolicy(
@@ -237,16 +245,16 @@ def brake(
     settings: Settings,
     store: Database,
     *,
+    metrics: Metrics,
     readiness: Readiness | None = None,
-    observer: Observer | None = None,
 ) -> Brake:
-    """For one command neither is needed: there is nobody to tell."""
+    """One command needs no readiness: it answers no probe."""
     return Brake(
         store,
         brake_policy(settings),
         instance=instance_name(settings),
         readiness=readiness or Readiness(),
-        observer=observer or Observer(),
+        metrics=metrics,
     )
 
 
@@ -254,8 +262,8 @@ def gate(
     settings: Settings,
     store: Database,
     *,
+    metrics: Metrics,
     readiness: Readiness | None = None,
-    observer: Observer | None = None,
 ) -> Gate:
     return Gate(
         store,
@@ -264,7 +272,7 @@ def gate(
             unavailable_after_seconds=settings.worker_unavailable_after_seconds,
         ),
         readiness=readiness or Readiness(),
-        observer=observer or Observer(),
+        metrics=metrics,
     )
 
 

@@ -2,29 +2,46 @@
 
 from collections.abc import Sequence
 from functools import partial
+from urllib.parse import unquote
 
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.publish_check import PublishCheck
-from dlq_handler.broker.publisher import Publisher
-from dlq_handler.broker.quiet_queues import QuietQueues
-from dlq_handler.compose import availability_policy, brake_policy, instance_name
-from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
-from dlq_handler.domain.stale_case import StalePolicy
-from dlq_handler.services.brake import Brake
-from dlq_handler.services.explain import ExplainPolicy
-from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_stale import StaleJudge, StaleJudgePolicy
-from dlq_handler.services.leadership import Leadership, LeadershipPolicy
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.services.publish_watch import PublishWatch, PublishWatchPolicy
-from dlq_handler.services.reconciler import ReconcilePolicy, Reconciler
-from dlq_handler.services.service import Service
-from dlq_handler.services.timeout_monitor import MonitorPolicy, TimeoutMonitor
-from dlq_handler.services.unscheduled_watch import UnscheduledWatch, UnscheduledWatchPolicy
-from dlq_handler.services.worker_sight import WorkerSight
+from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
+from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.publish_checker import PublishChecker
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.compose import (
+    CONSUMER_TAG_PREFIX,
+    availability_policy,
+    brake_policy,
+    instance_name,
+    management_api,
+    names,
+)
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.explain.explain import ExplainPolicy
+from dlq_handler.metrics import Metrics
+from dlq_handler.running import Service
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate_service import Gate
+from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.settings.urls import vhost_of
+from dlq_handler.timeouts.case import StalePolicy
+from dlq_handler.timeouts.commit import StaleJudge, StaleJudgePolicy
+from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWatchPolicy
+from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
+from dlq_handler.timeouts.end_publisher import EndPublisher, EndPublisherPolicy
+from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
+from dlq_handler.timeouts.reconciler import ReconcilePolicy, Reconciler
+from dlq_handler.timeouts.unscheduled import UnscheduledWatch, UnscheduledWatchPolicy
+from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.processes import WorkerProcesses
+from dlq_handler.workers.service_watch import ServiceWatch, ServiceWatchPolicy
+from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.watch import WorkerWatch
 
 # As every Attune declares them: where its scheduler, and whoever frees slots, take their messages from.
 REQUESTS_QUEUE = "attune.execution.requests.queue"
@@ -40,6 +57,23 @@ def stale_policy(settings: Settings) -> StalePolicy:
         held_timeout_seconds=monitor.held_timeout_seconds,
         canceling_timeout_seconds=monitor.canceling_timeout_seconds,
         availability=availability_policy(settings),
+        run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
+    )
+
+
+def connection_source(settings: Settings) -> ConnectionSource | None:
+    """None: workers connect again, so that a new connection is no new process."""
+    if settings.dlq_handler.worker.reconnects:
+        return None
+    return ConnectionSource(
+        ConsumerConnections(
+            settings.management_url.get_secret_value(),
+            vhost=unquote(vhost_of(settings.broker_urls[0])),
+            # The monitor waits for it.
+            timeout_seconds=5.0,
+        ),
+        names=names(settings),
+        own_tag_prefix=CONSUMER_TAG_PREFIX,
     )
 
 
@@ -59,7 +93,7 @@ def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolic
 
 def monitor_policy(settings: Settings) -> MonitorPolicy:
     return MonitorPolicy(
-        interval_seconds=settings.executor.timeout_check_interval,
+        interval_seconds=settings.dlq_handler.monitor.interval_seconds,
         page_size=settings.dlq_handler.monitor.page_size,
         stale=stale_policy(settings),
     )
@@ -78,6 +112,7 @@ def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:
         quiet_seconds=monitor.quiet_seconds,
         may_fail=monitor.fail_unscheduled,
         republish_limit=monitor.republish_limit,
+        republishes=monitor.republish_requests,
     )
 
 
@@ -88,7 +123,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
         instance=instance_name(settings),
         exchange=own.outbox.exchange,
         ended_key=own.outbox.routing_key,
-        check_interval_seconds=settings.executor.timeout_check_interval,
+        check_interval_seconds=own.monitor.interval_seconds,
         page_size=own.monitor.page_size,
         is_shadow=own.shadow.enabled,
     )
@@ -109,12 +144,55 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
     )
 
 
+def service_watch(
+    settings: Settings,
+    database: Database,
+    queues: QueueCounter,
+    workers: WorkerWatch,
+    leadership: Leadership,
+) -> ServiceWatch:
+    return ServiceWatch(
+        database,
+        ServiceWatchPolicy(
+            names=names(settings),
+            executor_queues=(COMPLETED_QUEUE, REQUESTS_QUEUE),
+            availability=availability_policy(settings),
+        ),
+        workers=workers,
+        queues=queues,
+        uptime_seconds=management_api(settings, timeout_seconds=5.0).uptime_seconds,
+        leadership=leadership,
+    )
+
+
+def completion_watch_policy(settings: Settings) -> CompletionWatchPolicy:
+    own = settings.dlq_handler
+    return CompletionWatchPolicy(
+        quiet_seconds=own.monitor.quiet_seconds,
+        held_slot_seconds=own.monitor.held_slot_seconds,
+        slot_interval_seconds=own.monitor.reconcile_interval_seconds,
+        page_size=own.monitor.page_size,
+        is_shadow=own.shadow.enabled,
+    )
+
+
+def end_publisher_policy(settings: Settings) -> EndPublisherPolicy:
+    own = settings.dlq_handler
+    return EndPublisherPolicy(
+        instance=instance_name(settings),
+        exchange=own.outbox.exchange,
+        routing_key=own.outbox.routing_key,
+        is_shadow=own.shadow.enabled,
+    )
+
+
 def explain_policy(settings: Settings) -> ExplainPolicy:
     own = settings.dlq_handler
     return ExplainPolicy(
         stale=stale_policy(settings),
         unscheduled=unscheduled_policy(settings),
         brake=brake_policy(settings),
+        names=names(settings),
         lease=leadership_policy(settings).name,
         is_monitored=own.monitor.enabled,
         is_shadow=own.shadow.enabled,
@@ -124,7 +202,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
 def monitors(
     settings: Settings,
     store: Database,
-    queues: QuietQueues,
+    queues: QueueCounter,
     *,
     judge: StaleJudge,
     leadership: Leadership,
@@ -133,12 +211,13 @@ def monitors(
     sight: WorkerSight,
     relay: OutboxRelay,
     publisher: Publisher,
-    source: DeadLetterSource,
-    observer: Observer,
+    source: QueueConsumer[DeadLetter],
+    metrics: Metrics,
 ) -> Sequence[Service]:
     """The monitor, and those that look beside it for what others have lost sight of."""
     if not settings.dlq_handler.monitor.enabled:
         return []
+    connections = connection_source(settings)
     monitor = TimeoutMonitor(
         store,
         monitor_policy(settings),
@@ -147,8 +226,12 @@ def monitors(
         gate=gate,
         sight=sight,
         relay=relay,
-        observer=observer,
+        metrics=metrics,
+        publishes=publisher.recorder.view,
         intake=source.drain if settings.message_queue.rabbitmq.dead_letter.enabled else None,
+        processes=None
+        if connections is None
+        else WorkerProcesses(store, connections, leadership, is_shadow=settings.dlq_handler.shadow.enabled),
     )
     watch = UnscheduledWatch(
         store,
@@ -157,7 +240,7 @@ def monitors(
         brake=brake,
         gate=gate,
         requests_queue=partial(queues.count_known, REQUESTS_QUEUE),
-        observer=observer,
+        metrics=metrics,
     )
     reconciler = Reconciler(
         store,
@@ -165,11 +248,20 @@ def monitors(
         reconcile_policy(settings),
         gate=gate,
         completed_queue=partial(queues.count_known, COMPLETED_QUEUE),
-        observer=observer,
+        metrics=metrics,
+    )
+    completion_watch = CompletionWatch(
+        store,
+        leadership,
+        completion_watch_policy(settings),
+        gate=gate,
+        ends=EndPublisher(store, leadership, end_publisher_policy(settings), metrics=metrics),
+        completed_queue=partial(queues.count_known, COMPLETED_QUEUE),
+        unacked=partial(management_api(settings, timeout_seconds=5.0).unacknowledged, COMPLETED_QUEUE),
     )
     publish_watch = PublishWatch(
-        PublishCheck(publisher.address, publisher.record),
-        publisher.record,
+        PublishChecker(publisher.address, publisher.recorder),
+        publisher.recorder,
         PublishWatchPolicy.within(settings.horizon_seconds),
     )
-    return [publish_watch, monitor, watch, reconciler]
+    return [publish_watch, monitor, watch, reconciler, completion_watch]

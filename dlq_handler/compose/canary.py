@@ -1,24 +1,36 @@
 """Turn settings into the parts of the canary."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.publish_record import PublishRecord
-from dlq_handler.compose import blueprint, instance_name, names, publisher
-from dlq_handler.domain.canary import CanaryPlan
-from dlq_handler.domain.judge_canary import CanaryPolicy
-from dlq_handler.services.canary_sender import CanarySender, SenderPolicy
-from dlq_handler.services.canary_watch import CanarySeer, CanaryWatch, CanaryWatchPolicy
-from dlq_handler.services.intake_watch import IntakeWatch
-from dlq_handler.services.leadership import Leadership
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.readiness import Readiness
-from dlq_handler.services.topology_keeper import TopologyKeeper
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.compose import (
+    CONSUMER_TAG_PREFIX,
+    blueprint,
+    broker_address,
+    instance_name,
+    management_api,
+    names,
+    open_database,
+    publisher,
+)
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.topology.canary import CanaryPlan
+from dlq_handler.topology.canary_runner import CanaryRun
+from dlq_handler.topology.canary_sender import CanarySender, SenderPolicy
+from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch, CanaryWatchPolicy
+from dlq_handler.topology.decide_canary import CanaryPolicy
+from dlq_handler.topology.intake_watch import IntakeWatch
+from dlq_handler.topology.keeper import TopologyKeeper
 
 LONGEST_ROUND_SECONDS = 5.0
+CALL_TIMEOUT_SECONDS = 5.0
 
 
 def judge_policy(settings: Settings) -> CanaryPolicy:
@@ -33,10 +45,10 @@ def judge_policy(settings: Settings) -> CanaryPolicy:
 def sender(
     settings: Settings,
     database: Database,
-    link: AdminLink,
+    link: AdminConnection,
     address: BrokerAddress,
     *,
-    publishes: PublishRecord | None = None,
+    publishes: PublishRecorder | None = None,
 ) -> CanarySender:
     exchange = blueprint(settings).dead_letter_exchange
     policy = SenderPolicy(
@@ -48,23 +60,44 @@ def sender(
     return CanarySender(database, link, publisher(settings, address, record=publishes), policy)
 
 
-def seer(settings: Settings, database: Database) -> CanarySeer:
+@asynccontextmanager
+async def open_run(
+    settings: Settings, *, limit_seconds: float, say: Callable[[str], None]
+) -> AsyncIterator[CanaryRun]:
+    address = broker_address(settings)
+    async with (
+        open_database(settings) as database,
+        AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+    ):
+        yield CanaryRun(
+            database,
+            link,
+            management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
+            sender(settings, database, link, address),
+            queue=blueprint(settings).intake_queue,
+            own_prefix=CONSUMER_TAG_PREFIX,
+            limit_seconds=limit_seconds,
+            say=say,
+        )
+
+
+def recorder(settings: Settings, database: Database) -> CanaryRecorder:
     queue = blueprint(settings).intake_queue
-    return CanarySeer(database, queue=queue, instance=instance_name(settings))
+    return CanaryRecorder(database, queue=queue, instance=instance_name(settings))
 
 
 def watches(
     settings: Settings,
     database: Database,
-    link: AdminLink,
+    link: AdminConnection,
     address: BrokerAddress,
     *,
     leadership: Leadership,
     keeper: TopologyKeeper,
     intake: IntakeWatch,
-    publishes: PublishRecord,
+    publishes: PublishRecorder,
     readiness: Readiness,
-    observer: Observer,
+    metrics: Metrics,
 ) -> Sequence[CanaryWatch]:
     """None where the canary is off."""
     if not settings.dlq_handler.canary.enabled:
@@ -78,6 +111,6 @@ def watches(
         bound_workers=lambda: keeper.bound_workers,
         on_lost=keeper.reapply_now,
         readiness=readiness,
-        observer=observer,
+        metrics=metrics,
     )
     return [watch]

@@ -1,42 +1,45 @@
 """Turn settings into those who keep what operators see: the diagnoser and the chronicler."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.publisher import Publisher
-from dlq_handler.broker.quiet_queues import QuietQueues
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import instance_name
 from dlq_handler.compose import view as compose_view
 from dlq_handler.compose.backstop import leadership_policy
-from dlq_handler.domain.availability import Availability
-from dlq_handler.domain.patience import Patience
-from dlq_handler.domain.view import OwnLink
-from dlq_handler.services.chronicler import Chronicler, ChroniclerPolicy
-from dlq_handler.services.diagnoser import Diagnoser
-from dlq_handler.services.every import Backoff
-from dlq_handler.services.gate import Gate
-from dlq_handler.services.leadership import Leadership
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.diagnosis.ask_replica import ask_own_gate
+from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.diagnosis.patience import Patience
+from dlq_handler.diagnosis.view import OwnLink
+from dlq_handler.history.chronicler import Chronicler, ChroniclerPolicy
+from dlq_handler.loop import Backoff
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.workers.availability import Availability
 
 
 def diagnoser(
     settings: Settings,
     database: Database,
-    link: AdminLink,
+    link: AdminConnection,
     *,
     leadership: Leadership,
     gate: Gate,
-    queues: QuietQueues,
-    source: DeadLetterSource,
+    queues: QueueCounter,
+    source: QueueConsumer[DeadLetter],
     publisher: Publisher,
 ) -> Diagnoser:
     lookout = compose_view.lookout(
         settings,
         database,
         link,
-        gate=gate.look,
+        gate=partial(ask_own_gate, gate),
         watched_seconds=lambda: gate.watched_seconds,
         queues=queues,
         own_unacknowledged=lambda: source.unacknowledged,

@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.rights_probe import NeededRights
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.rights_probe import NeededRights
+from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
 from dlq_handler.compose import (
     CONSUMER_TAG_PREFIX,
     blueprint,
@@ -15,16 +16,15 @@ from dlq_handler.compose import (
     open_database,
 )
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE
-from dlq_handler.domain.canary import CANARY_EXCHANGE, CANARY_QUEUE
-from dlq_handler.domain.doctor_broker import COMPLETIONS, REQUESTS
-from dlq_handler.domain.judge_canary import CanaryPolicy
-from dlq_handler.domain.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.services.doctor import Doctor
-from dlq_handler.services.doctor_broker import BrokerExaminer, HostQueue
-from dlq_handler.services.doctor_canary import CanaryExaminer
+from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, connection_source
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.doctor import Doctor
+from dlq_handler.diagnosis.doctor_broker import BrokerExaminer, HostQueue
+from dlq_handler.diagnosis.doctor_broker_lines import COMPLETIONS, REQUESTS
+from dlq_handler.diagnosis.doctor_canary import CanaryExaminer
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from dlq_handler.topology.decide_canary import CanaryPolicy
 
 # Somebody waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -44,7 +44,7 @@ async def open_doctor(
     address, has_intake = broker_address(settings), blueprint(settings).has_intake
     async with (
         open_database(settings) as database,
-        AdminLink(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+        AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
         yield Doctor(
             database,
@@ -54,10 +54,11 @@ async def open_doctor(
                 needed=needed_rights(settings),
                 host_queues=_HOST_QUEUES,
                 has_canaries=settings.dlq_handler.canary.enabled,
+                connections=connection_source(settings),
+                run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
             ),
             _canary(settings, database, link, say) if with_canary and has_intake else None,
             warnings=warnings,
-            marks_workers=settings.dlq_handler.worker.mark_inactive,
             expectation=lambda worker_ids: expectation(settings, worker_ids),
         )
 
@@ -91,7 +92,7 @@ def needed_rights(settings: Settings) -> NeededRights:
 
 
 def _canary(
-    settings: Settings, database: Database, link: AdminLink, say: Callable[[str], None]
+    settings: Settings, database: Database, link: AdminConnection, say: Callable[[str], None]
 ) -> CanaryExaminer:
     queue, canary = blueprint(settings).intake_queue, settings.dlq_handler.canary
     return CanaryExaminer(

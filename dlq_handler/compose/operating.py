@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dlq_handler import compose
-from dlq_handler.services.judge_letters import LetterJudge
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.operating import Operating
-from dlq_handler.services.rejudge import Rejudger
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
 
 
 @asynccontextmanager
@@ -22,11 +22,12 @@ async def open_operating(settings: Settings) -> AsyncIterator[tuple[Operating, D
 
 def _rejudger(settings: Settings, database: Database) -> Rejudger:
     """Without a relay: what it announces waits in the outbox for a sidecar."""
+    metrics = new_metrics()
     judge = LetterJudge(
         database,
         compose.judge_policy(settings, compose.lease_holder(settings)),
-        brake=compose.brake(settings, database),
-        gate=compose.gate(settings, database),
-        observer=Observer(),
+        brake=compose.brake(settings, database, metrics=metrics),
+        gate=compose.gate(settings, database, metrics=metrics),
+        metrics=metrics,
     )
-    return Rejudger(database, judge, relay=None, observer=Observer())
+    return Rejudger(database, judge, relay=None, metrics=metrics)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.quiet_queues import QuietPolicy, QuietQueues
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
 from dlq_handler.compose import (
     availability_policy,
     brake_policy,
@@ -18,13 +18,18 @@ from dlq_handler.compose import (
     open_database,
 )
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, leadership_policy
-from dlq_handler.domain.view import GateSeen, Unknown
-from dlq_handler.services.ask_sidecar import ask_for_gate
-from dlq_handler.services.view import Lookout, LookPolicy
-from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
+from dlq_handler.compose.backstop import (
+    COMPLETED_QUEUE,
+    REQUESTS_QUEUE,
+    leadership_policy,
+    unscheduled_policy,
+)
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.ask_replica import ask_for_gate
+from dlq_handler.diagnosis.collector import Lookout, LookPolicy
+from dlq_handler.diagnosis.view import GateSeen, Unknown
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.workers.sight import SightPolicy, WorkerSight
 
 # Somebody waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -39,8 +44,7 @@ def look_policy(settings: Settings) -> LookPolicy:
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,
-        republish_limit=own.monitor.republish_limit,
-        marks_workers=own.worker.mark_inactive,
+        requests=unscheduled_policy(settings),
         is_shadow=own.shadow.enabled,
         within_seconds=CALL_TIMEOUT_SECONDS,
     )
@@ -49,11 +53,11 @@ def look_policy(settings: Settings) -> LookPolicy:
 def lookout(
     settings: Settings,
     database: Database,
-    link: AdminLink,
+    link: AdminConnection,
     *,
     gate: Callable[[], Awaitable[GateSeen | Unknown]],
     watched_seconds: Callable[[], float],
-    queues: QuietQueues | None = None,
+    queues: QueueCounter | None = None,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
 ) -> Lookout:
     """Inside a replica: `gate` and `watched_seconds` are its own gate's, `own_unacknowledged` its own intake's.
@@ -61,7 +65,9 @@ def lookout(
     `queues` are those of a replica's background checks; a command asks about each queue once.
     """
     api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
-    queues = queues or QuietQueues(link, names=api.queue_names, policy=QuietPolicy(asks_all_once=True))
+    queues = queues or QueueCounter(
+        link, names=api.queue_names, policy=QueueCounterLimits(asks_all_once=True)
+    )
     sight = WorkerSight(
         link,
         statistics=api.queue_statistics,
@@ -89,7 +95,7 @@ async def open_lookout(settings: Settings) -> AsyncIterator[Lookout]:
     """For one command, which asks the sidecar beside it for its gate."""
     async with (
         open_database(settings) as database,
-        AdminLink(broker_address(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+        AdminConnection(broker_address(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
         yield lookout(
             settings,

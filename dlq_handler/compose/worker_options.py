@@ -1,18 +1,17 @@
-"""Turn settings into what an operator has to ask for: to empty a gone worker's queue, to mark its row."""
+"""Turn settings into what an operator has to ask for: draining the queues of unavailable workers."""
 
 from collections.abc import Sequence
 
-from dlq_handler.broker.connection import BrokerAddress
+from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.compose import rescue_source
-from dlq_handler.services.inactive_marker import InactiveMarker
-from dlq_handler.services.judge_letters import LetterJudge
-from dlq_handler.services.leadership import Leadership
-from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.services.rescue import Rescuer
-from dlq_handler.services.service import Service
-from dlq_handler.services.worker_watch import WorkerWatch
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.drain import Rescuer
+from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.running import Service
 from dlq_handler.settings import Settings
-from dlq_handler.store.engine import Database
+from dlq_handler.workers.watch import WorkerWatch
 
 
 def worker_options(
@@ -26,11 +25,10 @@ def worker_options(
     relay: OutboxRelay,
 ) -> Sequence[Service]:
     """None in shadow mode, which takes and changes nothing."""
-    options, services = settings.dlq_handler.worker, list[Service]()
-    if settings.dlq_handler.shadow.enabled:
-        return services
-    if options.rescue:
-        rescuer = Rescuer(
+    if settings.dlq_handler.shadow.enabled or not settings.dlq_handler.worker.rescue:
+        return []
+    return [
+        Rescuer(
             store,
             watch,
             leadership,
@@ -38,7 +36,4 @@ def worker_options(
             relay,
             source_of=lambda worker: rescue_source(settings, address, worker),
         )
-        services.append(rescuer)
-    if options.mark_inactive:
-        services.append(InactiveMarker(store, watch, leadership, judge.gate))
-    return services
+    ]

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dlq_handler.settings.value_types import OwnSection, QueueName, Seconds
+from dlq_handler.options import OwnSection, QueueName, Seconds
 
 
 class Monitor(OwnSection):
-    """The timeout monitor. It looks every `executor.timeout_check_interval` seconds."""
+    """The timeout monitor, which scans for executions that no dead letter reports."""
 
     enabled: bool = Field(
         default=True,
@@ -17,11 +17,19 @@ class Monitor(OwnSection):
             "lost, or whose worker died while running it, hangs for ever."
         ),
     )
+    interval_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
+        default=10,
+        description=(
+            "Interval between the end of a scan of the timeout monitor and the next scan, in seconds. Work that runs "
+            "on an unavailable worker is abandoned within `worker.unavailable_after_seconds` + `confirm_after_seconds` "
+            "+ 2 x this interval, plus the time that these scans take."
+        ),
+    )
     confirm_after_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=30,
         description=(
-            "Least seconds between the two looks that must both find a worker unavailable, with the same last "
-            "heartbeat, before what it was running is abandoned."
+            "Minimum number of seconds between the two looks that must both find a worker unavailable, with the same "
+            "last heartbeat, before the executions that it was running are abandoned."
         ),
     )
     held_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
@@ -42,6 +50,15 @@ class Monitor(OwnSection):
             "says that it may wait. The pause before each further request doubles, up to 16 times this value."
         ),
     )
+    republish_requests: bool = Field(
+        default=True,
+        description=(
+            "Publish the request of an execution again that is still requested or scheduling after "
+            "`unscheduled_timeout_seconds`. Attune's API leaves such a row also when it answered the caller with an "
+            "error, because it could not publish the request. Set to false if callers repeat failed calls: then "
+            "dlq-handler never publishes a request again, and `status` and `executions explain` say so."
+        ),
+    )
     republish_limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=20,
         description=(
@@ -53,8 +70,9 @@ class Monitor(OwnSection):
     quiet_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
-            "Seconds for which the scheduler's queue must have been seen empty, with a consumer, before an "
-            "execution is announced again: until then its request may be in that queue."
+            "Time in seconds for which a queue of the executor must have been empty, with a consumer, before "
+            "dlq-handler publishes what seems lost: requests for the queue of requests, and ends of Attune's own "
+            "timeout monitor for the queue of completion events. Until then the message may still be in that queue."
         ),
     )
     fail_unscheduled: bool = Field(
@@ -71,8 +89,8 @@ class Monitor(OwnSection):
     reconcile_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
         description=(
-            "Every how many seconds slots held by ended executions, ends that nobody announced, and "
-            "executions brought back by a late worker are looked for."
+            "Interval between two scans for slots held by ended executions, ends without a completion event, and "
+            "executions brought back by a late worker, in seconds."
         ),
     )
     silent_end_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
@@ -139,7 +157,7 @@ class Shadow(OwnSection):
     )
     max_letters: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         default=10_000,
-        description="Copies that the queue keeps while nobody reads them; older ones are dropped.",
+        description="Maximum number of unread copies that the queue keeps; older ones are dropped.",
     )
     ttl_ms: Annotated[int, Field(ge=1000, le=2**31 - 1)] = Field(
         default=3_600_000,

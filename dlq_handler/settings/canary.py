@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dlq_handler.settings.value_types import OwnSection, Seconds
+from dlq_handler.options import OwnSection, Seconds
 
 
 class Canary(OwnSection):

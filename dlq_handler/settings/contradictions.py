@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlq_handler.domain.topology import STOCK_QUEUE
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.ui import LEAST_TOKEN_CHARACTERS, Ui, read_token
 from dlq_handler.settings.urls import is_unverified, vhost_of
+from dlq_handler.topology.blueprint import STOCK_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,13 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             found=f"is {own.intake.max_bytes} with body_limit_bytes {own.intake.body_limit_bytes}",
             wanted="room for at least one letter",
             remedy="raise it or lower the body limit",
+        )
+    if own.monitor.fail_unscheduled and not own.monitor.republish_requests:
+        yield Contradiction(
+            keys=("dlq_handler.monitor.fail_unscheduled", "dlq_handler.monitor.republish_requests"),
+            found="is true with republish_requests false",
+            wanted="false: an execution is failed only after its request was published again",
+            remedy="set fail_unscheduled to false or republish_requests to true",
         )
     if own.schema_name in {settings.database.schema_name, "public"}:
         yield Contradiction(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dlq_handler.settings.value_types import IdPattern, OwnSection, QueueName, Seconds
+from dlq_handler.options import IdPattern, OwnSection, QueueName, Seconds
 
 # basic.qos carries the prefetch count as an unsigned 16-bit number, and the window must hold two batches.
 LARGEST_PREFETCH = 65_535
@@ -103,18 +103,27 @@ class WorkerWatch(OwnSection):
             "until it was seen."
         ),
     )
+    reconnects: bool = Field(
+        default=True,
+        description=(
+            "Workers connect to the broker again after they lose their connection. Set it to false for Attune, whose "
+            "services never do: a new consumer connection is then a new process, and executions that an earlier "
+            "process of the same worker was running are abandoned. Needs the management API with the tag 'monitoring'."
+        ),
+    )
+    run_limit_seconds: Annotated[Seconds, Field(gt=0, le=30 * 86_400)] = Field(
+        default=300,
+        description=(
+            "Seconds after which the host itself ends a run that has no `workflow_task.timeout_seconds`; Attune always "
+            "does after 300. With `reconnects: false`, a run of which it is unknown in two looks whether its process "
+            "still runs is abandoned 60 s after this limit."
+        ),
+    )
     rescue: bool = Field(
         default=False,
         description=(
             "Whether the queue of a worker that is confirmed gone, and has no consumer, is emptied by us at once "
             "instead of waiting for its TTL; its messages are judged like letters, with the reason `rescued`."
-        ),
-    )
-    mark_inactive: bool = Field(
-        default=False,
-        description=(
-            "Whether the row of a worker that is confirmed gone is set to inactive. Nothing in Attune sets it "
-            "back but a restart of that worker; needs UPDATE (status) on the worker table."
         ),
     )
 

@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dlq_handler.options import OwnSection, SchemaName, Seconds
 from dlq_handler.settings.backstop import Brake, Gate, Monitor, Shadow
 from dlq_handler.settings.canary import Canary
 from dlq_handler.settings.intake import LARGEST_PREFETCH, Batch, Intake, Pause, Topology, WorkerWatch
-from dlq_handler.settings.notify import Notify
 from dlq_handler.settings.servers import Broker, DatabaseUse, Outbox, Retention
 from dlq_handler.settings.ui import Ui
-from dlq_handler.settings.value_types import OwnSection, SchemaName, Seconds
 
 
 class Http(OwnSection):
@@ -111,7 +110,6 @@ class DlqHandler(OwnSection):
     retention: Retention = Field(default_factory=Retention)
     http: Http = Field(default_factory=Http)
     ui: Ui = Field(default_factory=Ui)
-    notify: Notify = Field(default_factory=Notify)
     grace: Grace = Field(default_factory=Grace)
     startup: Startup = Field(default_factory=Startup)
     log: Log = Field(default_factory=Log)

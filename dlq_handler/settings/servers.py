@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import NoDecode
 
+from dlq_handler.options import AmqpName, Listed, OwnSection, Seconds
 from dlq_handler.settings.urls import AmqpUrl, HttpUrl
-from dlq_handler.settings.value_types import AmqpName, Listed, OwnSection, Seconds
 
 
 class Broker(OwnSection):
@@ -84,7 +84,7 @@ class Outbox(OwnSection):
     )
     routing_key: AmqpName = Field(
         default="execution.completed",
-        description="Routing key of that notice; with a key nobody is bound to, notices stay in the outbox.",
+        description="Routing key of that notice; with a key that no queue is bound to, notices stay in the outbox.",
     )
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=500,
@@ -100,8 +100,7 @@ class Outbox(OwnSection):
     poll_interval_seconds: Annotated[Seconds, Field(ge=0.05, le=3600)] = Field(
         default=1,
         description=(
-            "Every how many seconds the outbox is looked through for notices that nobody announced to the "
-            "relay."
+            "Interval between two scans of the outbox for notices that the relay has not received directly, in seconds."
         ),
     )
     max_backoff_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
@@ -119,8 +118,8 @@ class Retention(OwnSection):
     unresolved_days: Annotated[int, Field(ge=1, le=3660)] = Field(
         default=30,
         description=(
-            "Days that the record of an unresolved dead letter is kept; afterwards nobody can rejudge it. As long are "
-            "groups of letters and the audit."
+            "Days that the record of an unresolved dead letter is kept; afterwards it cannot be reprocessed. "
+            "Groups of dead letters and the audit are kept as long."
         ),
     )
     history_days: Annotated[int, Field(ge=1, le=3660)] = Field(

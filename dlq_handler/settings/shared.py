@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from dlq_handler.options import AmqpName, SchemaName, SharedSection
 from dlq_handler.settings.urls import AmqpUrl, PostgresUrl, SecretUrl
-from dlq_handler.settings.value_types import AmqpName, SchemaName, SharedSection
 
 # Attune hands the TTL to RabbitMQ as a signed 32-bit number: one more and its queues are declared with a
 # negative TTL.
@@ -28,9 +28,14 @@ class Database(SharedSection):
         default="attune",
         description=(
             "Schema of Attune's tables; it leads the search_path of every transaction, because Attune's "
-            "triggers fail without it."
+            "triggers fail without it. `null` means `attune`, as it does for Attune."
         ),
     )
+
+    @field_validator("schema_name", mode="before")
+    @classmethod
+    def _null_means_attune(cls, value: object) -> object:
+        return "attune" if value is None else value
 
 
 class DeadLetter(SharedSection):
@@ -50,7 +55,7 @@ class DeadLetter(SharedSection):
     ttl_ms: Annotated[int, Field(ge=1, le=TEN_YEARS_MS)] = Field(
         default=86_400_000,
         description=(
-            "How long, in milliseconds, the record of a resolved dead letter is kept before it is swept."
+            "How long, in milliseconds, the record of a resolved dead letter is kept before retention deletes it."
         ),
     )
 
@@ -81,7 +86,7 @@ class MessageQueue(SharedSection):
 
 
 class Executor(SharedSection):
-    """How Attune's timeout monitor is set; ours obeys the first two."""
+    """Settings of Attune's own timeout monitor. That of dlq-handler uses the first one only."""
 
     scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300,
@@ -92,7 +97,10 @@ class Executor(SharedSection):
     )
     timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=60,
-        description=("Every how many seconds the monitor looks; it is the precision of `scheduled_timeout`."),
+        description=(
+            "Interval of Attune's own timeout monitor, in seconds; that of dlq-handler's is "
+            "`dlq_handler.monitor.interval_seconds`."
+        ),
     )
     enable_timeout_monitor: bool = Field(
         default=True,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from dlq_handler.settings.value_types import OwnSection, Seconds, in_words
+from dlq_handler.options import OwnSection, Seconds, in_words
 
 # 16 characters of a random token are beyond guessing over HTTP; what people make up themselves is shorter.
 LEAST_TOKEN_CHARACTERS = 16
@@ -112,8 +112,8 @@ class Ui(OwnSection):
         default=(),
         description=(
             "Who may come in: `read` sees everything but raw bodies, `operate` may also steer. `token_file` holds the "
-            f"token, at least {LEAST_TOKEN_CHARACTERS} characters, read once at the start. Empty: whoever reaches the "
-            "address may operate, which is why that is allowed on this machine only. In a variable: a JSON array."
+            f"token, at least {LEAST_TOKEN_CHARACTERS} characters, read once at the start. Empty: every client of "
+            "the address may operate, which is why that is allowed on this machine only. In a variable: a JSON array."
         ),
     )
     pool_size: Annotated[int, Field(ge=1, le=100)] = Field(

@@ -9,9 +9,9 @@ from urllib.parse import SplitResult, parse_qs, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Secret
 
-from dlq_handler.settings.database_url import read_database_url
-from dlq_handler.settings.redaction import MASK, redact_url
-from dlq_handler.settings.value_types import in_words
+from dlq_handler.database.url import read_database_url
+from dlq_handler.options import in_words
+from dlq_handler.redaction import redact_url
 
 
 class SecretUrl(Secret[str]):
@@ -66,19 +66,6 @@ def _http(url: SecretUrl) -> SecretUrl:
     return _one_host(url, ("http", "https"), "http://user:password@host:15672")
 
 
-class HiddenUrl(SecretUrl):
-    """A URL whose very path is a secret, as chat programs hand them out: only its host is shown."""
-
-    def redacted(self) -> str:
-        parts = urlsplit(self.get_secret_value())
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{MASK}"
-
-
-def _webhook(url: HiddenUrl) -> HiddenUrl:
-    _one_host(url, ("http", "https"), "https://chat.example/hooks/secret")
-    return url
-
-
 def _postgres(url: SecretUrl) -> SecretUrl:
     # libpq allows several hosts, or none with `?host=/socket/folder`; the driver understands both.
     _split(url, ("postgresql", "postgres"), "postgresql://user:password@host:5432/attune")
@@ -90,7 +77,6 @@ def _postgres(url: SecretUrl) -> SecretUrl:
 _URL = in_words("a URL", writeOnly=True)
 AmqpUrl = Annotated[SecretUrl, AfterValidator(_amqp), _URL]
 HttpUrl = Annotated[SecretUrl, AfterValidator(_http), _URL]
-WebhookUrl = Annotated[HiddenUrl, AfterValidator(_webhook), _URL]
 PostgresUrl = Annotated[SecretUrl, AfterValidator(_postgres), _URL]
 
 

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import InitSettingsSource, PydanticBaseSettingsSource
 
+from dlq_handler.redaction import redact_text
 from dlq_handler.settings.contradictions import contradictions
 from dlq_handler.settings.keys import Path, known_keys, known_sections
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.problems import Problem
-from dlq_handler.settings.redaction import redact_text
 from dlq_handler.settings.spelling import unknown_own_key
 
 LONGEST_SHOWN = 60

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 
-from dlq_handler.sandbox.attune import schema
-from dlq_handler.sandbox.server_programs.errors import WayClosed
-from dlq_handler.sandbox.servers import NoServer, PrivateServers
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.attune import schema
+from sandbox.server_programs.errors import WayClosed
+from sandbox.servers import NoServer, PrivateServers
+from sandbox.servers.ports import free_port
 from scripts.image_check.base_image import BASE, base_store
 from scripts.image_check.buildah import Buildah
 from scripts.image_check.container import Container

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from dlq_handler.sandbox.server_programs import packages
-from dlq_handler.sandbox.server_programs.program import output_of
+from sandbox.server_programs import packages
+from sandbox.server_programs.program import output_of
 from scripts.image_check.buildah import Buildah
 
 BASE = "localhost/dlq-handler-base:debian-12"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from dlq_handler.sandbox.server_programs import packages
-from dlq_handler.sandbox.server_programs.program import output_of
+from sandbox.server_programs import packages
+from sandbox.server_programs.program import output_of
 from scripts.image_check.lent_pip import LentPip
 
 NAME = "localhost/dlq-handler:image-check"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dlq_handler.sandbox.servers.guardian import children_of
+from sandbox.servers.guardian import children_of
 from scripts.image_check.failed import CheckFailed
 from scripts.image_check.image import Image
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
-from dlq_handler.sandbox.server_programs.program import output_of
+from sandbox.server_programs.program import output_of
 
 # What decides where packages come from; the rest is about the machine that it was set for.
 LENT = (

@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune.executor import Dispatch, StockExecutor
+from sandbox.attune.worker import StockWorker
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 
 

@@ -28,11 +28,11 @@ async def test_demo_fails_when_the_sidecar_breaks_a_promise(
     command = shlex.join(
         [sys.executable, str(ROOT / "tests/support/sabotage.py"), point.__name__, "1", "run"]
     )
-    process = await demo(tmp_path, "--patience", "25", "--sidecar", command)
+    process = await demo(tmp_path, "--patience", "40", "--sidecar", command)
     out, _ = await process.communicate()
     told = out.decode()
     assert process.returncode == 1, told
-    assert seen in told
+    assert seen in told, told
     log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", told)
     assert log, told
     assert "intake.opened" in Path(log[1]).read_text()  # noqa: ASYNC240 - nothing else runs in this loop now

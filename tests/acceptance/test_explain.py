@@ -3,7 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from dlq_handler.sandbox.servers import RabbitMQ
+import pytest
+
+from sandbox.attune.scheduler import Scheduler
+from sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.least_rights import USER, as_user, least_rights
@@ -47,6 +50,7 @@ async def test_story_of_a_rescued_execution_goes_from_its_request_to_its_notice(
         assert "[sidecar-1]" in out
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> None:
     worker = await world.vanished_worker(ttl_ms=600_000)
     await world.executor.ensure_action("core.limited", concurrency_limit=1)
@@ -65,7 +69,7 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         in_line = await sidecar.cli_json("executions", "explain", str(second))
         assert "in the line of its action" in in_line["waiting"]["why"]
         _, out, _ = await sidecar.cli("executions", "explain", str(first))
-        assert "the scheduler may still be at it" in out
+        assert "its request may still be with the scheduler" in out
         assert "until 2" in out
 
         await sidecar.terminate()
@@ -79,12 +83,32 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         assert max(map(len, waits)) <= 120
 
 
-async def test_nobody_knows_a_number_that_nobody_gave(world: World) -> None:
+async def test_a_request_that_the_scheduler_rejected_is_not_said_to_be_with_the_scheduler(
+    world: World,
+) -> None:
+    await world.vanished_worker()
+    async with (
+        # To it every heartbeat is too old: it has no worker, gives the execution back and rejects the request.
+        Scheduler(world.amqp_url, world.database_url, heartbeat_fresh_seconds=-1),
+        sidecar_process(
+            world.folder, world.amqp_url, world.database_url, intake__queue="attune.dlx.sidecar.queue"
+        ) as sidecar,
+    ):
+        number = await world.executor.create_execution()
+        await world.executor.request(number)
+        await eventually(lambda: sidecar.events("dead_letter.judged"), timeout=60)
+        _, out, _ = await sidecar.cli("executions", "explain", str(number))
+        assert "the scheduler rejected its request at 2" in out
+        assert "may still be with the scheduler" not in out
+        assert "until 2" in out
+
+
+async def test_unknown_number_is_an_error_that_names_the_retention(world: World) -> None:
     async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
         code, out, error = await sidecar.cli("executions", "explain", "987654321")
         assert (code, out) == (1, "")
-        assert "no execution 987654321" in error
-        assert "its letter waits in the queue" in error
+        assert error.startswith("No such record. Records are kept for 24 h; it may have been deleted.")
+        assert "dead letters wait in the queue" in error
         for mistyped in ("0", "abc"):
             code, _, error = await sidecar.cli("executions", "explain", mistyped)
             assert code == 2
@@ -112,6 +136,8 @@ async def test_without_the_history_and_the_broker_it_tells_what_is_left(
         _, out, _ = await sidecar.cli("executions", "explain", number)
         assert "history cannot be read" in out
         await world.sql("UPDATE execution SET status = 'running' WHERE id = $1", dispatch.execution_id)
+        # By its age, not by how long the commands before took.
+        await world.sql("UPDATE worker SET last_heartbeat = now() WHERE id = $1", worker.id)
         running = await sidecar.cli_json("executions", "explain", number)
         assert running["waiting"]["why"].startswith(f"it runs; worker {worker.id} reported ")
 

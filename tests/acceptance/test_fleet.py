@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
-from dlq_handler.sandbox.attune.scheduler import Scheduler
-from dlq_handler.sandbox.attune.worker import StockWorker
+import pytest
+
+from sandbox.attune.completion_listener import CompletionListener
+from sandbox.attune.scheduler import Scheduler
+from sandbox.attune.worker import StockWorker
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.fleet import ACTION, HEARTBEAT_SECONDS, TASKS, WINDOW, Fleet, a_fleet, held_by
@@ -22,7 +24,7 @@ LINE = 40
 SCALED: dict[str, Any] = {
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "2",
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "monitor__interval_seconds": "1",
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": str(TTL_MS),
     "grace__horizon_seconds": "1",
     "worker__unavailable_after_seconds": "5",
@@ -31,6 +33,7 @@ SCALED: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_one_by_us(world: World) -> None:
     async with (
         TcpProxy.to(world.amqp_url) as wire,

@@ -14,8 +14,8 @@ import aio_pika
 import pytest
 from aiormq.exceptions import AMQPError
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.executor import Dispatch
+from sandbox.attune import topology
+from sandbox.attune.executor import Dispatch
 from tests.crash.world import World, a_world
 from tests.support.eventually import eventually
 from tests.support.hostile import MESSAGE_ID, HostileMessage, Hostility

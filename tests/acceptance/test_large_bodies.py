@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.executor import Dispatch
+from sandbox.attune import messages
+from sandbox.attune.executor import Dispatch
 from tests.crash.world import World, a_world
 from tests.support.eventually import eventually
 

@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlq_handler.sandbox.demo.attune_client import attune_client
-from dlq_handler.sandbox.stage.parts import WORKERS
-from dlq_handler.sandbox.stage.stage import Stage
-from dlq_handler.sandbox.times import SCALED
+from sandbox.demo.attune_client import attune_client
+from sandbox.stage.parts import WORKERS
+from sandbox.stage.stage import Stage
+from sandbox.times import SCALED
 from tests.support.eventually import eventually
 from tests.support.monitoring import Receiver, alertmanager, prometheus, shortened, value_of
 

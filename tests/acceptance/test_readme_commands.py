@@ -11,17 +11,18 @@ import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 import aio_pika
 import httpx
 import pytest
 
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
-from dlq_handler.sandbox.attune.scheduler import Scheduler
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
-from dlq_handler.sandbox.surroundings import surroundings
+from sandbox.attune.completion_listener import CompletionListener
+from sandbox.attune.scheduler import Scheduler
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
+from sandbox.surroundings import surroundings
 from tests.acceptance.conftest import World
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
@@ -133,6 +134,8 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
             StockWorker(world.amqp_url, world.database_url, name="lives", heartbeat_seconds=1) as lives,
         ):
             await lives.consume()
+            # Else the doctor finds the new worker not bound yet, or the owner of a new consumer not listed yet.
+            await eventually(lambda: is_known(rabbitmq, world.amqp_url, lives), timeout=60)
             for command in during:
                 for name, real in of_this_world.items():
                     command = command.replace(name, real)  # noqa: PLW2901  # one after the other
@@ -171,6 +174,17 @@ async def consumers(amqp_url: str, queue: str) -> int:
     async with await aio_pika.connect(amqp_url) as connection:
         channel = await connection.channel()
         return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count or 0
+
+
+async def is_known(rabbitmq: RabbitMQ, amqp_url: str, worker: StockWorker) -> bool:
+    """Whether the worker's dead letters reach the own queue, and the management API lists who consumes it."""
+    vhost = quote(unquote(urlsplit(amqp_url).path.removeprefix("/")), safe="")
+    bindings = (await rabbitmq.ask("GET", f"bindings/{vhost}")).json()
+    consumers = (await rabbitmq.ask("GET", f"consumers/{vhost}")).json()
+    return any(
+        (one["destination"], one["routing_key"]) == (OWN_QUEUE, f"execution.dispatch.worker.{worker.id}")
+        for one in bindings
+    ) and any(one["queue"]["name"] == OWN_QUEUE and one["channel_details"] for one in consumers)
 
 
 async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) -> str:

@@ -9,13 +9,15 @@ from typing import Any
 
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.times import SCALED, sidecar_environment
+from sandbox.attune.amqp import open_connection
+from sandbox.times import SCALED, sidecar_environment
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
 from tests.support.sidecar import sidecar_process
 
 WORKERS = ("worker worker-shell", "worker worker-python")
+# With this defect no action with a limit ever runs: core.slow.
+CURED = "D15"
 
 
 @asynccontextmanager
@@ -49,7 +51,7 @@ async def everything_works(attune: ReferenceAttune, ends: Counter[int]) -> None:
 
 
 async def test_alone_it_runs_what_it_is_asked_to(vhost: str, database: str, tmp_path: Path) -> None:
-    async with reference_attune(tmp_path, vhost, database) as attune:
+    async with reference_attune(tmp_path, vhost, database, SANDBOX_CURED=CURED) as attune:
         await attune.start("api", "executor", *WORKERS)
         async with announced(vhost) as ends:
             await everything_works(attune, ends)
@@ -60,7 +62,7 @@ async def test_beside_the_sidecar_lost_work_ends_and_all_else_is_as_before(
 ) -> None:
     settings: dict[str, Any] = sidecar_environment(SCALED)
     # Attune's own monitor would end what was lost as well, and nobody could tell who did.
-    variables = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
+    variables = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false", "SANDBOX_CURED": CURED}
     async with (
         reference_attune(tmp_path, vhost, database, **variables) as attune,
         sidecar_process(tmp_path, vhost, database, intake__queue="attune.dlx.sidecar.queue", **settings),
@@ -81,3 +83,36 @@ async def test_beside_the_sidecar_lost_work_ends_and_all_else_is_as_before(
             await attune.start(*WORKERS)
             await everything_works(attune, ends)
             await attune.until_status(third, "completed")
+
+
+async def test_slots_of_cancelled_executions_are_freed(vhost: str, database: str, tmp_path: Path) -> None:
+    """Attune leaks them (D14): those of executions that held one, and later that of one which waited in line."""
+    variables = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false", "SANDBOX_CURED": CURED}
+    settings: dict[str, Any] = sidecar_environment(SCALED)
+    async with (
+        reference_attune(tmp_path, vhost, database, **variables) as attune,
+        sidecar_process(tmp_path, vhost, database, intake__queue="attune.dlx.sidecar.queue", **settings),
+    ):
+        await attune.start("api", "executor", WORKERS[0])
+        await attune.kill(WORKERS[0])
+        holding = [await attune.execute("core.slow") for _ in range(2)]
+        for execution_id in holding:
+            await attune.until_status(execution_id, "scheduled")
+        in_line, last = [await attune.execute("core.slow", seconds=0.1) for _ in range(2)]
+        await eventually(lambda: waits_in_line(attune, queued=2))
+        for execution_id in (*holding, in_line):
+            assert (await attune.cancel(execution_id))["status"] == "cancelled"
+        await attune.start(WORKERS[0])
+        await attune.until_status(last, "completed", timeout=120)
+        await eventually(lambda: waits_in_line(attune, queued=0), timeout=120)
+        for execution_id in (*holding, in_line):
+            assert (await attune.execution(execution_id))["status"] == "cancelled"
+
+
+async def waits_in_line(attune: ReferenceAttune, *, queued: int) -> bool:
+    """So many wait for a slot; with none that waits no slot is held either."""
+    async with attune.http() as client:
+        stats = (await client.get("/api/v1/actions/core.slow/queue-stats")).json()["data"]
+    seen = (stats["queue_length"], stats["active_count"])
+    assert seen == ((queued, 2) if queued else (0, 0))
+    return True

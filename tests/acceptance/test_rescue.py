@@ -1,7 +1,9 @@
 """The journeys the product exists for: dispatches to workers that are gone end, are announced, and are on record."""
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
+import pytest
+
+from sandbox.attune import topology
+from sandbox.attune.completion_listener import CompletionListener
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -65,6 +67,7 @@ async def test_history_audit_and_notification_follow_from_attunes_triggers(world
     assert ("execution.failed", "failure") in await world.auditor.audit_trail(dispatch.execution_id)
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_freed_slot_lets_the_line_move(world: World) -> None:
     """The harm of an end that nobody hears of: whoever waits behind it waits for ever."""
     worker = await world.vanished_worker()

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune.worker import StockWorker
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -26,7 +26,7 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> No
         world.database_url,
         monitor__reconcile_interval_seconds="1",
         monitor__confirm_after_seconds="1",
-        ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL="1",
+        monitor__interval_seconds="1",
     ) as sidecar:
         [dispatch] = await world.executor.schedule_many(1, gone.id)
         number = dispatch.execution_id

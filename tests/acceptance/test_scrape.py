@@ -5,7 +5,7 @@ from functools import partial
 import aio_pika
 import httpx
 
-from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from sandbox.servers import PrivateRabbitMQ
 from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.ops_files import alerts, metrics_in, panel_queries

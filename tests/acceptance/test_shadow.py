@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dlq_handler.domain.topology import STOCK_QUEUE
-from dlq_handler.sandbox.attune import topology
+from dlq_handler.topology.blueprint import STOCK_QUEUE
+from sandbox.attune import topology
 from tests.acceptance.conftest import World
 from tests.crash.world import bind_worker
 from tests.support.eventually import eventually

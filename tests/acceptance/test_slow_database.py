@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from dlq_handler.sandbox.attune import topology
+from sandbox.attune import topology
 from tests.crash.world import World, a_world, bind_worker
 from tests.support.eventually import eventually
 

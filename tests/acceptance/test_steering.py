@@ -2,9 +2,9 @@
 
 import json
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
-from dlq_handler.sandbox.servers import RabbitMQ
+from sandbox.attune import topology
+from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
 from tests.acceptance.test_untouched import put_letter
 from tests.support.builders import a_body

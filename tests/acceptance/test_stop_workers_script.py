@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.servers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "scripts" / "stop-workers-test.sh")
@@ -69,9 +69,7 @@ class Sandbox:
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     folder = tmp_path_factory.mktemp("stop-workers")
-    run = an_executable(
-        folder / "run", f'#!/bin/sh\nexec "{sys.executable}" -m dlq_handler.sandbox.stage "$@"\n'
-    )
+    run = an_executable(folder / "run", f'#!/bin/sh\nexec "{sys.executable}" -m sandbox.stage "$@"\n')
     opened = Sandbox(folder / "sandbox", run)
     try:
         opened.command("up")

@@ -7,7 +7,7 @@ import aio_pika
 import aiormq
 from pamqp.commands import Basic
 
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune.worker import StockWorker
 from tests.acceptance.conftest import World
 from tests.support.builders import a_body
 from tests.support.eventually import eventually

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -35,6 +36,14 @@ def test_every_dependency_is_locked_by_hash_and_nowhere_by_place(lock: str, want
     assert "://" not in text
     assert "--index" not in text
     assert "--find-links" not in text
+
+
+@pytest.mark.parametrize("library", ["aio-pika", "aiormq", "pamqp"])
+def test_libraries_whose_internals_are_used_have_an_upper_bound_that_the_locks_meet(library: str) -> None:
+    (wanted,) = [Requirement(one) for one in RUNTIME if plain_name(one) == library]
+    assert {one.operator for one in wanted.specifier} == {">=", "<"}
+    for lock in ("requirements.lock", "requirements.runtime.lock"):
+        assert wanted.specifier.contains(locked(lock)[library].split()[0]), lock
 
 
 def test_the_container_gets_the_versions_that_were_tested() -> None:

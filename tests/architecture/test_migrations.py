@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-VERSIONS = Path(__file__).resolve().parents[2] / "dlq_handler/store/migrations/versions"
+VERSIONS = Path(__file__).resolve().parents[2] / "dlq_handler/database/migrations/versions"
 
 
 def test_every_migration_follows_the_one_before() -> None:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from dlq_handler.sandbox.servers import PostgreSQL, RabbitMQ
+from sandbox.servers import PostgreSQL, RabbitMQ
 from tests.support.browser import chromium
 from tests.support.night_world import NightWorld, night_world
 

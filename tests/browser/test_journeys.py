@@ -98,29 +98,31 @@ async def test_pages_of_letters_lead_back_to_where_one_came_from(
         assert tab.trouble() == []
 
 
-async def test_every_act_is_confirmed_with_a_reason_and_recorded_without_a_script(
+async def test_a_release_is_confirmed_with_a_reason_and_recorded_without_a_script(
     browser: Browser, the_night: NightWorld
 ) -> None:
     reason = f"planned work {night.SCRIPT}"
     async with a_tab(browser, the_night.url, token=TOKENS["operate"], has_script=False) as tab:
         page = tab.page
-        for act, done in (("Mute notifications", "are muted"), ("Unmute notifications", "are on again")):
-            await tab.open("/audit")
-            await page.get_by_role("link", name=act.split()[0]).click()
-            await page.get_by_label("Reason").fill(reason)
-            await page.get_by_role("button", name=act).click()
-            await expect(page.locator("h1")).to_contain_text(done)
-            await page.get_by_role("link", name="In the audit").click()
-            row = page.locator("tbody tr").first
-            await expect(row).to_contain_text("ada")
-            await expect(row).to_contain_text(reason)
+        await _trip(the_night, "five thousand in a minute")
+        await tab.open("/brake/release")
+        await page.get_by_label("Reason").fill(reason)
+        await page.get_by_label("For how long").select_option("0")
+        await page.get_by_role("button", name="Release brake").click()
+        await expect(page.locator("h1")).to_contain_text("The brake is released")
+        await page.get_by_role("link", name="In the audit").click()
+        row = page.locator("tbody tr").first
+        await expect(row).to_contain_text("ada")
+        await expect(row).to_contain_text(reason)
 
 
 async def test_who_may_only_read_sees_which_role_may_act(browser: Browser, the_night: NightWorld) -> None:
     async with a_tab(browser, the_night.url, token=TOKENS["read"]) as tab:
-        await tab.open("/notify/mute")
+        await _trip(the_night, "five thousand in a minute")
+        await tab.open("/brake/release")
         await expect(tab.page.locator("main")).to_contain_text("needs the role operate")
         assert await tab.page.locator("main form").count() == 0
+        await _untrip(the_night)
         assert tab.trouble() == []
 
 
@@ -139,9 +141,7 @@ async def test_what_changed_since_the_page_was_loaded_is_not_acted_upon(
             row = await tx.row("SELECT released_at FROM own.brake")
             assert row is not None
             assert row.released_at is None
-            await tx.run(
-                "UPDATE own.brake SET tripped_at = NULL, hold_until = NULL, why = NULL, tripped_by = NULL"
-            )
+        await _untrip(the_night)
         assert tab.trouble() == []
 
 
@@ -153,6 +153,13 @@ async def _trip(the_night: NightWorld, why: str) -> None:
                    tripped_by = 'sidecar-1', released_at = NULL
             """,
             why=why,
+        )
+
+
+async def _untrip(the_night: NightWorld) -> None:
+    async with the_night.store.transaction() as tx:
+        await tx.run(
+            "UPDATE own.brake SET tripped_at = NULL, hold_until = NULL, why = NULL, tripped_by = NULL"
         )
 
 

@@ -240,11 +240,10 @@ async def test_what_a_sender_wrote_is_shown_and_never_run(browser: Browser, the_
 async def test_what_is_not_there_says_so_in_the_same_shell(browser: Browser, the_night: NightWorld) -> None:
     cases = {
         "/no/such/page": (404, "no such page"),
-        "/letters/999999": (404, "999999"),
-        f"/letters/{night.LAST_SWEPT_LETTER}": (410, "swept on"),
-        "/executions/999999": (404, "999999"),
-        "/workers/999999": (404, "999999"),
-        "/groups/ffffffffff": (404, "ffffffffff"),
+        "/letters/999999": (404, "No such record. Records are kept for 24 h; it may have been deleted."),
+        "/executions/999999": (404, "No such record. Records are kept for 24 h"),
+        "/workers/999999": (404, "No such record. Records are kept for 7 d"),
+        "/groups/ffffffffff": (404, "No such record. Records are kept for 31 d"),
     }
     # Chromium itself notes every answer that is no success.
     async with a_tab(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dlq_handler.sandbox.attune import schema
-from dlq_handler.sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
+from sandbox.attune import schema
+from sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
 from tests.crash.world import World, a_world
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+import httpx
 import pytest
 from aiormq.abc import AbstractChannel
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from sandbox.attune import topology
+from sandbox.attune.amqp import open_connection
+from sandbox.servers import PrivateRabbitMQ
 from tests.crash.world import World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
@@ -49,9 +50,18 @@ async def test_connections_closed_by_an_operator_are_opened_again(
     async with world.sidecar() as sidecar:
         await world.settled_once(await world.a_buried(20))
         for connection in await eventually(lambda: connections_of(rabbitmq, sidecar)):
-            await rabbitmq.ask("DELETE", f"connections/{quote(connection, safe='')}")
+            await close_connection(rabbitmq, connection)
         await eventually(lambda: consumes_again(sidecar))
         await world.settled_once(await world.a_buried(50))
+
+
+async def close_connection(rabbitmq: PrivateRabbitMQ, name: str) -> None:
+    """As an operator does. The API lists a connection for a while after its end, and then answers 404."""
+    try:
+        await rabbitmq.ask("DELETE", f"connections/{quote(name, safe='')}")
+    except httpx.HTTPStatusError as refused:
+        if refused.response.status_code != httpx.codes.NOT_FOUND:
+            raise
 
 
 @pytest.mark.parametrize("how", ["everything in it deleted", "vhost deleted and re-created"])

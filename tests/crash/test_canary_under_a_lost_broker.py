@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlq_handler.sandbox.servers import PrivateRabbitMQ
+from sandbox.servers import PrivateRabbitMQ
 from tests.crash.world import World, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
@@ -12,7 +12,7 @@ QUICK: dict[str, Any] = {
     "canary__interval_seconds": "1",
     "canary__ttl_ms": "1000",
     "canary__limit_seconds": "3",
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "monitor__interval_seconds": "1",
 }
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from dlq_handler.sandbox.servers import PrivatePostgreSQL
+from sandbox.servers import PrivatePostgreSQL
 from tests.crash.world import World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess

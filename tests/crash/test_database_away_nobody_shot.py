@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.servers import PrivatePostgreSQL
+from sandbox.attune.executor import Dispatch, StockExecutor
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import PrivatePostgreSQL
 from tests.crash.world import World, bind_worker
 from tests.support.eventually import eventually
 from tests.support.ledger import ended_once
@@ -28,7 +28,7 @@ RUN, HELD = 3, 2
 SCALED: dict[str, Any] = {
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "2",
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "monitor__interval_seconds": "1",
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": str(TTL_MS),
     "grace__horizon_seconds": "1",
     "worker__unavailable_after_seconds": str(UNAVAILABLE_AFTER_SECONDS),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.servers.ports import free_port
 from tests.crash.world import PATIENT, SABOTAGE, World
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import httpx
 import pytest
 
-from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES
+from dlq_handler.web.guard import LARGEST_BODY_BYTES
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
 from tests.support.hostile_http import connections, one_byte_chunks, requests

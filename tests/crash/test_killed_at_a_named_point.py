@@ -4,7 +4,7 @@ or again with the same id when it died between confirm and mark.
 
 import signal
 
-from dlq_handler.sandbox.attune.executor import Dispatch
+from sandbox.attune.executor import Dispatch
 from tests.crash.world import SABOTAGE, World
 
 LETTERS = 60

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 STALE = 100
 PAGE = 20
 QUICK: dict[str, Any] = {
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "4",
+    "monitor__interval_seconds": "4",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "worker__unavailable_after_seconds": "2",
     "monitor__page_size": str(PAGE),

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.errors import Unavailable
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.servers import PrivateRabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import PrivateRabbitMQ
+from sandbox.servers.ports import free_port
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
@@ -80,7 +80,7 @@ async def test_an_alarm_is_told_while_it_lasts(alarmed: PrivateRabbitMQ) -> None
 SHORT_DEADLINE: dict[str, Any] = {
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": "2000",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "1",
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "monitor__interval_seconds": "1",
     "grace__horizon_seconds": "6",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "worker__unavailable_after_seconds": "4",

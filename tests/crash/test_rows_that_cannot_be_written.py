@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.executor import Dispatch
+from sandbox.attune import messages
+from sandbox.attune.executor import Dispatch
 from tests.crash.world import World
 from tests.support.eventually import eventually
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dlq_handler.sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
+from sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
 from tests.crash.world import World, complaints, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess

@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dlq_handler.sandbox.servers import PrivatePostgreSQL
+from sandbox.servers import PrivatePostgreSQL
 from tests.crash.world import World
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess

@@ -9,7 +9,7 @@ from tests.support.eventually import eventually
 AWAY_FOR_LONG: dict[str, Any] = {
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": "1000",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "1",
-    "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
+    "monitor__interval_seconds": "1",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "grace__horizon_seconds": "1",
     "monitor__held_timeout_seconds": "2",

@@ -19,12 +19,12 @@ from urllib.parse import unquote, urlsplit
 import aio_pika
 from aiormq.exceptions import AMQPError
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import Publisher, PublishFailed, open_connection
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor, mark_scheduled
-from dlq_handler.sandbox.attune.messages import StockMessage
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune import topology
+from sandbox.attune.amqp import Publisher, PublishFailed, open_connection
+from sandbox.attune.executor import Dispatch, StockExecutor, mark_scheduled
+from sandbox.attune.messages import StockMessage
+from sandbox.attune.worker import StockWorker
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.ledger_of_counts import COUNTS, assert_counted
 from tests.support.sidecar import SidecarProcess, sidecar_process

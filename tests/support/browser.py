@@ -1,15 +1,18 @@
 """A real Chromium, and tabs that remember what went wrong in them."""
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
-from dlq_handler.sandbox.server_programs.chromium import ARGUMENTS, ChromiumProgram
+from tests.support.chromium_program import ARGUMENTS, ChromiumProgram
+from tests.support.playwright_driver import find_driver_variables
 
 WIDE, PHONE = 1280, 390
 HEIGHTS = {WIDE: 900, PHONE: 844}
@@ -23,7 +26,10 @@ OF_COLOUR = ("color-contrast", "link-in-text-block")
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
     program = await ChromiumProgram.find()
-    async with async_playwright() as playwright:
+    # The driver takes its environment from this process when it starts, and by no other way. Chromium is given its own.
+    with patch.dict(os.environ, await find_driver_variables()):
+        playwright = await async_playwright().start()
+    try:
         browser = await playwright.chromium.launch(
             executable_path=program.path, args=list(ARGUMENTS), env=dict(program.environment)
         )
@@ -31,6 +37,8 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+    finally:
+        await playwright.stop()
 
 
 @dataclass  # without slots: Playwright keeps marks of its own on whatever holds a handler

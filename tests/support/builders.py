@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dlq_handler.domain.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
-from dlq_handler.domain.dead_letter import DeadLetter, Death
-from dlq_handler.domain.execution import Execution, ExecutionStatus
-from dlq_handler.domain.judge_dead_letter import Circumstances
-from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
-from dlq_handler.domain.worker import AvailabilityPolicy, Worker, WorkerQueueNames
+from dlq_handler.broker.consume.raw_message import RawMessage
+from dlq_handler.dead_letters.decide import Circumstances
+from dlq_handler.dead_letters.letter import DeadLetter, Death
+from dlq_handler.dead_letters.parse import read_dead_letter
+from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames
+from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
 NOON = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
 MESSAGE_ID = "5b2f0f0e-3f56-4a5c-8a1e-1c9a4b6f7d01"
@@ -115,7 +116,7 @@ def an_x_death(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def a_raw_letter(body: object = None, **changes: Any) -> RawLetter:
+def a_raw_letter(body: object = None, **changes: Any) -> RawMessage:
     """`body`: bytes as they are, anything else as JSON, None for a stock dispatch."""
     content = a_body() if body is None else body
     headers: Mapping[str, object] = {"x-death": [an_x_death()], "x-first-death-queue": "worker.7.executions"}
@@ -128,8 +129,8 @@ def a_raw_letter(body: object = None, **changes: Any) -> RawLetter:
         "headers": headers,
         "body": content if isinstance(content, bytes) else json.dumps(content).encode(),
     }
-    return RawLetter(**(fields | changes))
+    return RawMessage(**(fields | changes))
 
 
-def read(raw: RawLetter) -> DeadLetter:
+def read(raw: RawMessage) -> DeadLetter:
     return read_dead_letter(raw, body_limit_bytes=65536)

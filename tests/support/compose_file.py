@@ -16,6 +16,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "Dockerfile"
+PRODUCT = "product"
+"""The stage of the production image."""
 
 HEALTHY = "service_healthy"
 COMPLETED = "service_completed_successfully"
@@ -52,9 +54,10 @@ class Service:
     @property
     def command(self) -> tuple[str, ...]:
         """The whole line: what the file leaves out is the image's."""
+        target = self.words.get("build", {}).get("target", PRODUCT)
         return (
-            *self.words.get("entrypoint", of_dockerfile("ENTRYPOINT")),
-            *self.words.get("command", of_dockerfile("CMD")),
+            *self.words.get("entrypoint", of_dockerfile("ENTRYPOINT", target)),
+            *self.words.get("command", of_dockerfile("CMD", target)),
         )
 
     @property
@@ -123,7 +126,14 @@ def seconds(text: str) -> float:
     return float(match[1])
 
 
-def of_dockerfile(instruction: str) -> tuple[str, ...]:
-    """The exec form of the last `instruction`; nothing where there is none."""
-    found = re.findall(rf"(?m)^{instruction} (\[.*\])$", DOCKERFILE.read_text())
+def stage_of_dockerfile(name: str) -> str:
+    """The instructions of one stage, without its FROM line."""
+    stage = re.search(rf"(?ms)^FROM \S+ AS {name}$(.*?)(?=^FROM |\Z)", DOCKERFILE.read_text())
+    assert stage, f"the Dockerfile has no stage {name!r}"
+    return stage[1]
+
+
+def of_dockerfile(instruction: str, stage: str = PRODUCT) -> tuple[str, ...]:
+    """The exec form of the last `instruction` in that stage; nothing where there is none."""
+    found = re.findall(rf"(?m)^{instruction} (\[.*\])$", stage_of_dockerfile(stage))
     return tuple(json.loads(found[-1])) if found else ()

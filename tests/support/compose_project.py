@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -65,14 +65,15 @@ class ComposeProject:
             for service in self._services.values():
                 starting.create_task(start(service))
 
-    async def down(self) -> None:
-        """SIGTERM to all, and no more time than the file gives each: all must end with 0."""
+    async def down(self, *, at_once: Collection[str] = ()) -> None:
+        """SIGTERM to all, and no more time than the file gives each: all must end with 0, `at_once` by the signal."""
 
         async def stop(name: str, process: asyncio.subprocess.Process) -> None:
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(self._services[name].stop_grace_seconds):
                 code = await process.wait()
-            assert code == 0, f"{name} ended with {code}:\n{self.log_of(name)[-4000:]}"
+            wanted = 128 + signal.SIGTERM if name in at_once else 0
+            assert code == wanted, f"{name} ended with {code}, not {wanted}:\n{self.log_of(name)[-4000:]}"
 
         async with asyncio.TaskGroup() as stopping:
             for name, process in self._running.items():

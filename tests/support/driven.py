@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dlq_handler import clock
+from dlq_handler import loop as every_module
 from dlq_handler.app import Sidecar
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.services import every as every_module
 from dlq_handler.settings import Settings
 from tests.support.eventually import eventually
 

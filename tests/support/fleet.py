@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.database import Database
-from dlq_handler.sandbox.attune.executor import StockExecutor, admit_by_policy, claim, mark_scheduled
-from dlq_handler.sandbox.attune.work import RunAction
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune import messages
+from sandbox.attune.database import Database
+from sandbox.attune.executor import StockExecutor, admit_by_policy, claim, mark_scheduled
+from sandbox.attune.work import RunAction
+from sandbox.attune.worker import StockWorker
 from tests.support.tcp_proxy import TcpProxy
 
 ACTION = "core.fleet"

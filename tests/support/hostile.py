@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlq_handler.domain.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
-from dlq_handler.domain.execution import GAME_DAY_ACTION_REF
+from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
 HEADERS, CORRELATION_ID, EXPIRATION, MESSAGE_ID, TIMESTAMP, TYPE = (
     0x2000,
@@ -153,8 +152,6 @@ class Hostility:
                 payload[name] = self.value()
         if payload["execution_id"] in self._execution_ids:
             payload["scheduled_attempt_updated_at"] = "2001-01-01T00:00:00.000001Z"
-        if self._random.random() < 0.1:
-            payload |= {"worker_id": -1, "action_ref": GAME_DAY_ACTION_REF}
         envelope: dict[str, object] = {
             "message_id": self.text(),
             "correlation_id": self.text(),

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.services.brake import Brake
-from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
-from dlq_handler.services.observer import Observer
-from dlq_handler.store.engine import Database
-from dlq_handler.store.outbox import OutboxEntry
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.commit import JudgePolicy, LetterJudge
+from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate_service import Gate
 from tests.support.fail_safe import a_brake, a_gate
 
 
@@ -37,7 +37,7 @@ def a_judge(
         JudgePolicy(**(fields | policy)),
         brake=brake or a_brake(store),
         gate=gate or a_gate(store, unavailable_after_seconds=unavailable_after_seconds),
-        observer=Observer(),
+        metrics=new_metrics(),
         may_lease=lambda _: offer is not None,
         offer=offer or (lambda _, __: None),
     )

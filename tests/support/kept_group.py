@@ -1,6 +1,6 @@
 """A group with as many kept letters as a test wants, made in one statement."""
 
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
 
 KEPT_GROUP = "0123456789"
 

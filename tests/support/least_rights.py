@@ -1,11 +1,13 @@
 """A user of both servers that has the rights which `dlq-handler grants` prints, and no other."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from dlq_handler.sandbox.servers import RabbitMQ
+from sandbox.servers import RabbitMQ
 from tests.acceptance.conftest import World
+from tests.support.psql import apply_script
 from tests.support.sidecar import SidecarProcess
 
 USER = "least"
@@ -17,18 +19,23 @@ def as_user(url: str) -> str:
 
 
 @asynccontextmanager
-async def least_rights(
-    world: World, rabbitmq: RabbitMQ, sidecar: SidecarProcess, *options: str
-) -> AsyncIterator[None]:
-    """What the sidecar's settings and these options of `grants` ask for, for as long as the block lasts."""
-    rights = await sidecar.cli_json("grants", "--role", USER, *options)
+async def least_rights(world: World, rabbitmq: RabbitMQ, sidecar: SidecarProcess) -> AsyncIterator[None]:
+    """Rights for the sidecar's settings, for as long as the block lasts.
+
+    The role exists before: `grants` connects as it, and needs no right of it for that.
+    """
     vhost = urlsplit(world.amqp_url).path.removeprefix("/")
     await rabbitmq.ask("PUT", f"users/{USER}", {"password": USER, "tags": ""})
-    await rabbitmq.ask("PUT", f"permissions/{vhost}/{USER}", rights["rabbitmq"])
     await world.sql(f"CREATE ROLE {USER} LOGIN PASSWORD '{USER}'")
-    for statement in rights["postgresql"]:
-        await world.sql(statement)
     try:
+        code, script, error = await sidecar.cli("grants", "--role", USER)
+        assert code == 0, error
+        applied = await apply_script(world.database_url, script)
+        assert applied.code == 0, f"{applied.error}\n{script}"
+        rights = await sidecar.cli_json("grants", "--role", USER)
+        await rabbitmq.ask("PUT", f"permissions/{vhost}/{USER}", rights["rabbitmq"])
+        [tag] = re.findall(r"^-- rabbitmqctl set_user_tags USER (\S+)$", script, re.MULTILINE)
+        await rabbitmq.ask("PUT", f"users/{USER}", {"password": USER, "tags": tag})
         yield
     finally:
         await sidecar.kill()

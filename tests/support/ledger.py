@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Collection
 
-from dlq_handler.sandbox.attune.auditor import TERMINAL, Auditor
+from sandbox.auditor.ledger import TERMINAL
+from tests.support.auditor import Auditor
 
 # Also a change out of a terminal status: nothing may happen to an execution after its end.
 _ENDS = """

@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import yaml
 
-from dlq_handler.sandbox.server_programs.prometheus import MonitoringPrograms
-from dlq_handler.sandbox.servers.owned_process import OwnedProcess
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.servers.owned_process import OwnedProcess
+from sandbox.servers.ports import free_port
 from tests.support.eventually import eventually
+from tests.support.monitoring_programs import MonitoringPrograms
 from tests.support.ops_files import ALERTMANAGER, OPS, RULE_FILES
 
 SHORTER = 20

@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.domain.read_dead_letter import RawLetter, read_dead_letter
-from dlq_handler.sandbox.attune.messages import rfc3339
+from dlq_handler.broker.consume.raw_message import RawMessage
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.parse import read_dead_letter
+from sandbox.attune.messages import rfc3339
 
 NIGHT = UUID("0a7e5f0c-5a56-4b0c-9b7e-2f6f5d1c0b11")
 TTL = timedelta(minutes=5)
@@ -24,7 +25,7 @@ WORKERS = {SHELL: "worker-shell", PYTHON: "worker-python", NODE: "worker-node"}
 HOSTS = {SHELL: "sh-1", PYTHON: "py-3", NODE: "js-2"}
 INSTANCE = "sidecar-1"
 FIRST_EXECUTION = 4001
-LAST_SWEPT_LETTER = 18_200
+LAST_DELETED_LETTER = 18_200
 
 # Minutes before the night's `now`.
 GONE_MINUTES = 32
@@ -56,7 +57,7 @@ ACTIONS = ("core.echo", "etl.load", "etl.transform", "report.render", "core.http
 class Fallen:
     """One message that died, with the execution that waited for it, if any did."""
 
-    raw: RawLetter
+    raw: RawMessage
     died_at: datetime
     execution_id: int | None = None
     worker_id: int | None = None
@@ -187,7 +188,7 @@ def _raw(
     exchange: str,
     key: str,
     headers: dict[str, object],
-) -> RawLetter:
+) -> RawMessage:
     message_id = str(uuid5(NIGHT, str(place)))
     death = {
         "queue": queue,
@@ -198,7 +199,7 @@ def _raw(
         "routing-keys": [key],
     }
     first = {f"x-first-death-{what}": value for what, value in (("queue", queue), ("reason", reason))}
-    return RawLetter(
+    return RawMessage(
         exchange="attune.dlx",
         routing_key=key,
         redelivered=False,

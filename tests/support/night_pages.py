@@ -3,8 +3,8 @@
 import re
 from datetime import datetime, timedelta
 
-from dlq_handler.domain.brake import BrakePolicy, BrakeState, BrakeView, why_tripped
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
+from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView, why_tripped
 from tests.support import night
 from tests.support.browser import Tab
 from tests.support.eventually import eventually
@@ -45,7 +45,6 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
         "release-brake": "/brake/release",
         "rejudge-letter": f"/letters/{unreadable.id}/rejudge",
         "rejudge-group": f"/groups/{letter.group_id}/rejudge",
-        "mute": "/notify/mute",
     }
 
 

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dlq_handler.domain.diagnose import diagnose
-from dlq_handler.domain.happening import (
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnoses_sql import record_change
+from dlq_handler.diagnosis.observation import Health
+from dlq_handler.history.event import (
     SIDECAR_STARTED,
     SIDECAR_STOPPED,
     WORKER_BACK,
@@ -13,11 +17,7 @@ from dlq_handler.domain.happening import (
     WORKER_LATE,
     Part,
 )
-from dlq_handler.domain.observation import Health
-from dlq_handler.domain.worker import QueueSight
-from dlq_handler.store.diagnoses import record_change
-from dlq_handler.store.engine import Database
-from dlq_handler.store.transaction import Transaction
+from dlq_handler.host.worker import QueueSight
 from tests.support import night
 from tests.support.views import a_view, a_worker
 
@@ -133,8 +133,15 @@ async def _diagnoses(tx: Transaction, now: datetime) -> None:
 
 async def _operations(tx: Transaction, now: datetime) -> None:
     for minutes, who, via, what, target, reason, result in (
-        (610, "ada", "browser", "notify.mute", None, "worker-node is being redeployed", "muted for 2 h"),
-        (488, "ada", "browser", "notify.unmute", None, "back, and the queue is empty", "unmuted"),
+        (
+            610,
+            "ada",
+            "browser",
+            "brake.release",
+            None,
+            "worker-node is being redeployed",
+            "no limit for 10 min",
+        ),
         (
             470,
             "deploy@ops-1",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
 from tests.support import night
 from tests.support.judging import a_judge
 from tests.support.night import Fallen
@@ -52,17 +52,8 @@ async def _register(store: Database, workers: Mapping[int, str], now: datetime) 
                 beat=night.gone_at(now),
             )
         await tx.run("SELECT setval('worker_id_seq', 20)")
-        # The letters of the days before have had their time.
-        await tx.run("SELECT setval('own.letter_id_seq', :last)", last=night.LAST_SWEPT_LETTER)
-        await tx.run(
-            """
-            INSERT INTO own.swept (hour, at, ids)
-            SELECT date_trunc('hour', at), at, int8multirange(int8range(1, :last, '[]'))
-              FROM (SELECT CAST(:now AS timestamptz) - interval '3 hours' AS at) AS sweep
-            """,
-            now=now,
-            last=night.LAST_SWEPT_LETTER,
-        )
+        # Retention deleted the letters of the days before.
+        await tx.run("SELECT setval('own.letter_id_seq', :last)", last=night.LAST_DELETED_LETTER)
 
 
 async def _schedule(store: Database, fallen: Sequence[Fallen]) -> None:

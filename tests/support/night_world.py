@@ -12,15 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.messages import StockMessage
-from dlq_handler.sandbox.attune.scheduler import Scheduler
-from dlq_handler.sandbox.attune.topology import dispatch_key
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.store import migrate
-from dlq_handler.store.engine import Database
+from dlq_handler.database import migrate
+from dlq_handler.database.engine import Database
+from sandbox.attune.completion_listener import CompletionListener
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.messages import StockMessage
+from sandbox.attune.scheduler import Scheduler
+from sandbox.attune.topology import dispatch_key
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import RabbitMQ
 from tests.support import night
 from tests.support.night_seed import seed_night
 from tests.support.sidecar import SidecarProcess, sidecar_process

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Row
 
-from dlq_handler.store.transaction import Transaction
+from dlq_handler.database.transaction import Transaction
 
 
 class Plans:

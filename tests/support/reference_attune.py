@@ -10,16 +10,18 @@ from typing import Any
 
 import httpx
 
-from dlq_handler.sandbox.attune.actions import install_actions
-from dlq_handler.sandbox.attune.database import Database
-from dlq_handler.sandbox.attune.environment import Environment
-from dlq_handler.sandbox.attune.health import Unwell, api_health, executor_health, worker_health
-from dlq_handler.sandbox.servers.owned_process import OwnedProcess
-from dlq_handler.sandbox.servers.ports import free_port
-from dlq_handler.sandbox.surroundings import surroundings
+from sandbox.attune.actions import install_actions
+from sandbox.attune.database import Database
+from sandbox.attune.defects import read_cured
+from sandbox.attune.environment import Environment
+from sandbox.attune.health import Unwell, api_health, executor_health, worker_health
+from sandbox.attune.schema import cure
+from sandbox.servers.owned_process import OwnedProcess
+from sandbox.servers.ports import free_port
+from sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
 
-PROGRAM = (sys.executable, "-m", "dlq_handler.sandbox.attune")
+PROGRAM = (sys.executable, "-m", "sandbox.attune")
 
 
 class ReferenceAttune:
@@ -111,6 +113,13 @@ class ReferenceAttune:
         assert answer.status_code == 201, answer.text
         return int(answer.json()["data"]["id"])
 
+    async def cancel(self, execution_id: int) -> dict[str, Any]:
+        async with self.http() as client:
+            answer = await client.post(f"/api/v1/executions/{execution_id}/cancel")
+        assert answer.status_code == 200, answer.text
+        data: dict[str, Any] = answer.json()["data"]
+        return data
+
     async def execution(self, execution_id: int) -> dict[str, Any]:
         async with self.http() as client:
             answer = await client.get(f"/api/v1/executions/{execution_id}")
@@ -138,6 +147,7 @@ async def reference_attune(
             await install_actions(session)
     finally:
         await database.close()
+    await cure(database_url, read_cured(variables.get("SANDBOX_CURED", "")))
     attune = ReferenceAttune(
         folder,
         {

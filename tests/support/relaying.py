@@ -1,10 +1,10 @@
 """Publish what waits in the outbox, once, as the running relay would."""
 
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.publisher import Publisher
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
-from dlq_handler.store.engine import Database
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 
 
 async def publish_outbox(store: Database, amqp_url: str) -> None:
@@ -16,7 +16,7 @@ async def publish_outbox(store: Database, amqp_url: str) -> None:
         poll_interval_seconds=0.05,
         max_backoff_seconds=300,
     )
-    relay = OutboxRelay(store, publisher, policy, holder="relay", observer=Observer())
+    relay = OutboxRelay(store, publisher, policy, holder="relay", metrics=new_metrics())
     try:
         await relay.tick()
     finally:

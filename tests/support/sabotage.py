@@ -13,15 +13,18 @@ from typing import Any, NoReturn
 from uuid import uuid4
 
 from dlq_handler import heartbeat
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.publisher import Confirmed, OutgoingMessage, Publisher, PublishOutcome
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.dead_letters import batch_sql
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.intake import DeadLetterHandler
+from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.main import main
-from dlq_handler.services.dead_letter_handler import DeadLetterHandler
-from dlq_handler.services.gate import Gate
-from dlq_handler.services.judge_letters import LetterJudge
-from dlq_handler.services.judge_stale import StaleJudge
-from dlq_handler.services.outbox_relay import OutboxRelay
-from dlq_handler.store import dead_letters, outbox, stale_verdicts
+from dlq_handler.safety.gate_service import Gate
+from dlq_handler.timeouts import decisions_sql
+from dlq_handler.timeouts.commit import StaleJudge
 
 
 def die() -> NoReturn:
@@ -32,7 +35,7 @@ def die() -> NoReturn:
 def before_commit(nth: int) -> None:
     """Every statement of the batch has run, nothing is committed."""
     _never_publish()
-    _wrap(dead_letters, "record_letters", nth, after=True)
+    _wrap(batch_sql, "record_letters", nth, after=True)
 
 
 def after_commit(nth: int) -> None:
@@ -44,16 +47,16 @@ def after_commit(nth: int) -> None:
 def after_ack(nth: int) -> None:
     """Committed and acknowledged; the notices were never sent."""
     _never_publish()
-    settle = DeadLetterSource.settle
+    acknowledge = QueueConsumer.acknowledge
     left = iter(range(nth - 1, -1, -1))
 
-    async def settle_and_die(self: DeadLetterSource, deliveries: Sequence[Any]) -> int:
-        settled = await settle(self, deliveries)
+    async def acknowledge_and_die(self: QueueConsumer[Any], deliveries: Sequence[Any]) -> int:
+        acknowledged = await acknowledge(self, deliveries)
         if next(left, None) == 0:
-            die()  # `settle` returns when the acknowledgement is written
-        return settled
+            die()  # `acknowledge` returns when the acknowledgement is written
+        return acknowledged
 
-    DeadLetterSource.settle = settle_and_die  # type: ignore[method-assign]  # the sabotage
+    QueueConsumer.acknowledge = acknowledge_and_die  # type: ignore[method-assign]  # the sabotage
 
 
 def a_bug(nth: int) -> None:
@@ -158,13 +161,13 @@ def half_published(nth: int) -> None:
 
 def after_confirm(nth: int) -> None:
     """A batch of notices is confirmed by the broker and not marked in the outbox."""
-    _wrap(outbox, "mark_confirmed", nth, after=False)
+    _wrap(outbox_sql, "mark_confirmed", nth, after=False)
 
 
 def in_a_page(nth: int) -> None:
     """A page of the monitor is written and not committed."""
     _never_publish()
-    _wrap(stale_verdicts, "record", nth, after=True)
+    _wrap(decisions_sql, "record", nth, after=True)
 
 
 def between_pages(nth: int) -> None:
@@ -174,34 +177,39 @@ def between_pages(nth: int) -> None:
 
 
 def says_nothing(_nth: int) -> None:
-    """Every notice counts as published, and none is. Kills nobody."""
+    """Every completion event counts as published, and none is. Kills nothing."""
+    publish = Publisher.publish
 
     async def pretend(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
-        return [Confirmed() for _ in messages]
+        outcomes = iter(await publish(self, [one for one in messages if not _is_completion(one)]))
+        return [Confirmed() if _is_completion(one) else next(outcomes) for one in messages]
 
     Publisher.publish = pretend  # type: ignore[method-assign]  # the sabotage
 
 
 def says_it_twice(_nth: int) -> None:
-    """Every notice is published a second time, under another id. Kills nobody."""
-    publish = Publisher.publish
-
-    async def publish_twice(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
-        await publish(self, [_under_another_id(message) for message in messages])
-        return await publish(self, messages)
-
-    Publisher.publish = publish_twice  # type: ignore[method-assign]  # the sabotage
+    """Every completion event is published a second time, under another id. Kills nothing."""
+    _publish_more(_under_another_id)
 
 
 def says_it_again(_nth: int) -> None:
-    """Every notice is published a second time, as it is, with the same id. Kills nobody."""
+    """Every completion event is published a second time, as it is, with the same id. Kills nothing."""
+    _publish_more(lambda message: message)
+
+
+def _publish_more(changed: Callable[[OutgoingMessage], OutgoingMessage]) -> None:
     publish = Publisher.publish
 
-    async def publish_again(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
-        await publish(self, messages)
+    async def publish_more(self: Publisher, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
+        await publish(self, [changed(one) for one in messages if _is_completion(one)])
         return await publish(self, messages)
 
-    Publisher.publish = publish_again  # type: ignore[method-assign]  # the sabotage
+    Publisher.publish = publish_more  # type: ignore[method-assign]  # the sabotage
+
+
+def _is_completion(message: OutgoingMessage) -> bool:
+    """The other messages of dlq-handler (repeated requests, canaries) arrive as ever."""
+    return message.routing_key == "execution.completed"
 
 
 def _under_another_id(message: OutgoingMessage) -> OutgoingMessage:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from dlq_handler.sandbox.servers.ports import free_port
-from dlq_handler.sandbox.surroundings import surroundings
+from sandbox.servers.ports import free_port
+from sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
 
 # Every wait of the sidecar that a test would have to sit through, short.
@@ -149,6 +150,22 @@ class SidecarProcess:
     async def cli(self, *arguments: str) -> tuple[int, str, str]:
         """Run another command with the same settings: exit code, stdout, stderr."""
         process = await self.begin(*arguments)
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+    async def shell(self, line: str) -> tuple[int, str, str]:
+        """Run a line of a page in `sh`, with the same settings: exit code, stdout, stderr."""
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            line,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._folder,
+            env=self._environment | {"PATH": programs},
+        )
         async with asyncio.timeout(60):
             out, err = await process.communicate()
         return process.returncode or 0, out.decode(), err.decode()

@@ -1,17 +1,11 @@
 """Builders of snapshots: stock Attune's topology, and changes to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dlq_handler.domain.topology import SERVICE_QUEUES, STOCK_QUEUE, Blueprint
-from dlq_handler.domain.topology_finding import Expectation
-from dlq_handler.domain.topology_snapshot import (
-    BindingFacts,
-    ConsumerFacts,
-    ExchangeFacts,
-    QueueFacts,
-    Snapshot,
-)
+from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.topology.blueprint import SERVICE_QUEUES, STOCK_QUEUE, Blueprint
+from dlq_handler.topology.finding import Expectation
 
 DLX = "attune.dlx"
 TTL_MS = 300_000
@@ -30,6 +24,11 @@ SERVICE_KEYS = dict(
         strict=True,
     )
 )
+
+
+def without_default_type(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a queue was declared with: RabbitMQ 4 adds the type to the arguments where it was not named."""
+    return {name: value for name, value in arguments.items() if (name, value) != ("x-queue-type", "classic")}
 
 
 def a_worker_queue(worker_id: int = 7, **changes: Any) -> QueueFacts:

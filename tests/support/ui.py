@@ -10,28 +10,27 @@ from typing import Any, cast
 
 import httpx
 
-from dlq_handler.domain.brake import BrakePolicy
-from dlq_handler.domain.dead_letter import DeadLetter
-from dlq_handler.domain.letter_record import Entry
-from dlq_handler.domain.patience import Patience
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.domain.view import View
-from dlq_handler.domain.worker import WorkerQueueNames
-from dlq_handler.services.diagnoser import Diagnoser
-from dlq_handler.services.explain import Explanation
-from dlq_handler.services.leadership import Leadership
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.operating import Operating
-from dlq_handler.services.rejudge import Rejudger
-from dlq_handler.services.retention import RetentionPolicy
-from dlq_handler.store.dead_letters import record_letters
-from dlq_handler.store.engine import Database
-from dlq_handler.store.letter_groups import count_letters
-from dlq_handler.surface.listener import Listener
-from dlq_handler.surface.web.app import ui_app
-from dlq_handler.surface.web.tokens import Tokens, named_token
-from dlq_handler.surface.web.visitor import Role
-from dlq_handler.surface.web.world import UiWorld
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.compose.ui_app import ui_app
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
+from dlq_handler.dead_letters.batch_sql import record_letters
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.groups_sql import count_letters
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.record import Entry
+from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.diagnosis.patience import Patience
+from dlq_handler.diagnosis.view import View
+from dlq_handler.explain.explain import Explanation
+from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.operations.operations import Operating
+from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.web.listener import Listener
+from dlq_handler.web.users import Role, Tokens, named_token
+from dlq_handler.web.world import UiWorld
 from tests.support.fail_safe import a_brake
 from tests.support.judging import a_judge
 from tests.support.views import a_view
@@ -71,7 +70,7 @@ async def a_ui_world(
     if has_looked:
         await diagnoser.tick()
     judge = a_judge(store, brake=a_brake(store, limit=BRAKE.max_verdicts_per_minute))
-    rejudger = Rejudger(store, judge, None, observer=Observer())
+    rejudger = Rejudger(store, judge, None, metrics=new_metrics())
     usual: dict[str, Any] = {
         "brake_policy": BRAKE,
         "environment": "test",

@@ -3,12 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dlq_handler.domain.availability import standing_of
-from dlq_handler.domain.brake import BrakePolicy, BrakeState, BrakeView
-from dlq_handler.domain.doctor import Consumers
-from dlq_handler.domain.judge_canary import CanaryState, WorkerCanary
-from dlq_handler.domain.topology_check import check
-from dlq_handler.domain.view import (
+from dlq_handler.diagnosis.attunes_ends import AttunesEnds
+from dlq_handler.diagnosis.view import (
     BrakeSeen,
     BrokerSeen,
     DatabaseSeen,
@@ -24,7 +20,13 @@ from dlq_handler.domain.view import (
     View,
     WorkerSeen,
 )
-from dlq_handler.domain.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker, is_on_time
+from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker, is_on_time
+from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
+from dlq_handler.topology.check import check
+from dlq_handler.topology.consumers import Consumers
+from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
+from dlq_handler.workers.availability import standing_of
+from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -47,6 +49,7 @@ def a_worker(
     queue: QueueSight | Unknown | None = QueueSight(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
     ended_last_hour: int | None = 0,
     expired_lately: int = 0,
+    look: ServiceLook | None = None,
     **row: Any,
 ) -> WorkerSeen:
     """Alive, idle and consuming, unless told otherwise."""
@@ -62,6 +65,7 @@ def a_worker(
         expired_lately=expired_lately,
         was_stopped=registered.was_stopped(POLICY),
         is_on_time=is_on_time(worker, policy=POLICY),
+        look=look,
     )
 
 
@@ -100,9 +104,11 @@ def facts() -> dict[str, Any]:
         "leader": LeaderSeen(is_held=True, until=ago(-10)),
         "outbox": OutboxSeen(pending=0, oldest_seconds=0.0),
         "workers": (a_worker(), a_worker(name="worker-shell", number=8)),
+        "attunes_ends": AttunesEnds(span_seconds=3600),
         "letters": LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
+        "service_looks": ServiceLooks(looked_at=NOW, by_queue={}),
     }
 
 

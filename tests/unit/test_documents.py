@@ -4,16 +4,17 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from dlq_handler import compose
-from dlq_handler.domain.broker_permissions import broker_permissions
-from dlq_handler.domain.topology import STOCK_QUEUE
-from dlq_handler.domain.verdict import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
 from dlq_handler.settings import Settings, load
+from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.topology.permissions import broker_permissions
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ROOT / "dlq_handler" / "services"
+PACKAGE = ROOT / "dlq_handler"
 
 
 def document(path: str) -> str:
@@ -54,6 +55,14 @@ def test_every_link_between_pages_leads_to_a_file_and_a_heading_that_exist() -> 
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert checked > 100
     assert broken == []
+
+
+def test_pages_for_operators_name_the_actor() -> None:
+    """The reader on call must learn which component does something, and what to do."""
+    pages = ["runbook", "how-to/operations", "how-to/status", "explanation/two-phases"]
+    pages += [f"reference/{name}" for name in ("configuration", "log-events", "metrics")]
+    vague = re.compile(r"\b(?:nobody|somebody|whoever|see to)\b", re.IGNORECASE)
+    assert {page: found for page in pages if (found := vague.findall(document(f"docs/{page}.md")))} == {}
 
 
 def test_the_intake_queue_has_no_ttl_as_the_runbook_says() -> None:
@@ -101,12 +110,30 @@ def test_the_readme_is_in_plain_english_and_its_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "config.development.yaml",
+        "config.docker.yaml",
+        "docs/explanation/stock-attune.md",
+        "docs/how-to/beside-attune.md",
+        "docs/reference/cli.md",
+        "docs/reference/host-contract.md",
+        "docs/tutorial.md",
+    ],
+)
+def test_page_names_dlq_handler_instead_of_we(page: str) -> None:
+    found = re.findall(r"(?i).{0,40}\b(?:we|us|ours?)\b.{0,40}", (ROOT / page).read_text())
+    assert found == []
+
+
 def test_every_service_is_in_the_table_of_the_architecture() -> None:
     loops = {
         node.name
-        for path in SERVICES.glob("*.py")
+        for path in PACKAGE.rglob("*.py")
+        if path.parent not in {PACKAGE, PACKAGE / "compose"}
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name != "Service" and _has_run(node)
+        if isinstance(node, ast.ClassDef) and _has_run(node)
     }
     table = section("docs/explanation/architecture.md", "The services")
     assert len(loops) > 10

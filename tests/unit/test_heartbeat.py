@@ -7,13 +7,12 @@ import httpx
 import pytest
 
 from dlq_handler import heartbeat as module
+from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import Liveness, Stall, beat, beating, bounded, heartbeat, turn
-from dlq_handler.services.every import every
-from dlq_handler.services.readiness import Readiness
-from dlq_handler.surface.metrics import Metrics
-from dlq_handler.surface.ops_http import ops_app
-from dlq_handler.waiting import first_of
+from dlq_handler.loop import every, first_of
+from dlq_handler.readiness import Readiness
+from dlq_handler.web.ops import ops_app
 from tests.support.eventually import eventually
 
 
@@ -40,8 +39,15 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
 
 
+async def beats_pass(beats: int) -> None:
+    """Let the event loop run for the time of this many beats, and through every timer that was due by then."""
+    passed, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.call_later(beats * module.BEAT_SECONDS, passed.set)
+    await passed.wait()
+
+
 async def healthz(liveness: Liveness) -> httpx.Response:
-    app = ops_app(Readiness(liveness=liveness), Metrics())
+    app = ops_app(Readiness(liveness=liveness), new_metrics())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ops") as client:
         return await client.get("/healthz")
 
@@ -120,8 +126,10 @@ async def test_a_call_counts_as_turning_up_to_its_own_bound(liveness: Liveness, 
     async with Watched(liveness, work):
         clock.now += 1e6
         await eventually(lambda: liveness.stalls() == [])
-        await asyncio.sleep(0.1)  # the bound itself, by the event loop's clock
+        await beats_pass(10)  # The bound itself, by the event loop's clock.
         clock.now += 121
+        # A beat that is still due would hide the stall.
+        await beats_pass(5)
         assert liveness.stalls() == [Stall(loop="relay", seconds=121.0, limit_seconds=120.0)]
         over.set()
 

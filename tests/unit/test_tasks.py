@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.broker.connection import broker_errors
+from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.errors import Unavailable
 from dlq_handler.tasks import CallCancelled, StopCheck, task_group
 

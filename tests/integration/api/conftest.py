@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
 from tests.support.ui import OPERATE, TOKENS, a_ui_world, asking
 
 

@@ -6,14 +6,15 @@ from typing import Any
 import httpx
 import pytest
 
-from dlq_handler.domain.operation import Via
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.services.operating import Actor, Operating
-from dlq_handler.store import brake, letters, operations
-from dlq_handler.store import mute as store_mute
-from dlq_handler.store.engine import Database
-from dlq_handler.store.letters import MOST_PUT_UP
-from dlq_handler.store.operations import list_operations
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.records_sql import MOST_PUT_UP
+from dlq_handler.operations import audit_sql
+from dlq_handler.operations.audit_sql import list_operations
+from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operations import Actor, Operating
+from dlq_handler.safety import brake_sql
 from tests.support.builders import a_dead_letter
 from tests.support.kept_group import KEPT_GROUP, a_kept_group
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -31,7 +32,7 @@ async def version_of(api: httpx.AsyncClient, path: str) -> str:
 
 async def test_a_release_is_done_once_upon_what_was_seen(api: httpx.AsyncClient, ui_store: Database) -> None:
     async with ui_store.transaction() as tx:
-        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     seen = await version_of(api, "brake")
     done = await post(api, "brake/release", version=seen, for_seconds=600)
     assert done.json()["brake"]["mode"] == "released"
@@ -48,37 +49,10 @@ async def test_a_release_is_done_once_upon_what_was_seen(api: httpx.AsyncClient,
 async def test_of_two_who_act_upon_the_same_state_one_does(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
-    for path, look, ask in (
-        ("brake/release", "brake", {}),
-        ("mute", "mute", {"for_seconds": 60}),
-        ("unmute", "mute", {}),
-    ):
-        seen = await version_of(api, look)
-        answers = await asyncio.gather(*(post(api, path, version=seen, **ask) for _ in range(4)))
-        assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409], path
-    assert len(await list_operations(ui_store)) == 3
-
-
-async def test_notifications_are_muted_and_heard_again(api: httpx.AsyncClient, ui_store: Database) -> None:
-    muted = await post(api, "mute", version=await version_of(api, "mute"), for_seconds=7200)
-    assert muted.json()["mute"]["mute"]["by"] == "ada"
-    mute = await store_mute.look(ui_store)
-    assert mute
-    assert mute.reason == "it is real"
-    assert (await api.get("mute")).json()["is_muted"]
-    heard = await post(api, "unmute", version=await version_of(api, "mute"))
-    assert not heard.json()["mute"]["is_muted"]
-    assert await store_mute.look(ui_store) is None
-    assert [one.what for one in await list_operations(ui_store)] == ["notify.unmute", "notify.mute"]
-
-
-async def test_where_nothing_is_muted_nothing_is_done_and_nothing_recorded(
-    api: httpx.AsyncClient, ui_store: Database
-) -> None:
-    answer = await post(api, "unmute", version=await version_of(api, "mute"))
-    assert answer.status_code == 409
-    assert "nothing is muted" in answer.text
-    assert await list_operations(ui_store) == []
+    seen = await version_of(api, "brake")
+    answers = await asyncio.gather(*(post(api, "brake/release", version=seen) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+    assert len(await list_operations(ui_store)) == 1
 
 
 async def test_a_kept_letter_is_judged_again_at_once(api: httpx.AsyncClient, ui_store: Database) -> None:
@@ -108,7 +82,7 @@ async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
     seen = await version_of(api, f"groups/{group}")
     done = (await post(api, "letters/rejudge", group=group, version=seen)).json()
     assert (done["letters"], len(done["judged"]), len(done["waiting"])) == (25, 20, 5)
-    assert await letters.due_for_rejudge(ui_store) == kept[20:], "a sidecar takes them up"
+    assert await records_sql.due_for_rejudge(ui_store) == kept[20:], "a sidecar takes them up"
     [operation] = await list_operations(ui_store)
     assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be judged again")
 
@@ -130,7 +104,7 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
     shown = (await api.get(f"groups/{KEPT_GROUP}")).json()
     assert (shown["can_be_judged_again"], shown["is_capped"]) == (MOST_PUT_UP, True)
     async with ui_store.transaction() as tx:
-        await brake.trip(
+        await brake_sql.trip(
             tx, by="sidecar-1", why="nothing is judged, so that all stays put up", hold_seconds=0
         )
 
@@ -158,7 +132,7 @@ async def test_what_was_put_up_is_put_up_once_though_nobody_could_judge_it_yet(
     """A letter stays what it is behind a tripped brake, and a foreign one for ever: that it is due tells them apart."""
     [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.FOREIGN)
     async with ui_store.transaction() as tx:
-        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     shown = (await api.get(f"letters/{letter_id}")).json()
     group = {"group": shown["group_id"], "version": await version_of(api, f"groups/{shown['group_id']}")}
     letter = {"letter_id": letter_id, "version": shown["version"]}
@@ -197,14 +171,12 @@ async def test_an_act_without_reason_or_version_or_sense_is_refused(
         ("brake/release", {"reason": "x"}),
         ("brake/release", {"reason": "x", "version": "x", "for_seconds": -1}),
         ("brake/release", {"reason": "x", "version": "x", "for": 5}),
-        ("mute", {"reason": "x", "version": "x"}),
-        ("mute", {"reason": "x", "version": "x", "for_seconds": 0}),
         ("letters/rejudge", {"reason": "x", "version": "x"}),
         ("letters/rejudge", {"reason": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
     ):
         assert (await api.post(path, json=ask)).status_code == 422, (path, ask)
     assert (
-        await api.post("mute", content=b"{", headers={"Content-Type": "application/json"})
+        await api.post("brake/release", content=b"{", headers={"Content-Type": "application/json"})
     ).status_code == 422
     assert await list_operations(ui_store) == []
 
@@ -219,19 +191,17 @@ async def test_an_act_that_cannot_be_put_on_record_is_not_done(
     async def fail(*_: object, **__: object) -> int:
         raise RuntimeError("no audit")
 
-    monkeypatch.setattr(operations, "record", fail)
+    monkeypatch.setattr(audit_sql, "record", fail)
     for act in (
         operating.release_brake(ADA, reason="x", for_seconds=60),
         operating.rejudge(ADA, letter_ids=[letter_id], reason="x"),
-        operating.mute(ADA, for_seconds=60, reason="x"),
         operating.read_body(ADA, letter_id),
     ):
         with pytest.raises(RuntimeError, match="no audit"):
             await act
     async with ui_store.transaction() as tx:
-        assert (await brake.look(tx)).state.released_at is None
-    assert await letters.due_for_rejudge(ui_store) == []
-    assert await store_mute.look(ui_store) is None
+        assert (await brake_sql.look(tx)).state.released_at is None
+    assert await records_sql.due_for_rejudge(ui_store) == []
 
 
 async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Database) -> None:
@@ -244,12 +214,12 @@ async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Datab
     )
     world = await a_ui_world(ui_store)
     async with ui_store.transaction() as tx:
-        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     put_up = await world.operating.rejudge(ADA, letter_ids=kept, reason="x")
     assert (list(put_up.letter_ids), list(put_up.judged)) == (kept, [])
     assert all("brake" in why for why in put_up.waiting.values())
     assert set(put_up.waiting) == set(kept)
-    assert await letters.due_for_rejudge(ui_store) == kept
+    assert await records_sql.due_for_rejudge(ui_store) == kept
 
 
 async def test_of_many_letters_those_that_cannot_be_judged_are_named(ui_store: Database) -> None:

@@ -17,8 +17,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.decision import Outcome
 from tests.support.builders import a_dead_letter
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process

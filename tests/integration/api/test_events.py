@@ -7,12 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dlq_handler.domain.happening import Happening
+from dlq_handler.api import events
+from dlq_handler.api.follower import MOST_BACKLOG, Caught, Follower
+from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
-from dlq_handler.store import happenings
-from dlq_handler.store.engine import Database
-from dlq_handler.surface.api import events
-from dlq_handler.surface.web.follower import MOST_BACKLOG, Caught, Follower
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import Happening
 from tests.support.events import listening_to
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -22,7 +22,7 @@ from tests.support.ui import a_ui_world, listening
 async def tell(store: Database, *subjects: str) -> None:
     for subject in subjects:
         async with store.transaction() as tx:
-            await happenings.tell(
+            await events_sql.tell(
                 tx, part="workers", kind="worker.gone", subject=subject, instance="elsewhere"
             )
 
@@ -50,7 +50,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
                 "ready",
                 {"instance": "test", "alive_every_seconds": 15.0},
             )
-            assert ready.id == await happenings.latest_id(ui_store), "from here on nothing is missed"
+            assert ready.id == await events_sql.latest_id(ui_store), "from here on nothing is missed"
             assert stream.answer.headers["content-type"].startswith("text/event-stream")
             await tell(ui_store, "seen\nid: 99\n\nevent: forged")
             seen = await stream.next()
@@ -78,7 +78,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
 
 async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) -> None:
     await judge(ui_store, MOST_BACKLOG + 10)
-    latest = await happenings.latest_id(ui_store)
+    latest = await events_sql.latest_id(ui_store)
     async with listening(await a_ui_world(ui_store)) as url:
         for last in (1, latest + 5, "nonsense", 2**80):
             async with listening_to(f"{url}/api/v1/events", last_event_id=str(last)) as stream:
@@ -93,7 +93,7 @@ async def test_what_was_swept_is_no_gap_that_nobody_tells_of(ui_store: Database)
     await tell(ui_store, "long ago", "long ago too", "now")
     async with ui_store.transaction() as tx:
         await tx.run("UPDATE own.happening SET at = now() - interval '8 days' WHERE id <= 2")
-    await happenings.sweep(ui_store, older_than_seconds=7 * 86_400)
+    await events_sql.sweep(ui_store, older_than_seconds=7 * 86_400)
     caught = await Follower(ui_store).catch_up(1)
     assert (caught.is_reset, caught.last_id) == (True, 3)
     assert not (await Follower(ui_store).catch_up(2)).is_reset
@@ -102,14 +102,14 @@ async def test_what_was_swept_is_no_gap_that_nobody_tells_of(ui_store: Database)
 async def test_many_who_follow_ask_the_database_once(
     ui_store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ask = list[int](), happenings.after
+    asked, ask = list[int](), events_sql.after
     clock = [0.0]
 
     async def counted(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
         asked.append(last_id)
         return await ask(database, last_id, limit=limit)
 
-    monkeypatch.setattr(happenings, "after", counted)
+    monkeypatch.setattr(events_sql, "after", counted)
     follower = Follower(ui_store, now=lambda: clock[0])
     await tell(ui_store, "one")
     start = (await follower.catch_up(None)).last_id
@@ -179,7 +179,7 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
     ui_store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await a_ui_world(ui_store)
-    ask = happenings.after
+    ask = events_sql.after
     is_away = True
 
     async def away(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
@@ -187,7 +187,7 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
             raise Unavailable("database", "gone")
         return await ask(database, last_id, limit=limit)
 
-    monkeypatch.setattr(happenings, "after", away)
+    monkeypatch.setattr(events_sql, "after", away)
     async with (
         listening(world) as url,
         listening_to(f"{url}/api/v1/events") as one,
@@ -252,7 +252,7 @@ async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(happenings, "after", hang)
+    monkeypatch.setattr(events_sql, "after", hang)
     clock = [0.0]
     follower = Follower(ui_store, answer_seconds=0.01, now=lambda: clock[0])
     caught = await asyncio.gather(*(follower.after(3) for _ in range(20)))
@@ -271,7 +271,7 @@ async def test_a_stream_ends_at_once_while_its_database_does_not_answer(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(happenings, "after", hang)
+    monkeypatch.setattr(events_sql, "after", hang)
     async with listening(world) as url, listening_to(f"{url}/api/v1/events") as stream:
         await stream.next()
         await is_asked.wait()

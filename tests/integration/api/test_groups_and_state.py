@@ -4,17 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from dlq_handler.domain.brake import BrakeState
-from dlq_handler.domain.gate import GateCause
-from dlq_handler.domain.operation import Via
-from dlq_handler.domain.story import Kind, Moment
-from dlq_handler.domain.story_records import ExecutionFacts, Records, Waiting
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.domain.view import GateSeen, Unknown
-from dlq_handler.domain.worker import QueueSight
-from dlq_handler.services.explain import Explanation
-from dlq_handler.store import brake, diagnoses, happenings, history, letter_groups, operations, swept
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import groups_sql
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis.view import GateSeen, Unknown
+from dlq_handler.explain.explain import Explanation
+from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
+from dlq_handler.explain.story import Kind, Moment
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.host.worker import QueueSight
+from dlq_handler.operations import audit_sql
+from dlq_handler.operations.operation import Via
+from dlq_handler.safety import brake_sql
+from dlq_handler.safety.brake import BrakeState
+from dlq_handler.safety.gate import GateCause
 from tests.support.builders import a_dead_letter
 from tests.support.ui import a_ui_world, asking, put_on_record
 from tests.support.views import a_view, a_worker
@@ -43,25 +47,19 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     assert (await api.get("groups/x")).status_code == 422
 
 
-async def test_a_link_to_a_group_that_was_swept_says_when(api: httpx.AsyncClient, ui_store: Database) -> None:
+async def test_a_group_that_retention_deleted_is_no_record_until_it_comes_again(
+    api: httpx.AsyncClient, ui_store: Database
+) -> None:
     await put_on_record(ui_store, a_dead_letter(key="a"))
     [one] = (await api.get("groups")).json()["groups"]
-    await letter_groups.sweep_groups(ui_store, older_than_seconds=-1)
-    answers = [await api.get(f"groups/{one['group']['id']}")]
-    api.base_url = "http://localhost:8085"
-    answers.append(await api.get(f"/groups/{one['group']['id']}"))
-    api.base_url = "http://localhost:8085/api/v1/"
-    for answer in answers:
-        assert answer.status_code == 410
-        assert f"Group {one['group']['id']} was swept on " in answer.text
-        assert "(retention 31 d after its last letter)" in answer.text
-    assert (await api.get("groups/0123456789")).status_code == 404
-    # It may come again.
+    await groups_sql.sweep_groups(ui_store, older_than_seconds=-1)
+    missing = await api.get(f"groups/{one['group']['id']}")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["detail"] == (
+        "No such record. Records are kept for 31 d; it may have been deleted."
+    )
     await put_on_record(ui_store, a_dead_letter(key="b"))
     assert (await api.get(f"groups/{one['group']['id']}")).status_code == 200
-    await letter_groups.sweep_groups(ui_store, older_than_seconds=-1)
-    await swept.forget_swept(ui_store, older_than_seconds=-1)
-    assert (await api.get(f"groups/{one['group']['id']}")).status_code == 404
 
 
 async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:
@@ -99,7 +97,7 @@ async def test_the_night_is_told_in_the_morning(api: httpx.AsyncClient, ui_store
     assert ill
     night = datetime.now(UTC) - timedelta(hours=5)
     async with ui_store.transaction() as tx:
-        await diagnoses.record_change(tx, ill.diagnoses, at=night)
+        await diagnoses_sql.record_change(tx, ill.diagnoses, at=night)
     told = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
     assert datetime.fromisoformat(told["at"]) == night
     assert told["diagnoses"][0]["sentence"] == ill.diagnoses[0].sentence
@@ -113,7 +111,7 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     before = (await api.get("brake")).json()
     assert (before["mode"], before["max_verdicts_per_minute"]) == ("normal", 500)
     async with ui_store.transaction() as tx:
-        await brake.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     tripped = (await api.get("brake")).json()
     assert (tripped["mode"], tripped["tripped_by"], tripped["why"]) == ("holding", "sidecar-1", "too many")
     assert tripped["version"] != before["version"]
@@ -176,11 +174,11 @@ async def test_the_chart_has_letters_lanes_marks_and_blind_time(
     view = (await a_ui_world(ui_store)).diagnoser.latest
     assert view
     async with ui_store.transaction() as tx:
-        await happenings.tell(tx, part="brake", kind="brake.tripped", subject="x", instance="test")
+        await events_sql.tell(tx, part="brake", kind="brake.tripped", subject="x", instance="test")
         await tx.run(
             "INSERT INTO own.seen_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
         )
-    await history.note_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
+    await history_sql.note_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
     soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
     # As of a moment later: what was written by the database's clock must lie within.
     shown = (await api.get("chart", params={"until": soon})).json()
@@ -194,7 +192,7 @@ async def test_the_chart_has_letters_lanes_marks_and_blind_time(
 async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: Database) -> None:
     async with ui_store.transaction() as tx:
         for number in range(3):
-            await operations.record(
+            await audit_sql.record(
                 tx,
                 who=f"ada-{number % 2}",
                 via=Via.CLI,
@@ -208,7 +206,7 @@ async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: 
     rest = (await api.get("audit", params={"limit": "2", "before": first["older"]})).json()
     assert ([one["reason"] for one in rest["operations"]], rest["older"]) == (["reason 0"], None)
     assert len((await api.get("audit", params={"who": "ada-0"})).json()["operations"]) == 2
-    assert (await api.get("audit", params={"what": "notify.mute"})).json()["operations"] == []
+    assert (await api.get("audit", params={"what": "letters.rejudge"})).json()["operations"] == []
 
 
 async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_answers(
@@ -229,7 +227,7 @@ async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_an
 
 
 def test_states_that_differ_have_different_versions() -> None:
-    from dlq_handler.domain.state_version import LetterState, brake_version, letters_version, mute_version
+    from dlq_handler.dead_letters.state_version import LetterState, brake_version, letters_version
 
     at = datetime.now(UTC)
     assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))
@@ -241,4 +239,3 @@ def test_states_that_differ_have_different_versions() -> None:
     one, two = kept(1), kept(2)
     assert letters_version([one, two]) == letters_version([two, one]) != letters_version([kept(12)])
     assert letters_version([one]) != letters_version([kept(1, at)]), "it was put up"
-    assert mute_version(None) == mute_version(None)

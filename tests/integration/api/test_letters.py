@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.store.engine import Database
-from dlq_handler.store.letters import sweep_resolved
-from dlq_handler.store.operations import list_operations
-from dlq_handler.surface.web.turns import SearchTurns
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.operations.audit_sql import list_operations
+from dlq_handler.web.world import SearchTurns
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -147,7 +147,7 @@ async def test_a_letter_is_shown_whole_and_masked(api: httpx.AsyncClient, ui_sto
     assert not shown["can_be_judged_again"]
 
 
-async def test_a_swept_letter_says_so_and_one_that_never_was_too(
+async def test_a_letter_that_retention_deleted_is_no_record_and_so_is_one_that_never_was(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     [letter_id] = await put_on_record(ui_store, a_dead_letter())
@@ -157,14 +157,12 @@ async def test_a_swept_letter_says_so_and_one_that_never_was_too(
     assert await sweep_resolved(ui_store, older_than_seconds=86_400) == 1
 
     for method, path in (("GET", f"letters/{letter_id}"), ("POST", f"letters/{letter_id}/body")):
-        gone = await api.request(method, path)
-        assert gone.status_code == 410
-        assert (
-            f"Letter {letter_id} was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.json()["error"]["detail"]
-        )
-        assert "(retention 24 h; 30 d for" in gone.json()["error"]["detail"]
-        never = await api.request(method, path.replace(str(letter_id), "4711"))
-        assert never.status_code == 404
+        for asked in (path, path.replace(str(letter_id), "4711")):
+            missing = await api.request(method, asked)
+            assert missing.status_code == 404
+            assert missing.json()["error"]["detail"] == (
+                "No such record. Records are kept for 24 h; it may have been deleted."
+            )
     assert await list_operations(ui_store) == [], "a body that was not read is on nobody's record"
 
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune.completion_listener import CompletionListener
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.worker import StockWorker
+from tests.support.auditor import Auditor
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from dlq_handler.sandbox.servers import RabbitMQ
+from sandbox.servers import RabbitMQ
+from tests.support.topologies import without_default_type
 
 
 async def declared_exchanges(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
@@ -21,7 +22,7 @@ async def declared_queues(
     assert all(one["durable"] and not one["auto_delete"] and not one["exclusive"] for one in found)
     return {
         one["name"]: (
-            one["arguments"],
+            without_default_type(one["arguments"]),
             {
                 (bound["source"], bound["routing_key"])
                 for bound in bindings

@@ -6,13 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from dlq_handler.sandbox.attune.actions import ACTIONS, install_actions
-from dlq_handler.sandbox.attune.api.process import Api, web_app
-from dlq_handler.sandbox.attune.environment import Environment
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.telling import silent
-from dlq_handler.sandbox.attune.topology import REQUESTS_QUEUE, ready_count
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune.actions import ACTIONS, install_actions
+from sandbox.attune.api.process import Api, web_app
+from sandbox.attune.defects import Defect
+from sandbox.attune.environment import Environment
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.telling import silent
+from sandbox.attune.topology import REQUESTS_QUEUE, ready_count
+from sandbox.attune.worker import StockWorker
 
 EXECUTION = {
     *("id", "action", "action_ref", "config", "parent", "enforcement", "executor", "worker", "status"),
@@ -108,6 +109,7 @@ async def test_workers_are_shown_with_health_and_load(
     assert (await client.get("/api/v1/workers?status=inactive")).json()["pagination"]["total_items"] == 0
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_the_line_of_an_action_is_shown_once_there_is_one(
     client: httpx.AsyncClient, executor: StockExecutor
 ) -> None:
@@ -158,14 +160,21 @@ async def test_without_the_token_nothing_is_told(client: httpx.AsyncClient) -> N
     assert (await client.get("/health")).json()["status"] == "ok"
 
 
-async def test_with_the_broker_away_the_row_is_there_and_the_answer_says_so(
+async def test_publish_500_a_request_that_cannot_be_published_leaves_its_row(
     client: httpx.AsyncClient, link: Api, executor: StockExecutor
 ) -> None:
+    """attune-contract.md §5: "When the publish fails it answers 500 and the row stays `requested`"."""
     await link._hang_up()
-    answer = await client.post("/api/v1/executions/execute", json={"action_ref": "core.echo"})
-    assert (answer.status_code, answer.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
-    [execution_id] = [row["id"] for row in await executor.database.session.fetch("SELECT id FROM execution")]
-    assert f"execution {execution_id} is created" in answer.json()["error"]
+    answers = {}
+    for name, is_cured in (("as stock", frozenset[Defect]()), ("cured", frozenset({Defect.PUBLISH_500}))):
+        link.cured = is_cured
+        answer = await client.post("/api/v1/executions/execute", json={"action_ref": "core.echo"})
+        rows = await executor.database.session.fetch("DELETE FROM execution RETURNING status::text")
+        answers[name] = (answer.status_code, answer.json()["code"], [row["status"] for row in rows])
+    assert answers == {
+        "as stock": (500, "INTERNAL_SERVER_ERROR", ["requested"]),
+        "cured": (503, "SERVICE_UNAVAILABLE", []),
+    }
     health = await client.get("/health")
     assert (health.status_code, health.json()["broker"]) == (503, False)
 

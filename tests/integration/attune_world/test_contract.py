@@ -15,10 +15,10 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.sandbox.attune import messages
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.servers import RabbitMQ
+from sandbox.attune import messages
+from sandbox.attune.amqp import open_connection
+from sandbox.attune.executor import StockExecutor
+from sandbox.servers import RabbitMQ
 from tests.integration.attune_world.declared import consumer_tags, declared_exchanges, declared_queues
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune

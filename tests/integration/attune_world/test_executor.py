@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from dlq_handler.sandbox.attune import admission, topology
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.executor import NotSchedulable, StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune import admission, topology
+from sandbox.attune.amqp import open_connection
+from sandbox.attune.executor import NotSchedulable, StockExecutor
+from sandbox.attune.worker import StockWorker
+from tests.support.auditor import Auditor
 
 
 async def test_scheduling_sets_the_worker_and_stamps_the_dispatch_to_the_microsecond(
@@ -63,6 +63,7 @@ async def test_many_executions_are_scheduled_and_all_dispatched(
     assert await topology.ready_count(vhost, topology.worker_queue(worker.id)) == 2500
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_limit_admits_so_many_and_lets_the_rest_wait_in_order(
     executor: StockExecutor, auditor: Auditor
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_limit_admits_so_many_and_lets_the_rest_wait_in_order(
     assert await _stats(executor) == (2, 2, 4, 0)
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_an_execution_that_holds_a_slot_keeps_it_when_admitted_again(executor: StockExecutor) -> None:
     await executor.ensure_action("core.slow", concurrency_limit=1)
     execution_id = await executor.create_execution("core.slow")
@@ -89,6 +91,7 @@ async def test_without_a_limit_nobody_waits(executor: StockExecutor, auditor: Au
     assert await auditor.line("core.echo") == []
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_release_promotes_the_head_of_the_line_and_repeats_harmlessly(
     executor: StockExecutor, auditor: Auditor
 ) -> None:
@@ -106,6 +109,7 @@ async def test_a_release_promotes_the_head_of_the_line_and_repeats_harmlessly(
     assert await _stats(executor) == (1, 1, 3, 1)
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_release_of_one_who_waits_changes_nothing(executor: StockExecutor, auditor: Auditor) -> None:
     await executor.ensure_action("core.slow", concurrency_limit=1)
     holder, waiting = [await executor.create_execution("core.slow") for _ in range(2)]
@@ -116,6 +120,7 @@ async def test_a_release_of_one_who_waits_changes_nothing(executor: StockExecuto
     assert await auditor.line("core.slow") == [(holder, "active"), (waiting, "queued")]
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_restored_release_leaves_the_line_as_it_was(
     executor: StockExecutor, auditor: Auditor
 ) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dlq_handler.sandbox.attune import messages
+from sandbox.attune import messages
 
 
 def test_a_dispatch_is_an_execution_requested_with_worker_and_stamp() -> None:

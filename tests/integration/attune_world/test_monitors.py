@@ -2,16 +2,16 @@
 
 import pytest
 
-from dlq_handler.sandbox.attune import messages, topology
-from dlq_handler.sandbox.attune.amqp import PublishFailed
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.execution_manager import ExecutionManager
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.heartbeat_monitor import HeartbeatMonitor
-from dlq_handler.sandbox.attune.timeout_monitor import StockTimeoutMonitor
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.times import STOCK
+from sandbox.attune import messages, topology
+from sandbox.attune.amqp import PublishFailed
+from sandbox.attune.execution_manager import ExecutionManager
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.heartbeat_monitor import HeartbeatMonitor
+from sandbox.attune.timeout_monitor import StockTimeoutMonitor
+from sandbox.attune.worker import StockWorker
+from sandbox.times import STOCK
 from tests.integration.attune_world.until_ready import until_ready
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.__main__ import main
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.health import Unwell
-from dlq_handler.sandbox.servers import RabbitMQ
+from sandbox.attune import topology
+from sandbox.attune.__main__ import main
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.health import Unwell
+from sandbox.servers import RabbitMQ
 from tests.integration.attune_world.declared import declared_queues
 from tests.integration.attune_world.until_ready import until_ready
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
 

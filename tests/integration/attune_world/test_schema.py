@@ -8,11 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dlq_handler.sandbox.attune import schema
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.database import Database, Session, bare_connection, plain_url
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune import schema
+from sandbox.attune.database import Database, Session, bare_connection, plain_url
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.worker import StockWorker
+from tests.support.auditor import Auditor
 
 
 @pytest.fixture

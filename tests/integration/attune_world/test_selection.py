@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dlq_handler.sandbox.attune.actions import install_actions
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.scheduler import Scheduler
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.attune.worker_selection import Choice, WorkerSelection
+from sandbox.attune.actions import install_actions
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.scheduler import Scheduler
+from sandbox.attune.worker import StockWorker
+from sandbox.attune.worker_selection import Choice, WorkerSelection
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 
 

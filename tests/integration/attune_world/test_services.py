@@ -4,18 +4,21 @@ import asyncio
 from typing import Any
 from unittest.mock import ANY
 
-from dlq_handler.sandbox.attune import messages, topology
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.attune.auditor import Auditor
-from dlq_handler.sandbox.attune.completion_listener import CompletionListener
-from dlq_handler.sandbox.attune.dead_letter_handler import StockDeadLetterHandler
-from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
-from dlq_handler.sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
-from dlq_handler.sandbox.attune.worker import StockWorker
+import pytest
+
+from sandbox.attune import messages, topology
+from sandbox.attune.amqp import open_connection
+from sandbox.attune.completion_listener import CompletionListener
+from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
+from sandbox.attune.executor import Dispatch, StockExecutor
+from sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
+from sandbox.attune.worker import StockWorker
 from tests.integration.attune_world.until_ready import until_ready
+from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_notice_frees_the_slot_and_calls_up_the_next(
     executor: StockExecutor, listener: CompletionListener, auditor: Auditor, vhost: str
 ) -> None:
@@ -33,6 +36,7 @@ async def test_a_notice_frees_the_slot_and_calls_up_the_next(
     assert [seen.message_id for seen in listener.notices] == [notice.message_id]
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_second_notice_frees_nothing_more(
     executor: StockExecutor, listener: CompletionListener, auditor: Auditor
 ) -> None:
@@ -106,6 +110,7 @@ async def test_a_live_worker_runs_a_request_to_its_end(
     assert statuses == ["requested", "scheduling", "scheduled", "running", "completed"]
 
 
+@pytest.mark.usefixtures("admission_works")
 async def test_a_finished_execution_lets_the_next_of_the_line_run(
     vhost: str, database: str, executor: StockExecutor, worker: StockWorker, listener: CompletionListener
 ) -> None:

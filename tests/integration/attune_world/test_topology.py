@@ -7,10 +7,10 @@ import aiormq
 import pytest
 from aio_pika.abc import AbstractChannel, ExchangeType
 
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.attune.amqp import open_connection
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.worker import StockWorker
+from sandbox.attune import topology
+from sandbox.attune.amqp import open_connection
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.worker import StockWorker
 from tests.integration.attune_world.until_ready import until_ready
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlq_handler.sandbox.attune import topology
+from sandbox.attune import topology
 from tests.support.eventually import eventually
 
 

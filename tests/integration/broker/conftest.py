@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.publisher import Publisher
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.dead_letters.letter import DeadLetter
 from tests.integration.broker.letterbox import Letterbox
+from tests.support.builders import read
 from tests.support.tcp_proxy import TcpProxy
 
-SourceFactory = Callable[..., DeadLetterSource]
+SourceFactory = Callable[..., QueueConsumer[DeadLetter]]
 PublisherFactory = Callable[..., Publisher]
 
 
@@ -31,19 +33,19 @@ async def proxy(vhost: str) -> AsyncIterator[TcpProxy]:
 @pytest.fixture
 async def a_source(vhost: str) -> AsyncIterator[SourceFactory]:
     """Makes sources that are closed at the end; what a test is not about is plausible."""
-    made: list[DeadLetterSource] = []
+    made: list[QueueConsumer[DeadLetter]] = []
 
-    def make(*, url: str = vhost, heartbeat_seconds: int = 10, **changes: Any) -> DeadLetterSource:
+    def make(*, url: str = vhost, heartbeat_seconds: int = 10, **changes: Any) -> QueueConsumer[DeadLetter]:
         settings: dict[str, Any] = {
             "queue": Letterbox.QUEUE,
             "prefetch": 200,
             "batch_size": 100,
             "batch_wait_seconds": 0.05,
             "max_bytes": 64_000_000,
-            "body_limit_bytes": 65_536,
+            "read": read,
         }
         address = BrokerAddress(urls=[url], heartbeat_seconds=heartbeat_seconds)
-        source = DeadLetterSource(address, **(settings | changes))
+        source = QueueConsumer(address, **(settings | changes))
         made.append(source)
         return source
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dlq_handler.sandbox.servers.docker import POSTGRESQL_IMAGE, RABBITMQ_IMAGE
-from dlq_handler.sandbox.times import SCALED, sidecar_environment
 from dlq_handler.settings import load
+from sandbox.servers.docker import POSTGRESQL_IMAGE, RABBITMQ_IMAGE
+from sandbox.times import SCALED, sidecar_environment
 from tests.support.compose_file import COMPOSE_FILE, ROOT, Service, of_dockerfile, services
 
 STOCK = services({})

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
 from tests.support.compose_file import ROOT, services
 from tests.support.compose_project import ComposeProject
 from tests.support.eventually import eventually
@@ -64,4 +64,5 @@ async def test_our_services_start_in_order_get_healthy_and_do_their_work(project
             return True
 
         await eventually(is_ready)
-    await project.down()
+    # Attune's own end at once (SIGTERM_AT_ONCE); its workers and dlq-handler finish what they have begun.
+    await project.down(at_once=("api", "executor"))

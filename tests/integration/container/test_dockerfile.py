@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from dlq_handler import __version__
-from tests.support.compose_file import DOCKERFILE, ROOT, of_dockerfile
+from tests.support.compose_file import DOCKERFILE, PRODUCT, ROOT, of_dockerfile, services, stage_of_dockerfile
 
-LAST_STAGE = DOCKERFILE.read_text().rpartition("\nFROM ")[2]
+PRODUCT_STAGE = stage_of_dockerfile(PRODUCT)
 
 
 def test_the_linter_has_nothing_to_say() -> None:
@@ -19,13 +19,21 @@ def test_the_linter_has_nothing_to_say() -> None:
 
 
 def test_nothing_is_built_in_the_image_that_runs() -> None:
-    instructions = re.findall(r"(?m)^([A-Z]+) ", LAST_STAGE)
+    instructions = re.findall(r"(?m)^([A-Z]+) ", PRODUCT_STAGE)
     assert "RUN" not in instructions
     assert instructions.count("COPY") == 1
 
 
+def test_a_build_without_a_target_is_the_product_without_the_sandbox() -> None:
+    assert DOCKERFILE.read_text().rpartition("\nFROM ")[2].strip() == PRODUCT
+    assert "sandbox" not in PRODUCT_STAGE
+    builds = {name: service.words["build"] for name, service in services({}).items() if service.is_ours}
+    assert "target" not in builds.pop("dlq-handler")
+    assert {build["target"] for build in builds.values()} == {"sandbox"}
+
+
 def test_it_is_a_plain_user_by_number() -> None:
-    user = re.search(r"(?m)^USER (\d+):(\d+)$", LAST_STAGE)
+    user = re.search(r"(?m)^USER (\d+):(\d+)$", PRODUCT_STAGE)
     assert user
     assert "0" not in user.groups()
 
@@ -33,11 +41,11 @@ def test_it_is_a_plain_user_by_number() -> None:
 def test_programs_start_without_a_shell_so_that_signals_reach_them() -> None:
     assert of_dockerfile("ENTRYPOINT") == ("dlq-handler",)
     assert of_dockerfile("CMD") == ("run",)
-    assert "STOPSIGNAL SIGTERM" in LAST_STAGE
+    assert "STOPSIGNAL SIGTERM" in PRODUCT_STAGE
 
 
 def test_the_label_tells_the_version() -> None:
-    assert f'image.version="{__version__}"' in LAST_STAGE
+    assert f'image.version="{__version__}"' in PRODUCT_STAGE
 
 
 def test_what_is_copied_is_let_through_and_nothing_else() -> None:

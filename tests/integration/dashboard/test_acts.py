@@ -5,11 +5,12 @@ import re
 import httpx
 import pytest
 
-from dlq_handler.domain.doctor import Consumers
-from dlq_handler.domain.verdict import Outcome
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.errors import Unavailable
-from dlq_handler.store import brake, mute, operations
-from dlq_handler.store.engine import Database
+from dlq_handler.operations import audit_sql
+from dlq_handler.safety import brake_sql
+from dlq_handler.topology.consumers import Consumers
 from tests.support.builders import a_dead_letter
 from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
 from tests.support.views import INTAKE, NOW, a_brake, a_queue, a_view
@@ -24,7 +25,7 @@ def fields(page: str) -> dict[str, str]:
 
 async def trip(store: Database) -> None:
     async with store.transaction() as tx:
-        await brake.trip(tx, by="one", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="one", why="too many", hold_seconds=0)
 
 
 async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database) -> None:
@@ -41,14 +42,14 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
     assert done.status_code == 200
     assert "The brake is released" in done.text
     assert 'href="/audit"' in done.text
-    [operation] = await operations.list_operations(store)
+    [operation] = await audit_sql.list_operations(store)
     assert (operation.who, operation.via, operation.reason) == (
         "anonymous@loopback",
         "browser",
         "the workers are really gone",
     )
     async with store.transaction() as tx:
-        assert (await brake.look(tx)).state.tripped_at is None
+        assert (await brake_sql.look(tx)).state.tripped_at is None
 
 
 async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_look(store: Database) -> None:
@@ -96,7 +97,7 @@ async def test_without_a_reason_nothing_is_done(store: Database) -> None:
         answer = await client.post("/brake/release", data=form)
     assert answer.status_code == 422
     assert "A reason is needed" in answer.text
-    assert await operations.list_operations(store) == []
+    assert await audit_sql.list_operations(store) == []
 
 
 async def test_a_form_that_shows_an_old_state_does_nothing(store: Database) -> None:
@@ -108,7 +109,7 @@ async def test_a_form_that_shows_an_old_state_does_nothing(store: Database) -> N
         answer = await client.post("/brake/release", data=form)
     assert answer.status_code == 409
     assert "Nothing was done" in answer.text
-    assert await operations.list_operations(store) == []
+    assert await audit_sql.list_operations(store) == []
 
 
 async def test_a_brake_that_is_not_tripped_has_no_button(store: Database) -> None:
@@ -118,16 +119,15 @@ async def test_a_brake_that_is_not_tripped_has_no_button(store: Database) -> Non
     assert "<button>Release" not in page
 
 
-@pytest.mark.parametrize("path", ["/brake/release", "/notify/mute"])
-async def test_who_may_only_read_sees_no_button_and_which_role_has_it(store: Database, path: str) -> None:
+async def test_who_may_only_read_sees_no_button_and_which_role_has_it(store: Database) -> None:
     await trip(store)
     async with asking(await a_ui_world(store, tokens=TOKENS), token=READ) as client:
-        page = (await client.get(path)).text
-        refused = await client.post(path, data={"reason": "so", "version": "x"})
+        page = (await client.get("/brake/release")).text
+        refused = await client.post("/brake/release", data={"reason": "so", "version": "x"})
     assert "needs the role operate. You are grace, with the role read." in page
     assert 'method="post"' not in page
     assert refused.status_code == 403
-    assert await operations.list_operations(store) == []
+    assert await audit_sql.list_operations(store) == []
 
 
 async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_nothing(store: Database) -> None:
@@ -136,7 +136,6 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
         [group] = await tx.rows("SELECT id FROM own.letter_group")
     pages = {
         "/": ("/brake/release", "Releasing it needs the role operate."),
-        "/audit": ("/notify/mute", "Muting notifications needs the role operate."),
         f"/letters/{number}": ("/rejudge", "Judging it again needs the role operate."),
         f"/groups/{group.id}": ("/rejudge", "Judging 1 kept letter again needs the role operate."),
     }
@@ -148,11 +147,6 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
             assert (path, offer in page, words in page) == (path, False, True)
             page = (await operator.get(path)).text
             assert (path, offer in page, words in page) == (path, True, False)
-        async with store.transaction() as tx:
-            await mute.mute(tx, for_seconds=600, reason="we are on it", by="ada")
-        for path in ("/", "/audit"):
-            page = (await reader.get(path)).text
-            assert (path, "/notify/mute" in page, "muted until" in page) == (path, False, True)
 
 
 async def test_a_kept_letter_is_judged_again(store: Database) -> None:
@@ -165,7 +159,7 @@ async def test_a_kept_letter_is_judged_again(store: Database) -> None:
         )
     assert answer.status_code == 200
     assert "1 letter put up to be judged again" in answer.text
-    [operation] = await operations.list_operations(store)
+    [operation] = await audit_sql.list_operations(store)
     assert operation.target == f"letter {number}"
 
 
@@ -184,7 +178,7 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_judged_ag
 async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlq_handler.store.put_up.MOST_PUT_UP", 2)
+    monkeypatch.setattr("dlq_handler.dead_letters.reprocess_sql.MOST_PUT_UP", 2)
     letters = [a_dead_letter(key=f"k{number}") for number in range(5)]
     await put_on_record(store, *letters, outcome=Outcome.UNKNOWN_EXECUTION)
     async with store.transaction() as tx:
@@ -214,25 +208,8 @@ async def test_a_settled_letter_cannot_be_judged_again(store: Database) -> None:
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/letters/{number}/rejudge")).text
         assert "Failed is settled for good." in page
-        form = {"csrf": fields((await client.get("/notify/mute")).text)["csrf"], "reason": "so"}
+        form = {"csrf": fields((await client.get(f"/letters/{number}")).text)["csrf"], "reason": "so"}
         assert (await client.post(f"/letters/{number}/rejudge", data=form)).status_code == 409
-
-
-async def test_notifications_are_muted_and_unmuted(store: Database) -> None:
-    async with asking(await a_ui_world(store)) as client:
-        form = {
-            **fields((await client.get("/notify/mute")).text),
-            "for_seconds": "7200",
-            "reason": "a deployment",
-        }
-        await client.post("/notify/mute", data=form)
-        seen = await mute.look(store)
-        assert seen is not None
-        assert seen.reason == "a deployment"
-        page = (await client.get("/notify/mute")).text
-        assert "Unmute notifications" in page
-        await client.post("/notify/mute", data={**fields(page), "reason": "it is over"})
-    assert await mute.look(store) is None
 
 
 async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: Database) -> None:
@@ -244,7 +221,7 @@ async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: D
     async with asking(await a_ui_world(store, tokens=TOKENS), token=READ) as client:
         assert "for the role operate" in (await client.get(f"/letters/{number}")).text
         assert (await client.post(f"/letters/{number}/body")).status_code == 403
-    [operation] = await operations.list_operations(store)
+    [operation] = await audit_sql.list_operations(store)
     assert operation.what == "letter.body_read"
 
 

@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from dlq_handler.domain.diagnose import diagnose
-from dlq_handler.domain.diagnosis_history import dated
-from dlq_handler.domain.view import DatabaseSeen, Unknown
-from dlq_handler.store.engine import Database
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.since import dated
+from dlq_handler.diagnosis.view import DatabaseSeen, Unknown
 from tests.support.builders import a_dead_letter
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.ui import a_ui_world, asking, put_on_record

@@ -8,15 +8,15 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 
-from dlq_handler.domain.observation import Health
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.domain.view import BrokerSeen, Unknown
-from dlq_handler.store import diagnoses, history, mute
-from dlq_handler.store.engine import Database
-from dlq_handler.store.letters import sweep_resolved
-from dlq_handler.store.swept import note_swept_groups
-from dlq_handler.surface.dashboard import words
-from dlq_handler.surface.web.world import UiWorld
+from dlq_handler.dashboard import words
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.view import BrokerSeen, Unknown
+from dlq_handler.history import history_sql
+from dlq_handler.web.world import UiWorld
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.ui import a_ui_world, asking, put_on_record
 from tests.support.views import a_view
@@ -34,6 +34,7 @@ PAGES = (
 )
 
 HOSTILE = "<script>alert(1)</script>"
+NO_RECORD = "No such record. Records are kept for {}; it may have been deleted."
 
 
 async def test_every_page_is_there_on_an_empty_record(browser: httpx.AsyncClient) -> None:
@@ -52,23 +53,26 @@ async def test_before_the_first_look_nothing_is_green(store: Database) -> None:
 
 async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.AsyncClient) -> None:
     assert "Waiting for the first letter." in (await browser.get("/")).text
-    assert "dlq-handler game-day" in (await browser.get("/letters")).text
+    assert "dlq-handler canary run" in (await browser.get("/letters")).text
 
 
-async def test_letters_that_were_swept_came_all_the_same(browser: httpx.AsyncClient, store: Database) -> None:
+async def test_an_empty_list_says_that_retention_deleted_what_came(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
     await put_on_record(store, a_dead_letter())
     await sweep_resolved(store, older_than_seconds=-1)
     page = (await browser.get("/letters")).text
     assert "Waiting for the first letter" not in page
-    assert "dlq-handler game-day" not in page
+    assert "dlq-handler canary run" not in page
     assert re.search(
-        r"No letter is on record\. The last one came on [-0-9]+ [:0-9]+Z, \d+ s ago, and was swept \(retention 24 h;",
+        r"No dead letter is on record\. The last one arrived on [-0-9]+ [:0-9]+Z, \d+ s ago\. "
+        r"Resolved ones are kept for 24 h, others for 30 d\.",
         page,
     )
     async with store.transaction() as tx:
         await tx.run("DELETE FROM own.letter_group")
         await tx.run("DELETE FROM own.letter_minute")
-    assert "The last one was swept on" in (await browser.get("/letters")).text
+    assert "No dead letter is on record. Resolved ones" in (await browser.get("/letters")).text
     now = (await browser.get("/")).text
     assert "Waiting for the first letter" not in now
     assert "Of earlier ones none is remembered that counts." in now
@@ -76,17 +80,6 @@ async def test_letters_that_were_swept_came_all_the_same(browser: httpx.AsyncCli
 
 async def test_the_title_is_the_diagnosis(browser: httpx.AsyncClient, world: UiWorld) -> None:
     assert "<title>All is well.</title>" in (await browser.get("/")).text
-
-
-async def test_the_first_page_says_that_notifications_are_muted(
-    browser: httpx.AsyncClient, store: Database
-) -> None:
-    assert "Notifications are muted" not in (await browser.get("/")).text
-    async with store.transaction() as tx:
-        await mute.mute(tx, for_seconds=600, reason="we are on it", by="ada")
-    page = (await browser.get("/")).text
-    assert "Notifications are muted until" in page
-    assert "by ada: we are on it" in page
 
 
 async def test_letters_are_listed_filtered_and_paged(browser: httpx.AsyncClient, store: Database) -> None:
@@ -135,30 +128,25 @@ async def test_a_letter_is_shown_with_its_way_masked(browser: httpx.AsyncClient,
     assert page.count("<li class=") == 5
 
 
-async def test_a_swept_letter_says_when_it_went(browser: httpx.AsyncClient, store: Database) -> None:
-    [number] = await put_on_record(store, a_dead_letter())
-    await sweep_resolved(store, older_than_seconds=-1)
-    gone = await browser.get(f"/letters/{number}")
-    assert gone.status_code == 410
-    assert f"Letter {number} was swept on" in gone.text
-    assert "(retention 24 h; 30 d for" in gone.text
-    assert (await browser.get(f"/letters/{number + 1}")).status_code == 404
-
-
-async def test_an_execution_of_which_all_was_swept_says_so(
+async def test_a_letter_or_execution_that_retention_deleted_is_no_record(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
-    await put_on_record(store, a_dead_letter(execution_id=4711))
+    [number] = await put_on_record(store, a_dead_letter(execution_id=4711))
+    assert (await browser.get(f"/letters/{number}")).status_code == 200
     await sweep_resolved(store, older_than_seconds=-1)
-    for page in ("/executions/4711", "/api/v1/executions/4711"):
-        gone = await browser.get(page)
-        assert (page, gone.status_code) == (page, 410)
-        assert f"about execution 4711 was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.text
-        assert "(retention 24 h; 30 d for" in gone.text
-    assert (await browser.get("/executions/4712")).status_code == 404
+    for page in (
+        f"/letters/{number}",
+        f"/letters/{number}/rejudge",
+        f"/letters/{number + 1}",
+        "/executions/4711",
+        "/api/v1/executions/4711",
+    ):
+        missing = await browser.get(page)
+        assert (page, missing.status_code) == (page, 404)
+        assert NO_RECORD.format("24 h") in missing.text
 
 
-async def test_a_worker_that_is_registered_no_more_says_since_when_or_that_it_was_swept(
+async def test_a_worker_that_is_not_registered_says_since_when_as_long_as_it_is_on_record(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
     async with store.transaction() as tx:
@@ -175,25 +163,20 @@ async def test_a_worker_that_is_registered_no_more_says_since_when_or_that_it_wa
     assert f"It has not been registered since {left:%Y-%m-%d}" in page.text
     assert "worker-old" in page.text
     assert re.search(rf'href="/\?at={left:%Y-%m-%d}T[^"]+Z"', page.text)
-    await history.sweep(store, older_than_seconds=86_400)
-    for path in ("/workers/70", "/api/v1/workers/70"):
-        gone = await browser.get(path)
-        assert (path, gone.status_code) == (path, 410)
-        assert f"was swept on {datetime.now(UTC):%Y-%m-%d}" in gone.text
-        assert "(retention 7 d)" in gone.text
-        assert (await browser.get(path.replace("70", "71"))).status_code == 404
+    await history_sql.sweep(store, older_than_seconds=86_400)
+    for path in ("/workers/70", "/workers/71"):
+        missing = await browser.get(path)
+        assert (path, missing.status_code) == (path, 404)
+        assert NO_RECORD.format("7 d") in missing.text
 
 
-async def test_a_swept_group_says_so_wherever_its_link_leads(
-    browser: httpx.AsyncClient, store: Database
+async def test_a_group_without_a_record_is_told_as_such_wherever_its_link_leads(
+    browser: httpx.AsyncClient,
 ) -> None:
-    async with store.transaction() as tx:
-        await note_swept_groups(tx, ["0123456789"])
     for page in ("/groups/0123456789", "/groups/0123456789/rejudge"):
-        gone = await browser.get(page)
-        assert gone.status_code == 410
-        assert "Group 0123456789 was swept on" in gone.text
-    assert (await browser.get("/groups/9876543210/rejudge")).status_code == 404
+        missing = await browser.get(page)
+        assert missing.status_code == 404
+        assert NO_RECORD.format("31 d") in missing.text
 
 
 async def test_a_group_has_a_stable_page_with_its_letters(
@@ -231,7 +214,7 @@ async def test_whatever_a_sender_wrote_is_text(store: Database) -> None:
 
 async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter())
-    await history.saw_last_minute(store, consuming_seconds=180)
+    await history_sql.saw_last_minute(store, consuming_seconds=180)
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
         # Back before its letter expired.
@@ -252,7 +235,7 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
     ill = replace(well, health=Health.PROBLEM, sentence="it was a bad night")
     await put_on_record(store, a_dead_letter())
     async with store.transaction() as tx:
-        await diagnoses.record_change(tx, [ill], at=night - timedelta(minutes=1))
+        await diagnoses_sql.record_change(tx, [ill], at=night - timedelta(minutes=1))
         await tx.run(
             "INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at)"
             " SELECT date_trunc('minute', CAST(:at AS timestamptz)), id, 31, 0, :at FROM own.letter_group",
@@ -365,7 +348,7 @@ async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClien
 
 
 async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, store: Database) -> None:
-    await history.saw_last_minute(store, consuming_seconds=180)
+    await history_sql.saw_last_minute(store, consuming_seconds=180)
     async with store.transaction() as tx:
         await tx.run("UPDATE own.seen_minute SET minute = minute - interval '30 minutes'")
     page = (await browser.get("/")).text

@@ -10,18 +10,18 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler import compose
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.topology import apply
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.compose.doctor import open_doctor
-from dlq_handler.domain.observation import Observation
-from dlq_handler.sandbox.attune.topology import COMPLETED_QUEUE, REQUESTS_QUEUE, verify_redeclare
-from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.observation import Observation
+from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings, load
-from dlq_handler.store.engine import Database
-from dlq_handler.store.workers import worker_ids
-from tests.integration.store.host import Host
+from dlq_handler.topology.apply import apply
+from sandbox.attune.topology import COMPLETED_QUEUE, REQUESTS_QUEUE, verify_redeclare
+from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
+from tests.support.host_tables import Host
 from tests.support.taker import a_taker
 
 
@@ -87,6 +87,7 @@ async def patient(
         environment={
             "ATTUNE__MESSAGE_QUEUE__URL": vhost,
             "ATTUNE__DATABASE__URL": database,
+            "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": "attune.dlx.queue",
             "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": (
                 f"{api.scheme}://{rabbitmq.user}:{rabbitmq.password}@{api.netloc}"
             ),
@@ -94,7 +95,7 @@ async def patient(
             "ATTUNE__DLQ_HANDLER__CANARY__LIMIT_SECONDS": "2",
         },
     )
-    async with AdminLink(BrokerAddress(urls=[vhost])) as link:
+    async with AdminConnection(BrokerAddress(urls=[vhost])) as link:
         await apply(link, compose.blueprint(one.settings), await worker_ids(store))
     async with AsyncExitStack() as executor:
         for queue in (COMPLETED_QUEUE, REQUESTS_QUEUE):

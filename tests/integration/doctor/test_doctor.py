@@ -10,12 +10,12 @@ import aio_pika
 import pytest
 
 from dlq_handler import compose
-from dlq_handler.domain.broker_permissions import broker_permissions
-from dlq_handler.domain.observation import Health, Observation, conclude
-from dlq_handler.sandbox.attune import topology
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
-from dlq_handler.store.grants import grant_statements
+from dlq_handler.diagnosis.observation import Health, Observation, conclude
+from dlq_handler.host.rights import attune_rights, host_grants, own_grants
+from dlq_handler.topology.permissions import broker_permissions
+from sandbox.attune import topology
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
 from tests.integration.doctor.conftest import Patient
 
 INTAKE = topology.DLX_QUEUE
@@ -39,7 +39,7 @@ async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
     assert set(seen) == {
         "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
         "worker clocks", "broker", "broker clock", "broker rights", "topology", "sidecar",
-        "foreign consumers", "completions", "requests", "canary",
+        "foreign consumers", "completions", "requests", "worker restarts", "canary",
     }  # fmt: skip
     assert seen["canary"].what.startswith("arrives with the key of each of 2 worker(s)")
     assert patient.said == ["sent 2 canary message(s), waiting for them for up to 2.1 s"]
@@ -114,7 +114,8 @@ async def test_a_queue_of_the_executors_without_a_consumer_or_gone_is_a_problem(
     assert ill(gone).keys() >= {check}
     assert gone[check].what.startswith(f"there is no queue '{queue}'")
     assert ill(unattended) == without_sidecar(**{check: Health.PROBLEM})
-    assert unattended[check].what.startswith(f"nobody consumes '{queue}', where 1 wait(s)")
+    assert unattended[check].what.startswith(f"'{queue}' has no consumer, and 1 message(s) wait there")
+    assert str(unattended[check].fix).startswith("restart Attune's executor"), "it may run without a consumer"
 
 
 async def test_rights_that_the_role_lacks_are_named(patient: Patient, database: str) -> None:
@@ -130,7 +131,11 @@ async def test_rights_that_the_role_lacks_are_named(patient: Patient, database: 
 
 
 async def a_role_with_all_rights_but_one(patient: Patient, database: str) -> str:
-    statements = grant_statements("examined", host_schema="attune", own_schema="dlq_handler")
+    statements = [
+        *host_grants("examined", attune_rights("attune")),
+        *own_grants("examined", "dlq_handler"),
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA attune TO examined",
+    ]
     await patient.host.session.execute("CREATE ROLE examined LOGIN PASSWORD 'examined'")
     for statement in statements:
         await patient.host.session.execute(
@@ -158,7 +163,7 @@ async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> Non
 
 
 async def test_our_tables_at_another_version_are_a_problem(patient: Patient) -> None:
-    await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '0001'")
+    await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '0000'")
     older = await patient.examined()
     await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
     newer = await patient.examined()
@@ -227,7 +232,7 @@ async def test_without_the_management_api_what_rests_on_it_cannot_be_told(patien
     seen = await patient.examined(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=nowhere)
 
     assert ill(seen) == dict.fromkeys(
-        ("broker clock", "topology", "sidecar", "foreign consumers"), Health.CANNOT_TELL
+        ("broker clock", "topology", "sidecar", "foreign consumers", "worker restarts"), Health.CANNOT_TELL
     )
     assert conclude(seen.values()) is Health.CANNOT_TELL
 
@@ -257,8 +262,23 @@ async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined
     assert sorted(problems) == ["database", "sidecar"]
     assert {check for check, one in seen.items() if one.health is Health.OK} == {
         "settings", "broker", "broker rights", "topology", "foreign consumers", "completions", "requests",
+        "worker restarts",
     }  # fmt: skip
     assert seen["canary"].what == "the database is unreachable"
+
+
+async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: Patient) -> None:
+    off = (await patient.examined(ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS="true"))["worker restarts"]
+    patient.environment["ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS"] = "false"
+    on = (await patient.examined())["worker restarts"]
+    patient.environment["ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL"] = f"http://127.0.0.1:{free_port()}"
+    unseen = (await patient.examined())["worker restarts"]
+
+    assert (off.health, on.health, unseen.health) == (Health.OK, Health.OK, Health.CANNOT_TELL)
+    assert off.what.startswith("not detected: dlq_handler.worker.reconnects is true")
+    assert on.what.startswith("detected by a new consumer connection")
+    assert "300 s where it has none" in unseen.what
+    assert "monitoring" in (unseen.fix or "")
 
 
 async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(patient: Patient) -> None:

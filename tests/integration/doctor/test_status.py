@@ -1,6 +1,7 @@
 """The diagnosis of real servers, and `dlq-handler status` as a process: all is well, and then one thing is not."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,19 +12,20 @@ import aio_pika
 import pytest
 
 from dlq_handler.compose.view import open_lookout
-from dlq_handler.domain.diagnose import diagnose
-from dlq_handler.domain.diagnosis import KINDS, Diagnosis, conclusion_of
-from dlq_handler.domain.happening import SIDECAR_STOPPED, Part
-from dlq_handler.domain.observation import Health
-from dlq_handler.sandbox.servers.ports import free_port
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnosis import KINDS, Diagnosis, conclusion_of
+from dlq_handler.diagnosis.observation import Health
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import SIDECAR_STOPPED, Part
 from dlq_handler.settings import load
-from dlq_handler.store import happenings
+from sandbox.servers.ports import free_port
 from tests.integration.doctor.conftest import Patient
-from tests.integration.store.host import commit_batch
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
+from tests.support.host_tables import commit_batch
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
+ROOT = Path(__file__).parents[3]
 OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
 
 
@@ -57,6 +59,15 @@ async def a_sidecar(patient: Patient, folder: Path) -> AsyncIterator[SidecarProc
         yield sidecar
 
 
+async def run_by_cron(sidecar: SidecarProcess) -> str:
+    """The output of the line for crontab on the page about monitoring: what cron mails."""
+    page = (ROOT / "docs/how-to/monitoring.md").read_text()
+    [line] = re.findall(r"^\*/5 \* \* \* \*  (.+)$", page, re.MULTILINE)
+    assert "%" not in line, "cron ends a command at the first one"
+    _, out, err = await sidecar.shell(line)
+    return out + err
+
+
 async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone(
     patient: Patient, tmp_path: Path
 ) -> None:
@@ -77,6 +88,7 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
         assert {tuple(line[:1]) for line in lines} == {("ok",)}
         assert {line[2] for line in lines} == {kind.name for kind in KINDS}
         assert all(len(line) == len(header) for line in lines)
+        assert await run_by_cron(sidecar) == ""
 
         await sidecar.kill()
 
@@ -86,7 +98,10 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
         await eventually(is_missed, timeout=60)
         code, out, _ = await sidecar.cli("status", "--output", "json")
         told = json.loads(out)
+        mailed = (await run_by_cron(sidecar)).splitlines()
 
+    assert [line.split("\t")[0] for line in mailed[:2]] == ["STATE", "problem"]
+    assert not [line for line in mailed if line.startswith("ok")]
     assert code == 1
     assert told["conclusion"] == "problem"
     first = told["diagnoses"][0]
@@ -151,10 +166,62 @@ async def test_a_worker_that_reports_and_does_not_consume_hangs_or_has_a_backlog
         hung = await diagnoses(patient, **idle)
 
     assert unattended["worker queue"].health is PROBLEM
-    assert " (2) reports, but nobody consumes its queue" in unattended["worker queue"].sentence
+    assert " (2) reports, but its queue has no consumer" in unattended["worker queue"].sentence
     assert "1 message(s) wait there" in unattended["worker queue"].sentence
     assert hung["worker hung"].health is PROBLEM
     assert hung["worker gone"].health is OK, "it holds its queue"
+
+
+async def test_workers_that_report_without_consuming_are_named_though_no_message_waits(
+    patient: Patient, tmp_path: Path
+) -> None:
+    """Nothing proves a restart of the broker here, so none is claimed."""
+
+    async def are_named() -> Diagnosis:
+        await patient.host.session.execute("UPDATE worker SET last_heartbeat = now()")
+        found = await diagnoses(patient)
+        assert conclusion_of(found.values()) is PROBLEM
+        told = found["services"]
+        assert told.health is PROBLEM, told
+        assert told.about == "1 2"
+        return told
+
+    async with a_sidecar(patient, tmp_path):
+        named = await eventually(are_named, timeout=60)
+
+    assert named.sentence.startswith("Since ")
+    assert named.sentence.endswith(" report without consuming.")
+    assert "restart" not in named.sentence
+    assert named.next_step == "restart these workers"
+    assert named.since is not None
+
+
+async def test_a_worker_that_reports_and_is_inactive_is_named(patient: Patient, tmp_path: Path) -> None:
+    async def is_named() -> Diagnosis:
+        await patient.host.session.execute(
+            "UPDATE worker SET last_heartbeat = now(), status = CASE id WHEN 1 THEN 'inactive' ELSE 'active' END"
+            "::worker_status"
+        )
+        told = (await diagnoses(patient))["services"]
+        assert told.health is PROBLEM, told
+        return told
+
+    async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path):
+        named = await eventually(is_named, timeout=60)
+
+    assert named.about == "1"
+    assert " (1) reports and is inactive in Attune's worker table" in named.sentence
+    assert named.next_step == "restart this worker"
+
+
+async def test_without_a_replica_one_look_at_a_worker_without_a_consumer_proves_nothing(
+    patient: Patient,
+) -> None:
+    async with workers_that_consume(patient, 1):
+        found = (await diagnoses(patient))["services"]
+
+    assert found.health is CANNOT_TELL
+    assert " (2) reports and had no consumer at this look" in found.sentence
 
 
 async def send_to_worker(patient: Patient, worker: int) -> None:
@@ -189,7 +256,7 @@ async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(pati
     async with patient.store.transaction() as tx:
         for minutes in (5, 0):
             at = stopped_at - timedelta(minutes=minutes)
-            await happenings.tell(tx, part=Part.SIDECAR, kind=SIDECAR_STOPPED, instance="one", at=at)
+            await events_sql.tell(tx, part=Part.SIDECAR, kind=SIDECAR_STOPPED, instance="one", at=at)
     found = await diagnoses(patient)
 
     assert (found["sidecar"].health, found["sidecar"].since) == (PROBLEM, stopped_at)

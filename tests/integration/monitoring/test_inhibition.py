@@ -26,6 +26,8 @@ SEVERITY = {alert.name: alert.severity for alert in alerts()}
             "DlqHandlerNoActiveWorkers",
             ["DlqHandlerLetters", "DlqHandlerLetterRate", "DlqHandlerQueueUnattended"],
         ),
+        ("DlqHandlerWorkersNotConsuming", ["DlqHandlerQueueUnattended"]),
+        ("DlqHandlerExecutorNotConsuming", ["DlqHandlerSlotsLeaked"]),
         ("DlqHandlerQueueDeep", ["RabbitmqDeadLettersWaiting"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

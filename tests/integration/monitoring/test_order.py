@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from dlq_handler.sandbox.times import STOCK
+from sandbox.times import STOCK
 from tests.support.ops_files import ALERTMANAGER, Alert, alerts, read
 
 ALERTS = {alert.name: alert for alert in alerts()}
@@ -21,7 +21,11 @@ MARGIN_SECONDS = 60
 RESTART_SECONDS = 120
 
 # What a cause may take, beyond its `for`, until its expression holds.
-CAUSE_SEEN_AFTER_SECONDS = {"DlqHandlerNoActiveWorkers": STOCK.unavailable_after_seconds}
+CAUSE_SEEN_AFTER_SECONDS = {
+    "DlqHandlerNoActiveWorkers": STOCK.unavailable_after_seconds,
+    # A second heartbeat, which comes every 30 s, a look of the leader, and a look of the replica that is scraped.
+    "DlqHandlerWorkersNotConsuming": 45,
+}
 # An age or a range in an expression is such a time.
 TAKES_TIME = re.compile(r"_age_seconds|\[\d+\w")
 

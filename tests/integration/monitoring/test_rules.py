@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dlq_handler.sandbox.server_programs.program import output_of
-from dlq_handler.sandbox.server_programs.prometheus import MonitoringPrograms
+from sandbox.server_programs.program import output_of
+from tests.support.monitoring_programs import MonitoringPrograms
 from tests.support.ops_files import (
     ALERTMANAGER,
     DASHBOARD,

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox.server_programs import chromium, packages
-from dlq_handler.sandbox.server_programs.chromium import ChromiumProgram
-from dlq_handler.sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs import packages
+from sandbox.server_programs.errors import WayClosed
+from tests.support import chromium_program as chromium
+from tests.support.chromium_program import ChromiumProgram
 
 
 def play(path: Path, text: str = "echo Chromium 1.2") -> Path:

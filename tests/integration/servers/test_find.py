@@ -2,11 +2,12 @@
 
 import pytest
 
-from dlq_handler.sandbox.server_programs.errors import WayClosed
-from dlq_handler.sandbox.servers import (
+from sandbox.server_programs.errors import WayClosed
+from sandbox.servers import (
     NoServer,
     NotPrivate,
     PostgreSQL,
+    PrivatePostgreSQL,
     PrivateRabbitMQ,
     RabbitMQ,
     Servers,
@@ -14,8 +15,9 @@ from dlq_handler.sandbox.servers import (
     find_postgresql,
     find_rabbitmq,
 )
-from dlq_handler.sandbox.servers.docker import ContainedRabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.servers.docker import POSTGRESQL_IMAGE, RABBITMQ_IMAGE, ContainedRabbitMQ
+from sandbox.servers.ports import free_port
+from tests.support.docker_engine import engine_without_images
 
 
 def nobody(*_: object, **__: object) -> None:
@@ -95,3 +97,49 @@ async def test_a_pair_with_one_missing_is_one_readable_error_and_the_other_is_gi
     with pytest.raises(NoServer, match=find.AMQP_URL):
         async with Servers.find(say=lambda _: None):
             pytest.fail("there is no broker")
+
+
+@pytest.fixture
+def private_servers_stood_in_for(
+    monkeypatch: pytest.MonkeyPatch, rabbitmq: RabbitMQ, postgres: PostgreSQL
+) -> None:
+    """The way after Docker leads to servers that run already."""
+
+    async def running_rabbitmq() -> RabbitMQ:
+        return rabbitmq
+
+    async def running_postgresql(**_: object) -> PostgreSQL:
+        return postgres
+
+    for variable in (find.AMQP_URL, find.DATABASE_URL):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(PrivateRabbitMQ, "of_this_machine", running_rabbitmq)
+    monkeypatch.setattr(PrivatePostgreSQL, "of_this_machine", running_postgresql)
+
+
+@pytest.mark.usefixtures("private_servers_stood_in_for")
+async def test_docker_without_images_is_named_in_one_line_and_the_next_way_is_taken(
+    monkeypatch: pytest.MonkeyPatch, rabbitmq: RabbitMQ, postgres: PostgreSQL
+) -> None:
+    said: list[str] = []
+    with engine_without_images() as engine:
+        monkeypatch.setenv("DOCKER_HOST", engine)
+        assert await find_rabbitmq(say=said.append) is rabbitmq
+        assert await find_postgresql(say=said.append) is postgres
+    reason = 'Get "https://registry.invalid/v2/": dial tcp: lookup registry.invalid: no such host; trying the next way'
+    assert said == [
+        f"RabbitMQ: Docker answers, but cannot run {RABBITMQ_IMAGE}: {reason}",
+        f"RabbitMQ: {rabbitmq.origin}",
+        f"PostgreSQL: Docker answers, but cannot run {POSTGRESQL_IMAGE}: {reason}",
+        f"PostgreSQL: {postgres.origin}",
+    ]
+
+
+@pytest.mark.usefixtures("private_servers_stood_in_for")
+async def test_docker_that_is_not_there_is_not_worth_a_line(
+    monkeypatch: pytest.MonkeyPatch, rabbitmq: RabbitMQ
+) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
+    assert await find_rabbitmq(say=said.append) is rabbitmq
+    assert said == [f"RabbitMQ: {rabbitmq.origin}"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox.server_programs import packages
-from dlq_handler.sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs import packages
+from sandbox.server_programs.errors import WayClosed
 
 APT_GET = """#!/bin/sh
 echo "$@" >> "{log}"

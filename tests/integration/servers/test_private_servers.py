@@ -11,14 +11,14 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from dlq_handler.sandbox.servers import PrivateServers
+from sandbox.servers import PrivateServers
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OWNER = """
 import asyncio, json
-from dlq_handler.sandbox.servers import PrivateServers
+from sandbox.servers import PrivateServers
 
 async def own():
     async with PrivateServers.launch() as servers:

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dlq_handler.sandbox.servers.owned_process import is_frozen
-from dlq_handler.sandbox.stage.folder import log_of
-from dlq_handler.sandbox.stage.parts import PARTS
-from dlq_handler.sandbox.stage.state import State
+from sandbox.servers.owned_process import is_frozen
+from sandbox.stage.folder import log_of
+from sandbox.stage.parts import PARTS
+from sandbox.stage.state import State
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ dlq_handler:
   ui:
     host: 0.0.0.0
     tokens: [{name: tester, role: operate, token_file: token}]
-  notify: {webhook_url: "http://127.0.0.1:1/hook"}
+    runbook_url: https://named.example/runbook.md
 """
 
 
@@ -54,7 +54,7 @@ class Sandbox:
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-m", "dlq_handler.sandbox.stage", *arguments],
+            [sys.executable, "-m", "sandbox.stage", *arguments],
             env={**os.environ, **ELSEWHERE, "SANDBOX_FOLDER": str(self.folder)},
             cwd=ROOT,
             capture_output=True,
@@ -107,7 +107,7 @@ def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sand
     state = sandbox.state
     for name in ("api", "api_token", "amqp", "management", "database", "ops", "ui"):
         assert state.urls[name] in again
-    for command in ("break worker-python", "dlq-handler doctor", "dlq-handler game-day --yes"):
+    for command in ("break worker-python", "dlq-handler doctor", "dlq-handler canary run"):
         assert f"./run {command}" in again
     assert "5 s  until a message dies in a worker's queue" in again
     assert httpx.get(f"{state.urls['ops']}/readyz", trust_env=False).status_code == 200
@@ -148,7 +148,9 @@ def test_the_sidecar_and_its_commands_read_the_file_also_once_it_was_broken(sand
     assert httpx.get(api, trust_env=False).status_code == 401
     allowed = httpx.get(api, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False)
     assert allowed.status_code == 200
-    assert "127.0.0.1:1" in sandbox.done("dlq-handler", "notify", "status")
+    assert "dlq_handler.ui.runbook_url\thttps://named.example/runbook.md\t" in sandbox.done(
+        "dlq-handler", "config", "show"
+    )
 
 
 def test_a_running_sandbox_is_not_taken_for_one_that_reads_another_file(

@@ -1,6 +1,7 @@
 """A stage's parts die, hang and come back by name, and its errors say where to look."""
 
 import asyncio
+import io
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,19 +10,23 @@ import aio_pika
 import pytest
 import pytest_asyncio
 
-from dlq_handler.sandbox.attune.database import bare_connection
-from dlq_handler.sandbox.server_programs.program import output_of
-from dlq_handler.sandbox.stage.folder import FolderTaken
-from dlq_handler.sandbox.stage.part import PartFailed
-from dlq_handler.sandbox.stage.stage import Stage
-from dlq_handler.sandbox.surroundings import surroundings
-from dlq_handler.sandbox.times import SCALED
+from sandbox.attune.database import bare_connection
+from sandbox.demo.attune_client import attune_client
+from sandbox.demo.auditor_link import auditor
+from sandbox.demo.view import View
+from sandbox.demo.world import World
+from sandbox.server_programs.program import output_of
+from sandbox.stage.folder import FolderTaken
+from sandbox.stage.part import PartFailed
+from sandbox.stage.stage import Stage
+from sandbox.surroundings import surroundings
+from sandbox.times import SCALED
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SOMEBODYS_SETTINGS = """
-dlq_handler: {schema: other, notify: {webhook_url: "http://somebody.example/hook"}}
+dlq_handler: {schema: other, ui: {runbook_url: "http://somebody.example/runbook"}}
 """
 STILLBORN = [sys.executable, "-c", "raise SystemExit('I was never meant to live')"]
 
@@ -124,8 +129,15 @@ async def test_rows_and_messages_outlive_the_kill_of_their_server(stage: Stage) 
         received = await (await channel.declare_queue("kept", passive=True)).get(timeout=10, no_ack=True)
         assert received is not None
         assert received.body == b"still here"
-    # Whoever lost both came back by itself, in place.
-    await stage.start("worker-shell")
+    before = stage.process("worker-shell")
+    assert before is not None, "it goes on without the broker"
+    reasons: list[str] = []
+    await stage.mend("broker", say=reasons.append)
+    await stage.mend("worker-shell", say=reasons.append)
+    assert len(reasons) == 2
+    assert "Start them again: `./run mend worker-shell`" in reasons[0]
+    assert "has lost the broker" in reasons[1]
+    assert stage.process("worker-shell") is not before
 
 
 async def test_a_part_that_fails_says_which_and_why_and_where_to_read_on(stage: Stage) -> None:
@@ -169,3 +181,16 @@ async def test_a_second_stage_in_the_same_folder_is_refused(stage: Stage) -> Non
         async with Stage.open(stage.folder.path, say=lambda _: None, times=SCALED):
             pass
     assert stage.is_running("broker")
+
+
+async def test_demo_asks_for_work_only_when_the_api_is_healthy(stage: Stage) -> None:
+    view = View(io.StringIO(), began=0)
+    async with (
+        attune_client(stage.api_url, stage.api_token) as client,
+        auditor(stage.amqp_url, stage.database_url, stage.log("api").with_name("auditor.log")) as link,
+        asyncio.TaskGroup() as group,
+    ):
+        world = World(stage, client, link, view, patience_seconds=30)
+        group.create_task(stage.start("api"), name="start api")
+        await asyncio.sleep(0)
+        assert len(await world.ask_for("core.echo", 1)) == 1

@@ -10,10 +10,10 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
+from dlq_handler.database.engine import Database
 from dlq_handler.main import app
-from dlq_handler.store.engine import Database
-from tests.integration.store.host import Host
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.host_tables import Host
 from tests.support.judging import a_judge
 
 

@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from dlq_handler.domain.masking import MASK
-from dlq_handler.store.engine import Database
-from dlq_handler.store.letters import sweep_resolved
-from dlq_handler.store.swept import note_swept_workers
-from dlq_handler.surface.cli import letters_export
-from tests.integration.store.host import Host
+from dlq_handler.cli import letters_export
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.masking import MASK
 from tests.integration.terminal.conftest import Terminal
 from tests.support.builders import a_dead_letter
+from tests.support.host_tables import Host
 from tests.support.ui import put_on_record
+
+NO_RECORD = "No such record. Records are kept for {}; it may have been deleted."
 
 CHOSEN = {
     "": [4, 3, 2, 1, 0],
@@ -67,23 +68,12 @@ async def test_a_name_that_nobody_knows_is_told_and_is_no_empty_list(
         assert "no worker is called worker-pyhton; there are: worker-node, worker-python." in no_worker.err
         no_id = await terminal.type("letters", command, "--worker", "999")
         assert (no_id.code, no_id.out) == (1, "")
-        assert "no worker 999 is registered, and no letter to one is on record" in no_id.err
+        assert f"{NO_RECORD.format('24 h')} Worker 999 is not registered" in no_id.err
         no_group = await terminal.type("letters", command, "--group", "0123456789")
         assert (no_group.code, no_group.out) == (1, "")
-        assert "no such group: 0123456789; `dlq-handler letters groups" in no_group.err
+        assert f"{NO_RECORD.format('31 d')} `dlq-handler letters groups" in no_group.err
     assert (await terminal.type("letters", "list", "--worker", "0")).code == 2
     assert (await terminal.type("letters", "list", "--worker", "9" * 19)).code == 2
-
-
-async def test_a_worker_that_was_swept_says_when(
-    terminal: Terminal, letters: list[int], store: Database
-) -> None:
-    async with store.transaction() as tx:
-        await note_swept_workers(tx, [12])
-    typed = await terminal.type("letters", "list", "--worker", "12")
-
-    assert (typed.code, typed.out) == (1, "")
-    assert "Worker 12 is not registered any more, and what was on record of it was swept on " in typed.err
 
 
 async def test_a_window_in_which_nothing_can_be_is_typed_wrongly(
@@ -179,35 +169,27 @@ async def test_a_letter_is_shown_without_its_body_and_with_masked_headers(
     assert len(shown["version"]) == 12
 
 
-async def test_a_letter_that_was_swept_says_when(
+async def test_a_letter_without_a_record_is_told_with_the_configured_retention(
     terminal: Terminal, letters: list[int], store: Database
 ) -> None:
-    async with store.transaction() as tx:
-        await tx.run(
-            "UPDATE own.letter SET received_at = now() - interval '2 d', judged_at = now() - interval '2 d'"
-        )
-    await sweep_resolved(store, older_than_seconds=86_400)
-    swept = await terminal.type("letters", "show", str(letters[0]))
-    never = await terminal.type("letters", "show", "999999")
-
-    assert (swept.code, never.code) == (1, 1)
-    assert f"Letter {letters[0]} was swept on " in swept.err
-    assert "Z (retention 24 h; 30 d for" in swept.err
-    assert "no letter 999999 on record" in never.err
+    await sweep_resolved(store, older_than_seconds=-1)
+    ttl = "ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__TTL_MS"
+    for letter_id in (letters[0], 999_999):
+        typed = await terminal.type("letters", "show", str(letter_id), **{ttl: "259200000"})
+        assert (typed.code, typed.out) == (1, "")
+        assert NO_RECORD.format("3 d") in typed.err
 
 
-async def test_an_execution_of_which_all_was_swept_says_when(
+async def test_an_execution_without_a_record_is_told(
     terminal: Terminal, letters: list[int], store: Database, host: Host
 ) -> None:
     [number] = [row["execution_id"] for row in await host.letters() if row["id"] == letters[0]]
     await sweep_resolved(store, older_than_seconds=-1)
-    there = await terminal.type("executions", "explain", str(number))
+    assert (await terminal.type("executions", "explain", str(number))).code == 0, "the host has it"
     await host.session.execute("DELETE FROM execution WHERE id = $1", number)
     async with store.transaction() as tx:
         await tx.run("DELETE FROM own.outbox")
-    swept = await terminal.type("executions", "explain", str(number))
-    never = await terminal.type("executions", "explain", "999999")
-
-    assert (there.code, swept.code, never.code) == (0, 1, 1)
-    assert f"about execution {number} was swept on " in swept.err
-    assert "no execution 999999, and nothing on record about it" in never.err
+    for execution_id in (number, 999_999):
+        typed = await terminal.type("executions", "explain", str(execution_id))
+        assert (typed.code, typed.out) == (1, "")
+        assert NO_RECORD.format("24 h") in typed.err

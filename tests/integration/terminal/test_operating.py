@@ -2,29 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from dlq_handler.store.engine import Database
-from dlq_handler.surface.cli.audit import What
-from tests.integration.store.host import Host
+from dlq_handler.cli.audit import What
+from dlq_handler.database.engine import Database
 from tests.integration.terminal.conftest import Terminal
-from tests.support.hook import Hook, a_hook
+from tests.support.host_tables import Host
 from tests.support.terminal_window import in_a_terminal
 
-MUTED = (
-    "INSERT INTO dlq_handler.mute (at, until, by, reason)"
-    " VALUES (now(), now() + interval '1 day', 'ada', 'a longer one')"
-)
 PUT_UP = "UPDATE dlq_handler.letter SET next_try_at = now()"
-
-
-@pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with a_hook() as hook:
-        yield hook
 
 
 async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
@@ -34,7 +21,7 @@ async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
 
 
 async def test_without_a_reason_nothing_is_done(terminal: Terminal, store: Database) -> None:
-    for act in ("brake release", "letters rejudge --all", "notify mute --for 2h", "notify unmute"):
+    for act in ("brake release", "letters rejudge --all"):
         for words in (act.split(), [*act.split(), "--reason", " "]):
             typed = await terminal.type(*words)
             assert typed.code == 2, words
@@ -58,7 +45,7 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
     assert (released.code, released.err) == (0, "")
     assert await audit(terminal) == [("brake.release", "INC-7, they are gone", "no limit for 10 min")]
     assert (await terminal.type("brake", "status")).code == 0
-    for filtered in ("--what notify.mute", "--who nobody@nowhere", "--since 2099-01-01", "--before 1"):
+    for filtered in ("--what letter.body_read", "--who nobody@nowhere", "--since 2099-01-01", "--before 1"):
         other = await terminal.type("audit", "list", *filtered.split())
         assert (other.code, other.rows, other.err) == (0, [], "nothing such on record\n")
     mistyped = await terminal.type("audit", "list", "--what", "brake.relaese", COLUMNS="200")
@@ -181,14 +168,14 @@ async def test_a_group_is_judged_again_by_its_name(
     assert sorted(int(row["ID"]) for row in typed.rows) == letters[:3]
     mistyped = await terminal.type("letters", "rejudge", "--group", "0123456789", "--reason", "again")
     assert (mistyped.code, mistyped.out) == (1, "")
-    assert "no such group: 0123456789" in mistyped.err
+    assert "No such record. Records are kept for 31 d; it may have been deleted." in mistyped.err
 
 
 async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
     terminal: Terminal, letters: list[int], host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("put_up", "letters"):
-        monkeypatch.setattr(f"dlq_handler.store.{place}.MOST_PUT_UP", 2)
+    for place in ("reprocess_sql", "records_sql"):
+        monkeypatch.setattr(f"dlq_handler.dead_letters.{place}.MOST_PUT_UP", 2)
     group = (await host.letters())[0]["group_id"]
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
@@ -204,40 +191,8 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
         )
 
 
-async def test_a_mute_holds_is_shown_and_ends(terminal: Terminal, store: Database) -> None:
-    muted = await terminal.type("notify", "mute", "--for", "2h", "--reason", "upgrade")
-    assert muted.out.startswith("nobody is told until 2")
-    shown = (await terminal.type("notify", "status", "--output", "json")).json
-    assert (shown["reason"], shown["told"], shown["webhook"]) == ("upgrade", [], None)
-    assert "@" in shown["muted_by"]
-
-    stale = await terminal.type("notify", "unmute", "--reason", "done", "--version", "0123456789ab")
-    assert stale.code == 1
-    ended = await terminal.type("notify", "unmute", "--reason", "done", "--version", shown["version"])
-
-    assert ended.code == 0, ended.err
-    assert (await terminal.type("notify", "status", "--output", "json")).json["muted_until"] is None
-    assert [what for what, *_ in await audit(terminal)] == ["notify.unmute", "notify.mute"]
-    assert (await terminal.type("notify", "mute", "--for", "0s", "--reason", "x")).code == 2
-
-
-async def test_who_mutes_what_is_muted_is_told_what_that_replaces(
-    terminal: Terminal, store: Database
-) -> None:
-    await terminal.type("notify", "mute", "--for", "2h", "--reason", "upgrade")
-    again = await terminal.type("notify", "mute", "--for", "1h", "--reason", "shorter")
-    assert again.code == 0, again.err
-    assert re.search(r"muted until 2\S+Z by \S+@\S+ \(upgrade\): this takes its place", again.err)
-
-
 @pytest.mark.parametrize(
-    ("act", "meanwhile"),
-    [
-        (("notify", "mute", "--for", "2h"), MUTED),
-        (("notify", "unmute"), MUTED),
-        (("letters", "rejudge", "{letter}"), PUT_UP),
-        (("letters", "rejudge", "--group", "{group}"), PUT_UP),
-    ],
+    "act", [("letters", "rejudge", "{letter}"), ("letters", "rejudge", "--group", "{group}")]
 )
 async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     terminal: Terminal,
@@ -246,7 +201,6 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     monkeypatch: pytest.MonkeyPatch,
     *,
     act: tuple[str, ...],
-    meanwhile: str,
 ) -> None:
     """While the reason is typed somebody else acts."""
     await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'foreign' WHERE id = $1", letters[0])
@@ -254,26 +208,24 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     loop = asyncio.get_running_loop()
 
     def typed_slowly(_given: str | None) -> str:
-        asyncio.run_coroutine_threadsafe(host.session.execute(meanwhile), loop).result(timeout=30)
+        asyncio.run_coroutine_threadsafe(host.session.execute(PUT_UP), loop).result(timeout=30)
         return "it is real"
 
-    for command in ("notify", "letters_rejudge"):
-        monkeypatch.setattr(f"dlq_handler.surface.cli.{command}.reason_or_ask", typed_slowly)
+    monkeypatch.setattr("dlq_handler.cli.letters_rejudge.reason_or_ask", typed_slowly)
     refused = await terminal.type(*(word.format(letter=letters[0], group=group) for word in act))
 
     assert (refused.code, "changed since you looked" in refused.err) == (1, True), refused.err
     assert (await terminal.type("audit", "list")).rows == []
 
 
-async def test_a_test_message_arrives_or_says_why_not(terminal: Terminal, hook: Hook) -> None:
-    to_hook = {"ATTUNE__DLQ_HANDLER__NOTIFY__WEBHOOK_URL": hook.url}
-    taken = await terminal.type("notify", "test", **to_hook)
-    hook.answer = 403
-    refused = await terminal.type("notify", "test", **to_hook)
-    nobody = await terminal.type("notify", "test")
+async def test_a_person_is_asked_for_the_reason_and_told_how_long_ago(
+    terminal: Terminal, store: Database
+) -> None:
+    async with in_a_terminal("brake", "release", environment=terminal.environment) as window:
+        await window.shows("Why? (for the audit)")
+        window.type("they are gone\n")
+        assert await window.ended() == 0
+        await window.shows("Z (0 s ago)")
+    [row] = (await terminal.type("audit", "list")).rows
 
-    assert (taken.code, refused.code, nobody.code) == (0, 1, 1)
-    assert hook.heard[0]["event"] == "test"
-    assert "answered 403" in refused.err
-    assert "set dlq_handler.notify.webhook_url" in nobody.err
-    assert "S3CRET" not in taken.out + refused.err
+    assert (row["WHAT"], row["REASON"]) == ("brake.release", "they are gone")

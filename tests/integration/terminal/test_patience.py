@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import typer
 
+from dlq_handler.cli import patience
+from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.main import app
-from dlq_handler.store.engine import Database
-from dlq_handler.surface.cli import patience
 from tests.integration.terminal.conftest import Terminal
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
@@ -21,27 +21,24 @@ ASKING_THE_DATABASE = {
     "audit list": "",
     "brake release": "--reason why",
     "brake status": "",
+    "canary run": "",
     "doctor": "--no-canary",
     "executions explain": "1",
+    "grants": "",
     "letters export": "--worker 7",
     "letters groups": "",
     "letters list": "",
     "letters rejudge": "1 --reason why",
     "letters show": "1",
     "migrate": "",
-    "notify mute": "--for 1h --reason why",
-    "notify status": "",
-    "notify unmute": "--reason why",
     "status": "",
-    "top": "",
     "topology apply": "",
     "topology check": "",
     "topology declare-worker-queue": "7 --yes",
     "workers list": "",
 }
 # `run` says in its log what it waits for.
-ASKING_NO_DATABASE = {"config check", "config show", "grants", "health", "notify test", "run"}
-IN_A_PROCESS_OF_ITS_OWN = {"game-day"}
+ASKING_NO_DATABASE = {"config check", "config show", "health", "run"}
 
 
 def commands(above: Any, *names: str) -> Iterator[str]:
@@ -55,7 +52,7 @@ def commands(above: Any, *names: str) -> Iterator[str]:
 
 def test_every_command_is_looked_at_here() -> None:
     assert sorted(commands(typer.main.get_command(app))) == sorted(
-        ASKING_THE_DATABASE.keys() | ASKING_NO_DATABASE | IN_A_PROCESS_OF_ITS_OWN
+        ASKING_THE_DATABASE.keys() | ASKING_NO_DATABASE
     )
 
 
@@ -84,14 +81,6 @@ async def test_every_command_says_that_it_waits_before_the_database_has_answered
 async def _type(terminal: Terminal, *words: str, **environment: str) -> None:
     with suppress(Unavailable):  # some need the broker afterwards, and none is there
         await terminal.type(*words, **environment)
-
-
-async def test_a_game_day_says_that_it_waits_too(terminal: Terminal, database: str) -> None:
-    async with TcpProxy.to(database) as slow:
-        slow.freeze()
-        environment = terminal.environment | {"ATTUNE__DATABASE__URL": slow.url}
-        async with in_a_terminal("game-day", "--yes", environment=environment) as window:
-            await window.shows("still holding the game day (2 s) …")
 
 
 async def test_a_locked_table_is_waited_for_and_the_one_who_waits_is_told(

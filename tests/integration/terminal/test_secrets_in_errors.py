@@ -2,17 +2,18 @@
 
 import pytest
 
-from dlq_handler.domain.brake import BrakePolicy
-from dlq_handler.domain.judge_unscheduled import UnscheduledPolicy
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import records_sql
+from dlq_handler.diagnosis.status_sql import waiting_notices
 from dlq_handler.errors import Unavailable
-from dlq_handler.services.explain import ExplainPolicy, Explanation, explain
-from dlq_handler.store import letters
-from dlq_handler.store.engine import Database
-from dlq_handler.store.status import waiting_notices
-from tests.integration.services.stale_world import POLICY, SetSight
-from tests.integration.store.host import Host
+from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.integration.terminal.conftest import Terminal
 from tests.support.builders import a_dead_letter
+from tests.support.host_tables import Host
+from tests.support.stale_world import POLICY, SetSight
 from tests.support.ui import a_ui_world, asking, put_on_record
 
 SECRETS = ("hunter2", "s3cr3t", "abc123")
@@ -26,6 +27,7 @@ EXPLAIN = ExplainPolicy(
     stale=POLICY,
     unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
     brake=BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+    names=WorkerQueueNames(),
     lease="leader",
     is_monitored=True,
     is_shadow=False,
@@ -132,7 +134,7 @@ async def test_what_is_diagnosed_tells_no_password_of_an_address(store: Database
 async def test_what_is_masked_for_people_stays_on_record_as_it_was(
     store: Database, host: Host, planted: Planted
 ) -> None:
-    record = await letters.show(store, planted.letter)
+    record = await records_sql.show(store, planted.letter)
     assert record is not None
     assert record.error != PLANTED
     assert (await host.letters())[0]["error"] == PLANTED

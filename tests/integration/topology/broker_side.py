@@ -1,7 +1,7 @@
 """What is really on the broker, as a test asks it."""
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.management import ManagementApi
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
 
 
 async def keys_bound(api: ManagementApi, queue: str, exchange: str = "attune.dlx") -> set[str]:
@@ -13,7 +13,7 @@ async def queue_names(api: ManagementApi) -> set[str]:
     return set((await api.snapshot()).queues)
 
 
-async def declare_queue(link: AdminLink, name: str, **arguments: str | int) -> None:
+async def declare_queue(link: AdminConnection, name: str, **arguments: str | int) -> None:
     """Keywords with underscores: `x_message_ttl=5`."""
     async with link.channel("declare") as channel:
         await channel.queue_declare(
@@ -21,11 +21,11 @@ async def declare_queue(link: AdminLink, name: str, **arguments: str | int) -> N
         )
 
 
-async def delete_queue(link: AdminLink, name: str) -> None:
+async def delete_queue(link: AdminConnection, name: str) -> None:
     async with link.channel("delete") as channel:
         await channel.queue_delete(name)
 
 
-async def delete_exchange(link: AdminLink, name: str) -> None:
+async def delete_exchange(link: AdminConnection, name: str) -> None:
     async with link.channel("delete") as channel:
         await channel.exchange_delete(name)

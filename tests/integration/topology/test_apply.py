@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.broker.topology import apply, bind, unbind
-from dlq_handler.domain.topology import OTHER_KEYS, STOCK_QUEUE, Binding, Blueprint, wanted_bindings
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.errors import Unavailable
-from dlq_handler.sandbox.attune.topology import verify_redeclare
+from dlq_handler.topology.apply import apply, bind, unbind
+from dlq_handler.topology.blueprint import OTHER_KEYS, STOCK_QUEUE, Binding, Blueprint, wanted_bindings
+from sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import delete_exchange, keys_bound, queue_names
 
 OWN = Blueprint(intake_queue="attune.dlx.sidecar.queue")
 
 
 async def test_beside_stock_attune_only_bindings_are_added(
-    vhost: str, stock: None, link: AdminLink, api: ManagementApi
+    vhost: str, stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     before = await api.snapshot()
 
@@ -37,7 +37,7 @@ async def test_beside_stock_attune_only_bindings_are_added(
 
 @pytest.mark.parametrize("blueprint", [Blueprint(), OWN], ids=["stock queue", "own queue"])
 async def test_after_us_an_empty_broker_takes_all_of_attunes_declares(
-    vhost: str, link: AdminLink, api: ManagementApi, blueprint: Blueprint
+    vhost: str, link: AdminConnection, api: ManagementApi, blueprint: Blueprint
 ) -> None:
     report = await apply(link, blueprint, {1})
 
@@ -53,7 +53,7 @@ async def test_after_us_an_empty_broker_takes_all_of_attunes_declares(
 
 
 async def test_a_queue_of_our_own_takes_the_keys_from_the_stock_queue(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, Blueprint(), {1, 2})
 
@@ -67,7 +67,7 @@ async def test_a_queue_of_our_own_takes_the_keys_from_the_stock_queue(
 
 
 async def test_an_existing_dead_letter_exchange_of_another_type_is_used_as_it_is(
-    link: AdminLink, api: ManagementApi
+    link: AdminConnection, api: ManagementApi
 ) -> None:
     async with link.channel("declare") as channel:
         await channel.exchange_declare("attune.dlx", exchange_type="topic", durable=True)
@@ -80,14 +80,18 @@ async def test_an_existing_dead_letter_exchange_of_another_type_is_used_as_it_is
     assert await keys_bound(api, STOCK_QUEUE) == {"execution.dispatch.worker.1"}
 
 
-async def test_without_intake_nothing_is_bound(stock: None, link: AdminLink, api: ManagementApi) -> None:
+async def test_without_intake_nothing_is_bound(
+    stock: None, link: AdminConnection, api: ManagementApi
+) -> None:
     await apply(link, Blueprint(intake_queue=OWN.intake_queue, has_intake=False), {1})
 
     assert await keys_bound(api, STOCK_QUEUE) == {"#"}
     assert OWN.intake_queue not in await queue_names(api)
 
 
-async def test_thousands_of_workers_are_bound_and_bound_again(link: AdminLink, api: ManagementApi) -> None:
+async def test_thousands_of_workers_are_bound_and_bound_again(
+    link: AdminConnection, api: ManagementApi
+) -> None:
     workers = set(range(1, 3001))
     for _ in range(2):
         await apply(link, Blueprint(), workers)
@@ -95,7 +99,7 @@ async def test_thousands_of_workers_are_bound_and_bound_again(link: AdminLink, a
     assert len(await keys_bound(api, STOCK_QUEUE)) == 1 + len(workers)
 
 
-async def test_two_replicas_may_apply_at_once(vhost: str, link: AdminLink, api: ManagementApi) -> None:
+async def test_two_replicas_may_apply_at_once(vhost: str, link: AdminConnection, api: ManagementApi) -> None:
     async with asyncio.TaskGroup() as replicas:
         for _ in range(4):
             replicas.create_task(_apply_until_it_works(link))
@@ -103,13 +107,13 @@ async def test_two_replicas_may_apply_at_once(vhost: str, link: AdminLink, api: 
     assert len(await keys_bound(api, STOCK_QUEUE)) == 51
 
 
-async def _apply_until_it_works(link: AdminLink) -> None:
+async def _apply_until_it_works(link: AdminConnection) -> None:
     await apply(link, Blueprint(), set(range(50)))
 
 
 @pytest.mark.parametrize("workers", [1, 2000])
 async def test_binding_to_a_broker_without_the_exchange_is_unavailable_and_the_link_lives_on(
-    link: AdminLink, workers: int
+    link: AdminConnection, workers: int
 ) -> None:
     await apply(link, Blueprint(), ())
     await delete_exchange(link, "attune.dlx")
@@ -123,7 +127,7 @@ async def test_binding_to_a_broker_without_the_exchange_is_unavailable_and_the_l
 
 
 async def test_an_unbind_of_what_is_not_bound_is_fine(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await unbind(link, Blueprint(), [Binding(queue=STOCK_QUEUE, routing_key="execution.dispatch.worker.9")])
 

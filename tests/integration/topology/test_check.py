@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.broker.topology import apply
-from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint
-from dlq_handler.domain.topology_check import Conclusion
-from dlq_handler.domain.topology_finding import Expectation, Severity
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
-from dlq_handler.sandbox.attune.topology import verify_redeclare
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
-from dlq_handler.services.topology_check import TopologyReport, check_topology
+from dlq_handler.topology.apply import apply
+from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.topology.check import Conclusion
+from dlq_handler.topology.checker import TopologyReport, check_topology
+from dlq_handler.topology.finding import Expectation, Severity
+from sandbox.attune.topology import verify_redeclare
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
 from tests.integration.topology.broker_side import declare_queue, delete_exchange, queue_names
 from tests.support.eventually import eventually
 
@@ -41,7 +41,7 @@ def arrives(report: TopologyReport) -> dict[str, str]:
 
 
 async def test_stock_attune_is_a_hole_until_the_blueprint_is_applied(
-    vhost: str, stock: None, link: AdminLink, api: ManagementApi
+    vhost: str, stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     before = await check_topology(link, api, expected())
     await apply(link, Blueprint(), {1})
@@ -56,7 +56,7 @@ async def test_stock_attune_is_a_hole_until_the_blueprint_is_applied(
 
 
 async def test_an_intake_queue_of_our_own_takes_every_key_that_can_be_listed(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     own = Blueprint(intake_queue="attune.dlx.sidecar.queue")
     await apply(link, own, {1})
@@ -64,14 +64,13 @@ async def test_an_intake_queue_of_our_own_takes_every_key_that_can_be_listed(
     answers = arrives(await check_topology(link, api, expected(blueprint=own)))
 
     assert {queue for queue, answer in answers.items() if answer == "no"} == {
-        "attune.enforcements.queue",
         "attune.events.queue",
         "attune.executor.events.queue",
         "worker.1.packs",
     }
 
 
-async def test_a_foreign_consumer_is_seen(stock: None, link: AdminLink, api: ManagementApi) -> None:
+async def test_a_foreign_consumer_is_seen(stock: None, link: AdminConnection, api: ManagementApi) -> None:
     await apply(link, Blueprint(), {1})
 
     async def takes(_: object) -> None:
@@ -90,7 +89,7 @@ async def test_a_foreign_consumer_is_seen(stock: None, link: AdminLink, api: Man
 
 
 async def test_operator_policies_count(
-    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink, api: ManagementApi
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, Blueprint(), {1})
     await rabbitmq.ask(
@@ -107,7 +106,7 @@ async def test_operator_policies_count(
 
 
 async def test_without_the_management_api_it_says_what_it_cannot_tell(
-    vhost: str, stock: None, link: AdminLink, nobody_there: ManagementApi, api: ManagementApi
+    vhost: str, stock: None, link: AdminConnection, nobody_there: ManagementApi, api: ManagementApi
 ) -> None:
     await apply(link, Blueprint(), {1, 2})
     before = await queue_names(api)
@@ -125,7 +124,7 @@ async def test_without_the_management_api_it_says_what_it_cannot_tell(
 
 
 async def test_a_hole_that_amqp_shows_is_one_without_the_management_api_too(
-    stock: None, link: AdminLink, nobody_there: ManagementApi
+    stock: None, link: AdminConnection, nobody_there: ManagementApi
 ) -> None:
     await delete_exchange(link, "attune.dlx")
 
@@ -150,7 +149,7 @@ async def a_user(rabbitmq: RabbitMQ, vhost_name: str, tags: str) -> AsyncIterato
 
 
 async def test_a_plain_user_of_the_api_learns_that_there_are_consumers_it_cannot_see(
-    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminConnection
 ) -> None:
     await apply(link, Blueprint(), {1})
 
@@ -168,7 +167,7 @@ async def test_a_plain_user_of_the_api_learns_that_there_are_consumers_it_cannot
 
 
 async def test_a_user_whom_the_api_refuses_falls_back_to_amqp(
-    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminLink
+    rabbitmq: RabbitMQ, vhost_name: str, stock: None, link: AdminConnection
 ) -> None:
     async with a_user(rabbitmq, vhost_name, "") as api:
         report = await check_topology(link, api, expected())
@@ -178,12 +177,12 @@ async def test_a_user_whom_the_api_refuses_falls_back_to_amqp(
 
 
 async def test_a_broker_that_is_away_is_unavailable(api: ManagementApi) -> None:
-    async with AdminLink(BrokerAddress(urls=[f"amqp://127.0.0.1:{free_port()}/"])) as link:
+    async with AdminConnection(BrokerAddress(urls=[f"amqp://127.0.0.1:{free_port()}/"])) as link:
         with pytest.raises(Unavailable):
             await check_topology(link, api, expected())
 
 
-async def test_thousands_of_workers_are_checked_in_one_go(link: AdminLink, api: ManagementApi) -> None:
+async def test_thousands_of_workers_are_checked_in_one_go(link: AdminConnection, api: ManagementApi) -> None:
     await apply(link, Blueprint(), ())
     await declare_queue(
         link, "worker.1.executions", x_message_ttl=300_000, x_dead_letter_exchange="attune.dlx"
@@ -199,7 +198,7 @@ async def test_thousands_of_workers_are_checked_in_one_go(link: AdminLink, api: 
 
 
 async def test_a_background_check_without_the_api_probes_nothing_and_says_unknown(
-    link: AdminLink, nobody_there: ManagementApi
+    link: AdminConnection, nobody_there: ManagementApi
 ) -> None:
     await declare_queue(link, "worker.1.executions")
     report = await check_topology(link, nobody_there, expected(worker_ids=frozenset({1})), may_probe=False)

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlq_handler.sandbox.attune.database import Database as AttuneDatabase
-from dlq_handler.sandbox.attune.topology import verify_redeclare
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.attune.database import Database as AttuneDatabase
+from sandbox.attune.topology import verify_redeclare
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
 from tests.support.sidecar import SidecarProcess
 
 Command = Callable[..., SidecarProcess]

@@ -6,17 +6,19 @@ from typing import Any, cast
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed, Unavailable
-from dlq_handler.services.dead_letter_handler import DeadLetterHandler, IntakePolicy
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.readiness import Readiness
-from dlq_handler.services.topology_keeper import TopologyKeeper
+from dlq_handler.readiness import Readiness
+from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.topology.keeper import TopologyKeeper
 from tests.integration.topology.broker_side import declare_queue, delete_queue, keys_bound
+from tests.support.builders import read
 
 WORKER_KEY = "execution.dispatch.worker.1"
 
@@ -33,15 +35,15 @@ class Judge:
 
 
 @pytest.fixture
-async def source(vhost: str) -> AsyncIterator[DeadLetterSource]:
-    one = DeadLetterSource(
+async def source(vhost: str) -> AsyncIterator[QueueConsumer[DeadLetter]]:
+    one = QueueConsumer(
         BrokerAddress(urls=[vhost]),
         queue=STOCK_QUEUE,
         prefetch=10,
         batch_size=5,
         batch_wait_seconds=0.01,
         max_bytes=2**20,
-        body_limit_bytes=1024,
+        read=read,
     )
     yield one
     await one.close()
@@ -53,7 +55,11 @@ async def registered() -> frozenset[int]:
 
 @pytest.mark.parametrize("paused_by", [Braked("too many"), GateClosed("a standby")], ids=["brake", "gate"])
 async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_when_the_intake_opens(
-    stock: None, link: AdminLink, api: ManagementApi, source: DeadLetterSource, paused_by: Unavailable
+    stock: None,
+    link: AdminConnection,
+    api: ManagementApi,
+    source: QueueConsumer[DeadLetter],
+    paused_by: Unavailable,
 ) -> None:
     keeper = TopologyKeeper(link=link, blueprint=Blueprint(), worker_ids=registered)
     judge = Judge()
@@ -64,7 +70,7 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
         keeper,
         IntakePolicy(database_away_seconds=30),
         readiness=Readiness(),
-        observer=Observer(),
+        metrics=new_metrics(),
     )
     await handler._take(asyncio.Event())
     await keeper.tick()

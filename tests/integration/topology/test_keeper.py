@@ -5,13 +5,13 @@ from urllib.parse import quote
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.services.topology_keeper import KeeperPolicy, TopologyKeeper
+from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
+from sandbox.servers import RabbitMQ
 from tests.integration.topology.broker_side import declare_queue, delete_queue, keys_bound
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
@@ -37,7 +37,7 @@ class Clock:
         return self.now
 
 
-def a_keeper(link: AdminLink, workers: Workers, clock: Clock | None = None) -> TopologyKeeper:
+def a_keeper(link: AdminConnection, workers: Workers, clock: Clock | None = None) -> TopologyKeeper:
     return TopologyKeeper(
         link=link,
         blueprint=Blueprint(),
@@ -52,7 +52,7 @@ def keys(*workers: int) -> set[str]:
 
 
 async def test_a_new_worker_is_bound_by_the_next_tick_also_one_with_a_lower_id(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     workers = Workers(5)
     keeper = a_keeper(link, workers)
@@ -67,7 +67,7 @@ async def test_a_new_worker_is_bound_by_the_next_tick_also_one_with_a_lower_id(
 
 
 async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_gone(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     workers, clock = Workers(1, 2), Clock()
     keeper = a_keeper(link, workers, clock)
@@ -91,7 +91,7 @@ async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_gone(
 
 
 async def test_a_worker_that_comes_back_keeps_its_binding(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     workers = Workers(1)
     keeper = a_keeper(link, workers)
@@ -106,7 +106,7 @@ async def test_a_worker_that_comes_back_keeps_its_binding(
 
 
 async def test_what_was_deleted_is_restored_when_somebody_says_so_or_in_time(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     clock = Clock()
     keeper = a_keeper(link, Workers(1), clock)
@@ -133,7 +133,7 @@ async def test_what_was_deleted_is_restored_when_somebody_says_so_or_in_time(
 
 
 async def test_a_dead_letter_exchange_deleted_alone_is_restored_by_the_next_tick(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     keeper = a_keeper(link, Workers(1))
     await keeper.tick()
@@ -146,7 +146,7 @@ async def test_a_dead_letter_exchange_deleted_alone_is_restored_by_the_next_tick
     assert await keys_bound(api, STOCK_QUEUE) == keys(1)
 
 
-async def test_a_failed_pass_is_tried_again(stock: None, link: AdminLink, api: ManagementApi) -> None:
+async def test_a_failed_pass_is_tried_again(stock: None, link: AdminConnection, api: ManagementApi) -> None:
     workers = Workers(1)
     keeper = a_keeper(link, workers)
     await keeper.tick()
@@ -164,7 +164,7 @@ async def test_a_failed_pass_is_tried_again(stock: None, link: AdminLink, api: M
 
 @pytest.mark.usefixtures("stock")
 async def test_a_wiped_vhost_is_whole_again_after_the_reconnect_even_with_the_database_away(
-    rabbitmq: RabbitMQ, vhost_name: str, link: AdminLink, api: ManagementApi
+    rabbitmq: RabbitMQ, vhost_name: str, link: AdminConnection, api: ManagementApi
 ) -> None:
     workers = Workers(1, 2)
     keeper = a_keeper(link, workers)
@@ -183,7 +183,7 @@ async def test_a_wiped_vhost_is_whole_again_after_the_reconnect_even_with_the_da
 
 
 async def test_a_database_that_never_answered_does_not_keep_the_queue_from_being_made(
-    link: AdminLink, api: ManagementApi
+    link: AdminConnection, api: ManagementApi
 ) -> None:
     workers = Workers(1)
     workers.is_away = True
@@ -202,7 +202,9 @@ async def test_the_loop_outlives_a_cut_connection(vhost: str, stock: None, api: 
     workers = Workers(1)
     stop = asyncio.Event()
     async with TcpProxy.to(vhost) as proxy, asyncio.TaskGroup() as tasks:
-        link = AdminLink(BrokerAddress(urls=[proxy.url], connect_timeout_seconds=1), call_timeout_seconds=1)
+        link = AdminConnection(
+            BrokerAddress(urls=[proxy.url], connect_timeout_seconds=1), call_timeout_seconds=1
+        )
         keeper = a_keeper(link, workers)
         running = tasks.create_task(keeper.run(stop))
         await eventually(lambda: len(keeper.bound_workers) == 1)
@@ -223,7 +225,9 @@ async def test_a_half_open_connection_is_given_up_for_another(
 ) -> None:
     workers = Workers(1)
     async with TcpProxy.to(vhost) as proxy:
-        link = AdminLink(BrokerAddress(urls=[proxy.url], connect_timeout_seconds=1), call_timeout_seconds=0.5)
+        link = AdminConnection(
+            BrokerAddress(urls=[proxy.url], connect_timeout_seconds=1), call_timeout_seconds=0.5
+        )
         keeper = a_keeper(link, workers)
         await keeper.tick()
         proxy.freeze()

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.broker.topology import apply
-from dlq_handler.domain.topology import STOCK_QUEUE, Blueprint, ShadowLimits
-from dlq_handler.domain.topology_check import Conclusion
-from dlq_handler.domain.topology_finding import Expectation, Severity
-from dlq_handler.sandbox.attune.topology import ready_count, verify_redeclare
-from dlq_handler.services.topology_check import TopologyReport, check_topology
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.topology.apply import apply
+from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint, ShadowLimits
+from dlq_handler.topology.check import Conclusion
+from dlq_handler.topology.checker import TopologyReport, check_topology
+from dlq_handler.topology.finding import Expectation, Severity
+from sandbox.attune.topology import ready_count, verify_redeclare
 from tests.integration.topology.broker_side import declare_queue, keys_bound, queue_names
+from tests.support.topologies import without_default_type
 
 QUEUE = "attune.dlx.shadow.queue"
 SHADOW = Blueprint(intake_queue=QUEUE, shadow=ShadowLimits(max_letters=3, ttl_ms=60_000))
 
 
-async def check(link: AdminLink, api: ManagementApi) -> TopologyReport:
+async def check(link: AdminConnection, api: ManagementApi) -> TopologyReport:
     expected = Expectation(blueprint=SHADOW, worker_ids=frozenset({1}), ttl_ms=300_000)
     return await check_topology(link, api, expected)
 
@@ -28,7 +29,7 @@ def about_us(report: TopologyReport) -> Sequence[Severity]:
 
 
 async def test_beside_stock_attune_only_the_queue_of_copies_is_added(
-    vhost: str, stock: None, link: AdminLink, api: ManagementApi
+    vhost: str, stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, Blueprint(), {1})
     before = await api.snapshot()
@@ -37,7 +38,7 @@ async def test_beside_stock_attune_only_the_queue_of_copies_is_added(
     assert report.made == (QUEUE,)
     assert report.unbound == frozenset()
     assert set(after.queues) - set(before.queues) == {QUEUE}
-    assert after.queues[QUEUE].arguments == {
+    assert without_default_type(after.queues[QUEUE].arguments) == {
         "x-max-length": 3,
         "x-message-ttl": 60_000,
         "x-overflow": "drop-head",
@@ -48,7 +49,7 @@ async def test_beside_stock_attune_only_the_queue_of_copies_is_added(
 
 
 async def test_on_an_empty_broker_the_stock_queue_is_left_to_attune(
-    vhost: str, link: AdminLink, api: ManagementApi
+    vhost: str, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, SHADOW, {1})
     assert await queue_names(api) == {QUEUE}
@@ -56,7 +57,7 @@ async def test_on_an_empty_broker_the_stock_queue_is_left_to_attune(
 
 
 async def test_letter_reaches_both_queues_and_copies_beyond_the_limit_are_dropped(
-    vhost: str, stock: None, link: AdminLink
+    vhost: str, stock: None, link: AdminConnection
 ) -> None:
     await apply(link, Blueprint(), {1})
     await apply(link, SHADOW, {1})
@@ -72,7 +73,7 @@ async def test_letter_reaches_both_queues_and_copies_beyond_the_limit_are_droppe
 
 
 async def test_check_finds_no_hole_and_says_what_shadow_does(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, SHADOW, {1})
     report = await check(link, api)
@@ -81,7 +82,7 @@ async def test_check_finds_no_hole_and_says_what_shadow_does(
 
 
 async def test_check_tells_of_a_queue_of_copies_that_is_missing_or_has_other_limits(
-    stock: None, link: AdminLink, api: ManagementApi
+    stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     assert about_us(await check(link, api)) == [Severity.HOLE, Severity.NOTE]
     await declare_queue(link, QUEUE, x_max_length=4)
@@ -93,7 +94,7 @@ async def test_check_tells_of_a_queue_of_copies_that_is_missing_or_has_other_lim
 
 @pytest.mark.parametrize("alternate", ["attune.lost"])
 async def test_check_tells_when_copies_take_letters_away_from_an_alternate_exchange(
-    link: AdminLink, api: ManagementApi, alternate: str
+    link: AdminConnection, api: ManagementApi, alternate: str
 ) -> None:
     async with link.channel("declare") as channel:
         await channel.exchange_declare(

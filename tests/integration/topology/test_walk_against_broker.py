@@ -7,11 +7,11 @@ from urllib.parse import quote
 import pytest
 from aiormq.abc import FieldValue
 
-from dlq_handler.broker import queue_probe
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.management import ManagementApi
-from dlq_handler.domain.topology_walk import Answer, walk
-from dlq_handler.sandbox.servers import RabbitMQ
+from dlq_handler.broker.admin import queue_probe
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.topology.walk import Answer, walk
+from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
 
 KEY = "execution.dispatch.worker.7"
@@ -181,7 +181,7 @@ CASES = [
 ]
 
 
-async def build(link: AdminLink, rabbitmq: RabbitMQ, vhost_name: str, case: Case) -> None:
+async def build(link: AdminConnection, rabbitmq: RabbitMQ, vhost_name: str, case: Case) -> None:
     async with link.channel("build a topology") as channel:
         for name, kind in case.exchanges.items():
             arguments: dict[str, FieldValue] = {**case.exchange_arguments.get(name, {})}
@@ -211,27 +211,27 @@ async def build(link: AdminLink, rabbitmq: RabbitMQ, vhost_name: str, case: Case
             )
 
 
-async def let_one_expire(link: AdminLink, key: str) -> None:
+async def let_one_expire(link: AdminConnection, key: str) -> None:
     async with link.channel("publish") as channel:
         await channel.basic_publish(b"{}", exchange="attune.executions", routing_key=key)
         # On the same channel: when this is answered, the message has reached the queue.
         await channel.queue_declare(QUEUE, passive=True)
 
     async def is_gone() -> bool:
-        counts = await queue_probe.count(link, QUEUE)
+        counts = await queue_probe.count_queue(link, QUEUE)
         return counts is not None and counts.ready == 0
 
     await eventually(is_gone)
 
 
-async def queues_with_letters(link: AdminLink) -> set[str]:
-    counts = {queue: await queue_probe.count(link, queue) for queue in (INTAKE, ELSEWHERE)}
+async def queues_with_letters(link: AdminConnection) -> set[str]:
+    counts = {queue: await queue_probe.count_queue(link, queue) for queue in (INTAKE, ELSEWHERE)}
     return {queue for queue, count in counts.items() if count is not None and count.ready}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_what_dies_arrives_exactly_where_the_walk_said(
-    case: Case, link: AdminLink, rabbitmq: RabbitMQ, api: ManagementApi, vhost_name: str
+    case: Case, link: AdminConnection, rabbitmq: RabbitMQ, api: ManagementApi, vhost_name: str
 ) -> None:
     await build(link, rabbitmq, vhost_name, case)
     snapshot = await api.snapshot()
@@ -250,7 +250,7 @@ async def test_what_dies_arrives_exactly_where_the_walk_said(
 
 
 async def test_a_headers_exchange_that_looks_at_headers_cannot_be_told(
-    link: AdminLink, rabbitmq: RabbitMQ, api: ManagementApi, vhost_name: str
+    link: AdminConnection, rabbitmq: RabbitMQ, api: ManagementApi, vhost_name: str
 ) -> None:
     case = Case("", False, {"dlx": "headers"}, header_bindings=(("dlx", INTAKE, {"kind": "a"}),))
     await build(link, rabbitmq, vhost_name, case)

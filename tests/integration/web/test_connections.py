@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from dlq_handler.compose.listeners import most_connections
 from dlq_handler.settings import Settings
-from dlq_handler.surface.connections import Limits
-from dlq_handler.surface.listener import Listener
-from dlq_handler.surface.listeners import most_connections
+from dlq_handler.web.connections import Limits
+from dlq_handler.web.listener import Listener
 
 WITHIN_SECONDS = 30
 MOST = 3

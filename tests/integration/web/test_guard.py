@@ -10,15 +10,15 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.domain.operation import Via
+from dlq_handler.compose.ui_app import ui_app
+from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
-from dlq_handler.store.engine import Database
-from dlq_handler.store.operations import list_operations
-from dlq_handler.surface.web.app import ui_app
-from dlq_handler.surface.web.guard import LARGEST_BODY_BYTES, LARGEST_LOGIN_BYTES, MOST_FIELDS, Guard
-from dlq_handler.surface.web.session import COOKIE
-from dlq_handler.surface.web.stamp import HEADERS
-from dlq_handler.surface.web.tokens import NamedToken, Tokens
+from dlq_handler.operations.audit_sql import list_operations
+from dlq_handler.operations.operation import Via
+from dlq_handler.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
+from dlq_handler.web.session import COOKIE
+from dlq_handler.web.stamp import HEADERS
+from dlq_handler.web.users import NamedToken, Tokens
 from tests.support.builders import a_dead_letter
 from tests.support.eventually import eventually
 from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, listening, put_on_record
@@ -49,7 +49,7 @@ async def a_release(client: httpx.AsyncClient) -> dict[str, object]:
 
 
 async def csrf_of(client: httpx.AsyncClient) -> str:
-    page = (await client.get("/notify/mute")).text
+    page = (await client.get("/audit")).text
     found = re.search(r'name="csrf" value="([^"]+)"', page)
     assert found
     return found[1]
@@ -118,7 +118,7 @@ async def test_whoever_logs_out_is_out(behind_tokens: httpx.AsyncClient) -> None
 async def test_a_link_from_elsewhere_is_followed_once_more_before_the_login(
     behind_tokens: httpx.AsyncClient,
 ) -> None:
-    """A SameSite=Strict cookie does not come with it, although the visitor may have one."""
+    """A SameSite=Strict cookie does not come with it, although the user may have one."""
     fetched = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     answer = await behind_tokens.get("/letters?search=a'\"><script>", headers=fetched)
     assert answer.status_code == 200
@@ -219,18 +219,18 @@ async def test_a_body_is_bounded(on_loopback: httpx.AsyncClient) -> None:
 
 
 async def test_before_a_token_is_shown_a_body_is_small(behind_tokens: httpx.AsyncClient) -> None:
-    """Also one that does not state its length, and on any path that is open to all."""
-    too_much = b"token=" + b"x" * LARGEST_LOGIN_BYTES
+    """At most 4 KiB, also of a body that does not state its length, and on any path that is open to all."""
+    too_much = b"token=" + b"x" * (4097 - 6)
 
     async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(2 * LARGEST_LOGIN_BYTES):
+        for _ in range(4097):
             yield b"x"
 
     for path in ("/login", "/static/app.css"):
         for content in (too_much, chunks()):
             answer = await behind_tokens.post(path, content=content)
             assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
-    fits = b"token=" + b"x" * (LARGEST_LOGIN_BYTES - 6)
+    fits = b"token=" + b"x" * (4096 - 6)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await behind_tokens.post("/login", content=fits, headers=form)).status_code == 303
 
@@ -456,8 +456,8 @@ async def test_a_logout_works_while_the_database_is_away(
     await log_in(behind_tokens, OPERATE)
     cookie = {"Cookie": f"{COOKIE}={behind_tokens.cookies[COOKIE]}"}
     csrf = await csrf_of(behind_tokens)
-    monkeypatch.setattr("dlq_handler.store.logouts.record", away)
-    monkeypatch.setattr("dlq_handler.store.logouts.recent", away)
+    monkeypatch.setattr("dlq_handler.web.logouts_sql.record", away)
+    monkeypatch.setattr("dlq_handler.web.logouts_sql.recent", away)
     with capture_logs() as lines:
         assert (await behind_tokens.post("/logout", data={"csrf": csrf})).status_code == 303
     assert [line["event"] for line in lines] == ["session.ended_here_only"]

@@ -7,23 +7,24 @@ from uuid import uuid4
 
 import pytest
 
-from dlq_handler.broker.admin_link import AdminLink
-from dlq_handler.broker.connection import BrokerAddress
-from dlq_handler.broker.dead_letter_source import DeadLetterSource
-from dlq_handler.broker.management import QueueStatistics
-from dlq_handler.domain.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import QueueStatistics
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database import migrate
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.dead_letters.commit import JudgePolicy, LetterJudge
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
-from dlq_handler.sandbox.attune.executor import Dispatch, StockExecutor
-from dlq_handler.sandbox.attune.topology import worker_queue
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.services.judge_letters import JudgePolicy, LetterJudge
-from dlq_handler.services.leadership import Leadership, LeadershipPolicy
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.worker_sight import SightPolicy, WorkerSight
-from dlq_handler.services.worker_watch import WatchPolicy, WorkerWatch
-from dlq_handler.store import migrate
-from dlq_handler.store.engine import Database
-from dlq_handler.surface.metrics import Metrics
+from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
+from sandbox.attune.executor import Dispatch, StockExecutor
+from sandbox.attune.topology import worker_queue
+from sandbox.attune.worker import StockWorker
+from tests.support.builders import read
 from tests.support.fail_safe import a_brake, a_gate
 
 AVAILABILITY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
@@ -41,10 +42,10 @@ class Watchpost:
         self.clock = 0.0
         self.watched_seconds = 3600.0
         self.database = Database(database_url)
-        self.metrics = Metrics()
+        self.metrics = new_metrics()
         self.address = BrokerAddress(urls=[amqp_url])
         self.sight = WorkerSight(
-            AdminLink(self.address),
+            AdminConnection(self.address),
             statistics=no_api,
             names=WorkerQueueNames(),
             policy=SightPolicy(counts_kept_seconds=0.0),
@@ -54,14 +55,14 @@ class Watchpost:
             self.sight,
             WatchPolicy(availability=AVAILABILITY, confirm_after_seconds=CONFIRM_AFTER_SECONDS),
             watched_seconds=lambda: self.watched_seconds,
-            observer=self.metrics,
+            metrics=self.metrics,
             now=lambda: self.clock,
         )
         self.leadership = Leadership(
             self.database,
             LeadershipPolicy(name="leader", lease_seconds=60, try_seconds=10),
             holder=holder,
-            observer=Observer(),
+            metrics=new_metrics(),
         )
         self.brake, self.gate = a_brake(self.database, limit=1000), a_gate(self.database)
         self.judge = LetterJudge(
@@ -77,18 +78,18 @@ class Watchpost:
             ),
             brake=self.brake,
             gate=self.gate,
-            observer=self.metrics,
+            metrics=self.metrics,
         )
 
-    def source_of(self, worker_id: int, *, batch_size: int = 10) -> DeadLetterSource:
-        return DeadLetterSource(
+    def source_of(self, worker_id: int, *, batch_size: int = 10) -> QueueConsumer[DeadLetter]:
+        return QueueConsumer(
             self.address,
             queue=worker_queue(worker_id),
             prefetch=2 * batch_size,
             batch_size=batch_size,
             batch_wait_seconds=0.05,
             max_bytes=2**20,
-            body_limit_bytes=65_536,
+            read=read,
             consumer_priority=-10,
             consumer_tag=f"dlq-handler.{uuid4().hex}",
         )

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from dlq_handler.sandbox.attune.executor import StockExecutor
-from dlq_handler.sandbox.attune.topology import worker_queue
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.sandbox.servers import RabbitMQ
-from dlq_handler.sandbox.servers.ports import free_port
+from sandbox.attune.executor import StockExecutor
+from sandbox.attune.topology import worker_queue
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import RabbitMQ
+from sandbox.servers.ports import free_port
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -134,6 +134,44 @@ async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_the
     assert "missing" in rows["mute"]
 
 
+async def test_workers_that_have_to_be_restarted_are_marked(
+    command: Command, fleet: Fleet, database: str
+) -> None:
+    """By the looks of a leader: this command looks once."""
+    # Long, so that no heartbeat becomes late while the commands run.
+    cli = command(ATTUNE__WORKER__HEARTBEAT_INTERVAL="600")
+    code, _, err = await cli.cli("migrate")
+    assert code == 0, err
+    await fleet.late.heartbeat()
+    await fleet.live.heartbeat()
+    await run_sql(database, "UPDATE worker SET status = 'inactive' WHERE name = 'live'")
+    await run_sql(
+        database,
+        "INSERT INTO dlq_handler.service_look (queue, unconsumed_since, first_heartbeat, inactive_heartbeat)"
+        " VALUES ($1, now() - interval '2 min', now() - interval '1 min', NULL),"
+        " ($2, NULL, NULL, now() - interval '1 min')",
+        worker_queue(fleet.late.id),
+        worker_queue(fleet.live.id),
+    )
+
+    async def reasons() -> tuple[dict[str, object], dict[str, str]]:
+        workers = await listed(cli)
+        _, out, _ = await cli.cli("workers", "list")
+        cells = {line.split("\t")[1]: line.split("\t")[-1] for line in out.splitlines()[1:]}
+        return {name: row["restart_reason"] for name, row in workers.items()}, cells
+
+    unknown = dict.fromkeys(("live", "late", "dead"))
+    assert await reasons() == (unknown, dict.fromkeys(unknown, "?")), "no leader has looked lately"
+
+    await run_sql(
+        database, "INSERT INTO dlq_handler.progress (name, until) VALUES ('service looks', clock_timestamp())"
+    )
+    assert await reasons() == (
+        {"live": "worker_inactive", "late": "worker_without_consumer", "dead": None},
+        {"live": "yes: inactive", "late": "yes: not consuming", "dead": "no"},
+    )
+
+
 async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command, fleet: Fleet) -> None:
     away = command(ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
 
@@ -145,7 +183,7 @@ async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command
     assert code == 0
     assert "nothing is known of the queues" in err
     [row] = [line for line in out.splitlines() if "\tdead\t" in line]
-    assert row.split("\t")[-6:-1] == ["?", "?", "?", "3", "0"]
+    assert row.split("\t")[-7:-2] == ["?", "?", "?", "3", "0"]
 
 
 async def test_without_the_management_api_only_what_is_held_is_unknown(
@@ -158,7 +196,7 @@ async def test_without_the_management_api_only_what_is_held_is_unknown(
     assert code == 0
     assert "UNACKED" in err
     [row] = [line for line in out.splitlines() if "\tdead\t" in line]
-    assert row.split("\t")[-6:-1] == ["0", "3", "?", "3", "0"]
+    assert row.split("\t")[-7:-2] == ["0", "3", "?", "3", "0"]
 
 
 async def test_without_a_database_the_exit_code_says_so(command: Command) -> None:

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.broker.dead_letter_source import DeadLetterSource, QueueMissing
-from dlq_handler.broker.delivery import Delivery
-from dlq_handler.broker.publisher import Publisher
-from dlq_handler.domain.verdict import Outcome
+from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
+from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.drain import Rescuer
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 from dlq_handler.errors import Braked
-from dlq_handler.sandbox.attune.topology import worker_queue
-from dlq_handler.sandbox.attune.worker import StockWorker
-from dlq_handler.services.observer import Observer
-from dlq_handler.services.outbox_relay import OutboxRelay, RelayPolicy
-from dlq_handler.services.rescue import Rescuer
+from sandbox.attune.topology import worker_queue
+from sandbox.attune.worker import StockWorker
 from tests.integration.workers.conftest import Fleet, Watchpost
 from tests.support.eventually import eventually
 
@@ -30,13 +31,15 @@ RELAY = RelayPolicy(
 )
 
 
-def rescuer_of(post: Watchpost, source_of: Callable[[int], DeadLetterSource] | None = None) -> Rescuer:
+def rescuer_of(
+    post: Watchpost, source_of: Callable[[int], QueueConsumer[DeadLetter]] | None = None
+) -> Rescuer:
     relay = OutboxRelay(
         post.database,
         Publisher(post.address, publish_timeout_seconds=5),
         RELAY,
         holder="one",
-        observer=Observer(),
+        metrics=new_metrics(),
     )
     return Rescuer(
         post.database,
@@ -173,7 +176,7 @@ async def test_nothing_is_taken_while_the_brake_holds(post: Watchpost, gone: Sto
     assert await post.ready(gone.id) == 25
 
 
-class Interrupted(DeadLetterSource):
+class Interrupted(QueueConsumer[DeadLetter]):
     """Lets something happen before it hands over its second batch."""
 
     happens: Callable[[], Awaitable[object]]
@@ -181,7 +184,7 @@ class Interrupted(DeadLetterSource):
 
     async def next_batch(
         self, stop: asyncio.Event | None = None, timeout_seconds: float | None = None
-    ) -> list[Delivery]:
+    ) -> list[Delivery[DeadLetter]]:
         batch = await super().next_batch(stop, timeout_seconds)
         self.batches += 1
         if self.batches == 2:
@@ -191,8 +194,8 @@ class Interrupted(DeadLetterSource):
 
 def interrupted(
     post: Watchpost, happens: Callable[[], Awaitable[object]]
-) -> Callable[[int], DeadLetterSource]:
-    def source_of(worker_id: int) -> DeadLetterSource:
+) -> Callable[[int], QueueConsumer[DeadLetter]]:
+    def source_of(worker_id: int) -> QueueConsumer[DeadLetter]:
         source = post.source_of(worker_id, batch_size=5)
         source.__class__ = Interrupted
         assert isinstance(source, Interrupted)
@@ -247,7 +250,7 @@ async def test_message_whose_acknowledgement_was_lost_is_the_same_letter(
         return 0
 
     with monkeypatch.context() as broken:
-        broken.setattr(DeadLetterSource, "settle", lose)
+        broken.setattr(QueueConsumer, "acknowledge", lose)
         await rescuer_of(post).tick(STOP)
     assert await post.ready(gone.id) == 5
 
@@ -280,7 +283,7 @@ async def test_missing_queue_keeps_no_other_worker_waiting(
     dispatched = await fleet.dispatch(second, 3)
     await post.confirm_absences()
 
-    def source_of(worker_id: int) -> DeadLetterSource:
+    def source_of(worker_id: int) -> QueueConsumer[DeadLetter]:
         return post.source_of(999_999 if worker_id == gone.id else worker_id)
 
     with pytest.raises(QueueMissing):

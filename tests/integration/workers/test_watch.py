@@ -65,7 +65,7 @@ async def test_database_that_is_away_makes_every_number_unknown(
     async def away(_: object) -> None:
         raise Unavailable("database", "away")
 
-    monkeypatch.setattr("dlq_handler.services.worker_watch.read_fleet", away)
+    monkeypatch.setattr("dlq_handler.workers.watch.read_fleet", away)
     with pytest.raises(Unavailable):
         await post.watch.tick()
 

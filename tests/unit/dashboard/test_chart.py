@@ -2,15 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 
-from dlq_handler.domain.availability import Availability
-from dlq_handler.domain.happening import WORKER_GONE, Happening
-from dlq_handler.domain.history import Lane, Segment, Span
-from dlq_handler.domain.letter_filter import CameBefore
-from dlq_handler.domain.letter_group import MinuteCount
-from dlq_handler.surface.dashboard.chart import Chart, ChartFacts, Frame, draw
-from dlq_handler.surface.dashboard.chart_scale import Window, round_top, window_until
-from dlq_handler.surface.dashboard.chart_section import DAY, HOUR, ChartSection, Empty, nothing_came, section
-from dlq_handler.surface.dashboard.chart_table import as_table
+from dlq_handler.dashboard.chart import Chart, ChartFacts, Frame, draw
+from dlq_handler.dashboard.chart_scale import Window, round_top, window_until
+from dlq_handler.dashboard.chart_section import DAY, HOUR, ChartSection, Empty, nothing_came, section
+from dlq_handler.dashboard.chart_table import as_table
+from dlq_handler.dead_letters.filter import CameBefore
+from dlq_handler.dead_letters.group import MinuteCount
+from dlq_handler.history.event import WORKER_GONE, Happening
+from dlq_handler.history.history import Lane, Segment, Span
+from dlq_handler.workers.availability import Availability
 from tests.support.views import a_canary, a_view
 
 NOW = datetime(2026, 11, 16, 2, 58, 14, tzinfo=UTC)
@@ -38,7 +38,7 @@ def gone(when: datetime, name: str = "worker-python") -> Happening:
 
 
 def came_at(last_at: datetime | None, *, has_any: bool = True) -> CameBefore:
-    return CameBefore(has_any=has_any, last_at=last_at, swept_at=None)
+    return CameBefore(has_any=has_any, last_at=last_at)
 
 
 def facts(**some: object) -> ChartFacts:
@@ -254,7 +254,7 @@ def test_a_letter_that_came_after_the_moment_looked_at_is_not_its_last_one() -> 
 def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
     waiting = nothing_came(None, span="1h", came=came_at(None, has_any=False), now=NOW)
     assert waiting.lines[0] == "Waiting for the first letter."
-    assert waiting.command == "dlq-handler game-day"
+    assert waiting.command == "dlq-handler canary run"
 
 
 def test_a_bar_of_a_quarter_of_an_hour_names_no_first_letter() -> None:

@@ -6,12 +6,12 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.domain.availability import Availability
-from dlq_handler.domain.happening import WORKER_GONE, Happening
-from dlq_handler.domain.history import Lane, Segment
-from dlq_handler.surface.dashboard.chart import ChartFacts, Frame, draw
-from dlq_handler.surface.dashboard.chart_labels import Placed, Side, Wish, place
-from dlq_handler.surface.dashboard.chart_scale import window_until
+from dlq_handler.dashboard.chart import ChartFacts, Frame, draw
+from dlq_handler.dashboard.chart_labels import Placed, Side, Wish, place
+from dlq_handler.dashboard.chart_scale import window_until
+from dlq_handler.history.event import WORKER_GONE, Happening
+from dlq_handler.history.history import Lane, Segment
+from dlq_handler.workers.availability import Availability
 
 WIDTH_PX = 880.0
 # An average character of a wide font at 12 px; real ones are narrower.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.surface.dashboard.shell import FOLDER, STATIC
+from dlq_handler.dashboard.shell import FOLDER, STATIC
 
 TEMPLATES = sorted((FOLDER / "templates").rglob("*.html"))
 

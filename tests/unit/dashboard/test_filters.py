@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.domain.letter_group import Cause
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.dashboard import filters
+from dlq_handler.dashboard import filters
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.group import Cause
 
 NOW = datetime(2026, 11, 16, 2, 58, 14, tzinfo=UTC)
 

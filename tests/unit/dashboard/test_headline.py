@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.domain.diagnose import diagnose
-from dlq_handler.domain.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
-from dlq_handler.domain.worker import QueueSight
-from dlq_handler.surface.dashboard.headline import Headline, headline
-from dlq_handler.surface.dashboard.strip import Cell, strip
-from dlq_handler.surface.dashboard.words import State
-from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker
+from dlq_handler.dashboard.headline import Headline, headline
+from dlq_handler.dashboard.strip import Cell, strip
+from dlq_handler.dashboard.words import State
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
+from dlq_handler.host.worker import QueueSight
+from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
+from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker, ago
 
 GONE = a_worker(
     silent_seconds=1930, queue=QueueSight(consumers=0, ready=24, unacked=0), ended_last_hour=611, scheduled=24
@@ -156,3 +157,38 @@ def test_of_the_past_there_are_states_and_no_numbers() -> None:
     assert {cell.state for cell in past} == {State.OK}
     assert {cell.number for cell in past} == {None}
     assert {cell.state for cell in strip(None, ())} == {State.UNKNOWN}
+
+
+def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> None:
+    look = ServiceLook(
+        queue="worker.7.executions",
+        unconsumed_since=ago(6890),
+        consumed_at=ago(6905),
+        restarted_at=ago(6900),
+        first_heartbeat=ago(6880),
+    )
+    worker = a_worker(queue=QueueSight(consumers=0, ready=0), look=look)
+    done = ServiceLook(
+        queue="done", unconsumed_since=ago(6890), consumed_at=ago(6905), restarted_at=ago(6900)
+    )
+    executor = {
+        "completions": a_queue("done", count=0),
+        "service_looks": ServiceLooks(looked_at=NOW, by_queue={"done": done}),
+    }
+    alone, both = told(workers=[worker]), told(workers=[worker], **executor)
+
+    assert alone.title == "worker-python (7) reports without consuming since 01:05:00 UTC."
+    assert alone.worst is not None
+    assert alone.worst.title == (
+        "Workers: The broker restarted at 01:05 UTC. Since then worker-python (7) reports without consuming."
+    )
+    assert alone.worst.page == ("/workers", "Workers")
+    assert both.title == "The executor and worker-python (7) do not consume since 01:05:00 UTC."
+    assert both.worst is not None
+    assert both.worst.title.startswith(
+        "Executor: The broker restarted at 01:05 UTC. Since then the executor's queue"
+    )
+    assert both.worst.next_step == "restart the executor and this worker."
+    for view in (a_view(workers=[worker]), a_view(workers=[worker], **executor)):
+        assert (cells(view)["Workers"].state, cells(view)["Workers"].word) == (State.BAD, "restart needed")
+    assert cells(a_view(**executor))["Workers"].state is State.OK, "it is the executor's"

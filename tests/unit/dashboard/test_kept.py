@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from dlq_handler.dashboard.kept import Memory
 from dlq_handler.errors import Unavailable
-from dlq_handler.surface.dashboard.kept import Memory
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

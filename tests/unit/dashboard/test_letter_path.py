@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dlq_handler.domain.letter_record import LetterRecord
-from dlq_handler.domain.story_records import OutboxRecord
-from dlq_handler.domain.verdict import Outcome
-from dlq_handler.surface.dashboard.letter_path import Box, in_one_sentence, notice_of, path
-from dlq_handler.surface.dashboard.timeline import facts
-from dlq_handler.surface.dashboard.words import State
+from dlq_handler.dashboard.letter_path import Box, in_one_sentence, notice_of, path
+from dlq_handler.dashboard.timeline import facts
+from dlq_handler.dashboard.words import State
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.explain.records import OutboxRecord
 
 NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
 DIED = datetime(2026, 11, 16, 2, 31, tzinfo=UTC)

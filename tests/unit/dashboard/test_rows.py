@@ -3,14 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
-from dlq_handler.domain.availability import Availability
-from dlq_handler.domain.history import Lane, Segment
-from dlq_handler.domain.topology_check import CheckedTopology, check
-from dlq_handler.domain.view import Unknown
-from dlq_handler.domain.worker import QueueSight, WorkerQueueNames
-from dlq_handler.surface.dashboard.topology_rows import topology_rows
-from dlq_handler.surface.dashboard.words import State
-from dlq_handler.surface.dashboard.worker_rows import worker_rows
+from dlq_handler.dashboard.pages.topology import topology_rows
+from dlq_handler.dashboard.pages.workers import worker_rows
+from dlq_handler.dashboard.words import State
+from dlq_handler.diagnosis.view import Unknown
+from dlq_handler.history.history import Lane, Segment
+from dlq_handler.host.worker import QueueSight, WorkerQueueNames
+from dlq_handler.topology.check import CheckedTopology, check
+from dlq_handler.workers.availability import Availability
+from dlq_handler.workers.service_look import ServiceLook
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 from tests.support.views import INTAKE, NOW, a_canary, a_worker, ago
 
@@ -111,3 +112,22 @@ def test_a_worker_is_unavailable_since_its_heartbeat_became_too_old_and_not_sinc
     assert row.since == gone.standing.gone_since
     assert row.since is not None
     assert row.since < noticed.since
+
+
+def test_a_worker_that_has_to_be_restarted_is_red_and_says_why() -> None:
+    unconsumed = ServiceLook(queue="q", unconsumed_since=ago(600), first_heartbeat=ago(590))
+    inactive = ServiceLook(queue="q", inactive_heartbeat=ago(590))
+    rows = worker_rows(
+        [
+            a_worker(name="fine", number=1),
+            a_worker(name="inactive", number=2, status="inactive", look=inactive),
+            a_worker(name="mute", number=3, queue=QueueSight(consumers=0, ready=0), look=unconsumed),
+        ],
+        (),
+        {},
+    )
+
+    assert [(row.name, row.state, row.word, row.since, row.manner) for row in rows[:2]] == [
+        ("inactive", State.BAD, "gets no work", None, "reports and is inactive: restart it"),
+        ("mute", State.BAD, "not consuming", ago(600), "reports without consuming: restart it"),
+    ]

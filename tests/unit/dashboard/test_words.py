@@ -1,6 +1,6 @@
 """How the pages say things, where that is easily got wrong."""
 
-from dlq_handler.surface.dashboard.words import plain, unbroken
+from dlq_handler.dashboard.words import plain, unbroken
 
 
 def test_a_number_and_its_unit_stay_together_and_nothing_else_does() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlq_handler.sandbox.auditor.losses import Losses
-from dlq_handler.sandbox.stage.parts import WORKERS
+from sandbox.auditor.losses import Losses
+from sandbox.stage.parts import WORKERS
 
 MARGIN, LOST, BACK = 4.0, 100.0, 110.0
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dlq_handler.sandbox.auditor.ledger import Audit, Change, Notice, Violation
-from dlq_handler.sandbox.auditor.reports import Reporter
-from dlq_handler.sandbox.demo.closing import promises, table
-from dlq_handler.sandbox.demo.live_view import draw
-from dlq_handler.sandbox.demo.picture import Condition, Picture
-from dlq_handler.sandbox.demo.sight import Sight, numbers
-from dlq_handler.sandbox.demo.telling import Gathering
-from dlq_handler.sandbox.demo.view import View, open_view
-from dlq_handler.sandbox.stage.parts import PARTS
+from sandbox.auditor.ledger import Audit, Change, Notice, Violation
+from sandbox.auditor.reports import Reporter
+from sandbox.demo.closing import promises, table
+from sandbox.demo.live_view import draw
+from sandbox.demo.picture import Condition, Picture
+from sandbox.demo.sight import Sight, numbers
+from sandbox.demo.telling import Gathering
+from sandbox.demo.view import View, open_view
+from sandbox.stage.parts import PARTS
 
 COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|9[0-7])m")
 
@@ -75,6 +75,20 @@ def test_sight_is_made_of_reports() -> None:
     assert not sight.are_settled([1, 2])
     assert sight.rescued() == 3
     assert sight.violations == ["announced once: executions 1"]
+
+
+def test_a_lost_request_that_is_repeated_counts_as_rescued() -> None:
+    sight = Sight(lost={4})
+
+    def becomes(status: str) -> None:
+        change = {"execution_id": 4, "status": status, "worker_id": None, "ended_by": None}
+        sight.take({"kind": "changes", "changes": [change]})
+
+    for status in ("requested", "scheduling", "requested"):
+        becomes(status)
+    assert (sight.executions[4].given_back, sight.rescued()) == (1, 0)
+    becomes("scheduled")
+    assert sight.rescued() == 1
 
 
 def test_what_happened_to_many_is_told_once() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from dlq_handler.sandbox.attune import run_action
-from dlq_handler.sandbox.attune.actions import RUNTIMES
-from dlq_handler.sandbox.attune.run_action import subprocess_runner
-from dlq_handler.sandbox.attune.work import ActionFailed
+from sandbox.attune import run_action
+from sandbox.attune.actions import RUNTIMES
+from sandbox.attune.run_action import subprocess_runner
+from sandbox.attune.work import ActionFailed
 from tests.support.eventually import eventually
 
 TETHERED = str(Path(run_action.__file__).with_name("tethered.py"))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox.server_programs.program import Client
-from dlq_handler.sandbox.stage.folder import Folder, FolderTaken, socket_in
-from dlq_handler.sandbox.stage.process_mark import ProcessMark
-from dlq_handler.sandbox.stage.state import FILE, State
-from dlq_handler.sandbox.stage.up_and_down import running
+from sandbox.server_programs.program import Client
+from sandbox.stage.folder import Folder, FolderTaken, socket_in
+from sandbox.stage.process_mark import ProcessMark
+from sandbox.stage.state import FILE, State
+from sandbox.stage.up_and_down import running
 
 US = ProcessMark.of_this_process()
 

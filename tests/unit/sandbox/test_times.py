@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.sandbox import times
-from dlq_handler.sandbox.times import (
+from dlq_handler.settings.loader import Loaded, load
+from dlq_handler.settings.model import Settings
+from sandbox import times
+from sandbox.times import (
     SCALED,
     STOCK,
     Times,
@@ -13,8 +15,6 @@ from dlq_handler.sandbox.times import (
     describe_briefly,
     sidecar_environment,
 )
-from dlq_handler.settings.loader import Loaded, load
-from dlq_handler.settings.model import Settings
 
 ROOT = Path(__file__).parents[3]
 

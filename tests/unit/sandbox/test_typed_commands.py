@@ -9,7 +9,8 @@ from typer.main import get_command
 
 from dlq_handler import main
 from dlq_handler.main import app
-from dlq_handler.sandbox.stage.__main__ import CLIENTS, parser
+from sandbox.stage.__main__ import CLIENTS, parser
+from sandbox.stage.parts import ATTUNE
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,3 +39,11 @@ def test_every_command_of_the_page_is_understood(page: str, monkeypatch: pytest.
             assert get_command(app).main([*arguments, "--help"], standalone_mode=False) == 0, arguments
         elif command not in {*CLIENTS, "demo"}:
             parser().parse_args([command, *arguments])
+
+
+def test_page_says_to_restart_each_of_attunes_services_after_a_broker_loss() -> None:
+    """They never reconnect (NO_RECONNECT), and `mend broker` does not restart them."""
+    page = (ROOT / "docs/how-to/sandbox.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| `broker`")]
+    assert re.findall(r"`\./run mend ([\w-]+)`", row) == ["broker", *ATTUNE]
+    assert "database" not in row

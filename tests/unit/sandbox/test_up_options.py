@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.sandbox.stage import __main__ as commands
-from dlq_handler.sandbox.stage import keeper
-from dlq_handler.sandbox.stage.folder import FolderTaken
-from dlq_handler.sandbox.times import SCALED, STOCK
+from sandbox.stage import __main__ as commands
+from sandbox.stage import keeper
+from sandbox.stage.folder import FolderTaken
+from sandbox.times import SCALED, STOCK
 
 THIS_FILE = Path(__file__).resolve()  # readable, which is all that is asked before the sidecar reads it
 MONITOR = "ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR"
@@ -19,18 +19,19 @@ MONITOR = "ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR"
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ([], {"times": SCALED, "cured": [], "attune_settings": {}, "config": None}),
+        ([], {"times": SCALED, "cured": ["D15"], "attune_settings": {}, "config": None}),
         (
             ["--no-timeout-monitor"],
-            {"times": SCALED, "cured": [], "attune_settings": {MONITOR: "false"}, "config": None},
+            {"times": SCALED, "cured": ["D15"], "attune_settings": {MONITOR: "false"}, "config": None},
         ),
+        (["--cured", ""], {"times": SCALED, "cured": [], "attune_settings": {}, "config": None}),
         (
             ["--times", "stock", "--cured", "D1,D9"],
             {"times": STOCK, "cured": ["D1", "D9"], "attune_settings": {}, "config": None},
         ),
         (
             ["--config", str(THIS_FILE)],
-            {"times": SCALED, "cured": [], "attune_settings": {}, "config": THIS_FILE},
+            {"times": SCALED, "cured": ["D15"], "attune_settings": {}, "config": THIS_FILE},
         ),
     ],
 )
@@ -48,8 +49,8 @@ def test_options_of_up_reach_the_stage(
         raise FolderTaken(tmp_path)  # enough seen
 
     monkeypatch.setenv(commands.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("dlq_handler.sandbox.stage.up_and_down.up", up)
-    monkeypatch.setattr("dlq_handler.sandbox.stage.stage.Stage.open", open_stage)
+    monkeypatch.setattr("sandbox.stage.up_and_down.up", up)
+    monkeypatch.setattr("sandbox.stage.stage.Stage.open", open_stage)
     commands.main(["up", *options])
     asked.pop("say")
     assert asked == wanted

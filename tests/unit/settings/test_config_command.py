@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dlq_handler.cli.config import app
 from dlq_handler.settings.keys import known_keys
-from dlq_handler.surface.cli.config import app
 
 run = CliRunner().invoke
 
@@ -109,7 +109,7 @@ def test_show_refuses_what_check_refuses() -> None:
 
 
 def test_it_runs_as_a_module_and_is_plain_and_whole_in_a_pipe() -> None:
-    command = [sys.executable, "-m", "dlq_handler.surface.cli.config", "show"]
+    command = [sys.executable, "-m", "dlq_handler.cli.config", "show"]
     root = str(Path(__file__).parents[3])
     environ = {**os.environ, "PYTHONPATH": root, "COLUMNS": "20", "FORCE_COLOR": "1"}
 

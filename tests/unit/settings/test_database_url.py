@@ -7,7 +7,7 @@ from asyncpg.connect_utils import _parse_connect_dsn_and_args
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dlq_handler.settings.database_url import DatabaseUrl, read_database_url
+from dlq_handler.database.url import DatabaseUrl, read_database_url
 
 
 def read(url: str) -> DatabaseUrl:

@@ -38,6 +38,11 @@ def test_without_files_the_defaults_are_attunes() -> None:
     assert loaded.settings.message_queue.rabbitmq.dead_letter.ttl_ms == 86_400_000
 
 
+def test_a_schema_of_null_means_attunes_as_in_attune() -> None:
+    write("config.yaml", "database: {schema: null}")
+    assert load(None, {}).settings.database.schema_name == "attune"
+
+
 def test_the_file_of_the_environment_is_merged_key_by_key_over_config_yaml() -> None:
     write(
         "config.yaml",

@@ -202,6 +202,10 @@ def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url
             "dlq_handler.shadow.queue is 'worker.7.executions'",
         ),
         ("{worker: {unavailable_after_seconds: 30}}", "dlq_handler.worker.unavailable_after_seconds is 30"),
+        (
+            "{monitor: {fail_unscheduled: true, republish_requests: false}}",
+            "dlq_handler.monitor.fail_unscheduled is true with republish_requests false",
+        ),
         ("{broker: {urls: [amqp://a/x, amqp://b/y]}}", "dlq_handler.broker.urls names different vhosts"),
     ],
 )

@@ -6,14 +6,14 @@ import pytest
 
 from dlq_handler.settings import load
 from dlq_handler.settings.keys import Key, known_keys
-from dlq_handler.settings.reference import PAGE, configuration_page
+from scripts.settings_reference import PAGE, configuration_page
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / PAGE).read_text(encoding="utf-8") == configuration_page(), (
-        "docs/reference/configuration.md is out of date: python -m dlq_handler.settings.reference"
+        "docs/reference/configuration.md is out of date: python -m scripts.settings_reference"
     )
 
 

@@ -21,7 +21,6 @@ IN_WORDS = {
 SCHEMES = {
     "database.url": "postgresql",
     "dlq_handler.broker.management_url": "http",
-    "dlq_handler.notify.webhook_url": "https",
 }
 SECRETS = [key for key in known_keys().values() if key.is_secret]
 

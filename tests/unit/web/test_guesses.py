@@ -3,19 +3,20 @@
 import asyncio
 
 from starlette.requests import Request
+from starlette.responses import Response
 
-from dlq_handler.surface.web.guesses import (
-    FREE_A_MINUTE,
-    MOST_ADDRESSES,
-    MOST_WAITING_OF_ONE,
-    GuessLimit,
-)
+from dlq_handler.web.errors import ErrorAnswers
+from dlq_handler.web.guesses import FREE_A_MINUTE, MOST_ADDRESSES, MOST_WAITING_OF_ONE, GuessLimit
+
+
+def no_page(_request: Request, _status: int, _title: str, _text: str) -> Response:
+    raise AssertionError("the API answers with JSON")
 
 
 class Guessing:
     def __init__(self) -> None:
         self.now, self.wake = 0.0, asyncio.Event()
-        self.limit = GuessLimit(now=lambda: self.now, sleep=self._sleep)
+        self.limit = GuessLimit(ErrorAnswers(no_page), now=lambda: self.now, sleep=self._sleep)
         self.waiting = 0
         self.compared = 0
 

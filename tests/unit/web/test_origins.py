@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlq_handler.surface.web.origins import Origins
+from dlq_handler.web.guard import Origins
 
 LOCAL = Origins.of(host="127.0.0.1", external_url=None)
 PROXIED = Origins.of(host="0.0.0.0", external_url="https://dlq.example")

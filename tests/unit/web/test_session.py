@@ -4,9 +4,8 @@ import pytest
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from dlq_handler.surface.web.session import COOKIE, LASTS_SECONDS, Session, Sessions, forget, keep
-from dlq_handler.surface.web.tokens import NamedToken, Tokens, named_token
-from dlq_handler.surface.web.visitor import Role
+from dlq_handler.web.session import COOKIE, LASTS_SECONDS, Session, Sessions, forget, keep
+from dlq_handler.web.users import NamedToken, Role, Tokens, named_token
 
 NOW = 1_800_000_000.0
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from dlq_handler.surface.web.guard import local_path
-from dlq_handler.surface.web.tokens import Tokens, named_token
-from dlq_handler.surface.web.visitor import Role
+from dlq_handler.web.guard import local_path
+from dlq_handler.web.users import Role, Tokens, named_token
 
 ADA = named_token(name="ada", role=Role.OPERATE, token="0123456789abcdef")
 BOB = named_token(name="bob", role=Role.READ, token="fedcba9876543210")

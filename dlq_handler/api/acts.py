@@ -1,0 +1,124 @@
+"""What operators do by API. Each call says why, and which version of the state it was decided upon."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from dlq_handler.api.letters import Count, no_letter
+from dlq_handler.api.shapes import EVERYWHERE, GROUP_PATTERN, LARGEST_ID, Shape, failures
+from dlq_handler.api.state import BrakeNow, brake_now
+from dlq_handler.dead_letters import records_sql as letters
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.operations.operations import LONGEST_REASON
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.users import needs_operate, user_of
+from dlq_handler.web.world import UiWorld
+
+LONGEST_RELEASE_SECONDS = 86_400
+# So many letters are judged before the answer; whoever asked waits for it.
+JUDGED_AT_ONCE = 20
+
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_REASON)]
+Version = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
+class Ask(Shape):
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Reason = Field(description="Why; it stands in the audit.")
+    version: Version = Field(description="Of the state as you saw it; 409 if it has changed since.")
+
+
+class ReleaseAsk(Ask):
+    for_seconds: Annotated[float, Field(ge=0, le=LONGEST_RELEASE_SECONDS, allow_inf_nan=False)] = 600
+    """So long there is no limit; 0: the limit is back at once."""
+
+
+class RejudgeAsk(Ask):
+    letter_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    group: Annotated[str, Field(pattern=GROUP_PATTERN)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.letter_id is None) == (self.group is None):
+            raise ValueError("either letter_id or group")
+        return self
+
+
+class Released(Shape):
+    operation_id: int
+    """Its line in the audit, as in all answers here."""
+    brake: BrakeNow
+
+
+class Judged(Shape):
+    record_id: int
+    execution_id: int | None
+    before: Outcome
+    outcome: Outcome
+    why: str
+
+
+class PutUp(Shape):
+    operation_id: int
+    letters: int
+    """So many are due to be judged again."""
+    judged: Sequence[Judged]
+    """Those that were at once."""
+    waiting: Mapping[int, str]
+    """Some that were not yet, and why; a sidecar takes them up when it can."""
+    left: Count
+    """Of a very large group, those that were not put up: ask for it again."""
+
+
+def act_routes(world: UiWorld) -> APIRouter:
+    router = APIRouter(
+        tags=["operating"],
+        dependencies=[Depends(needs_operate)],
+        responses=EVERYWHERE | failures(400, 403, 409),
+    )
+    operating = world.operating
+
+    @router.post("/brake/release")
+    async def release_brake(request: Request, ask: ReleaseAsk) -> Released:
+        """Let executions be ended again, without a limit for a while."""
+        done = await operating.release_brake(
+            user_of(request).actor, reason=ask.reason, version=ask.version, for_seconds=ask.for_seconds
+        )
+        return Released(operation_id=done.operation_id, brake=brake_now(world, done.view))
+
+    @router.post("/letters/rejudge", responses=failures(404))
+    async def rejudge(request: Request, ask: RejudgeAsk) -> PutUp:
+        """Judge a kept letter again, or those of a group that can be: 10,000 at a time, judged longest ago first."""
+        done = await operating.rejudge(
+            user_of(request).actor,
+            letter_ids=None if ask.letter_id is None else [ask.letter_id],
+            group=ask.group,
+            reason=ask.reason,
+            version=ask.version,
+            at_once=JUDGED_AT_ONCE,
+        )
+        if done.operation_id is None:
+            raise await _nothing_to_judge(world, ask)
+        waiting = dict(list(done.waiting.items())[:JUDGED_AT_ONCE])
+        judged = [Judged.model_validate(one) for one in done.judged]
+        return PutUp(
+            operation_id=done.operation_id,
+            letters=len(done.letter_ids),
+            judged=judged,
+            waiting=waiting,
+            left=Count.model_validate(done.left),
+        )
+
+    return router
+
+
+async def _nothing_to_judge(world: UiWorld, ask: RejudgeAsk) -> Refused:
+    if ask.letter_id is None:
+        return Refused(409, f"No letter of group {ask.group} can be judged again. Nothing was done.")
+    record = await letters.show(world.database, ask.letter_id)
+    if record is None:
+        return no_letter(world)
+    return Refused(409, f"Letter {ask.letter_id} is settled: {record.outcome.value}. Nothing was done.")

@@ -1,0 +1,189 @@
+"""Workers, the topology, and the story of one execution.
+
+Workers and topology are as they were seen last, seconds ago: however many ask, the servers are asked once.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter
+
+from dlq_handler.api.shapes import EVERYWHERE, Id, Shape, failures
+from dlq_handler.diagnosis.services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import OFF, Unknown, WorkerSeen
+from dlq_handler.errors import Unavailable
+from dlq_handler.explain.records import ExecutionFacts
+from dlq_handler.explain.story import Kind
+from dlq_handler.topology.check import CheckedQueue, Conclusion
+from dlq_handler.topology.decide_canary import WorkerCanary
+from dlq_handler.topology.finding import Finding
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.no_record import no_record_sentence
+from dlq_handler.web.world import UiWorld
+from dlq_handler.workers.availability import Availability
+
+
+class SeenWorker(Shape):
+    id: int
+    name: str
+    availability: Availability
+    why: str
+    last_heartbeat: datetime | None
+    heartbeat_age_seconds: float | None
+    """When it was seen."""
+    status: str
+    host: str | None
+    role: str | None
+    is_cordoned: bool
+    cordon_reason: str | None
+    consumers: int | None
+    """Of its queue; null, as the next two: unknown, or there is no queue."""
+    ready: int | None
+    unacked: int | None
+    queue_trouble: str | None
+    """Why nothing is known of its queue."""
+    restart_reason: ServiceFinding | None
+    """Why it has to be restarted; null: nothing says so."""
+    scheduled: int
+    running: int
+    ended_last_hour: int | None
+    """Executions of it that we ended."""
+    canary: WorkerCanary | None
+
+
+class WorkerList(Shape):
+    at: datetime
+    workers: list[SeenWorker]
+
+
+class SeenTopology(Shape):
+    at: datetime
+    conclusion: Conclusion
+    intake_queue: str | None
+    queues: Sequence[CheckedQueue]
+    findings: Sequence[Finding]
+    limits: Sequence[str]
+    """What could not be read, in words."""
+
+
+class StoryMoment(Shape):
+    at: datetime
+    kind: Kind
+    text: str
+    by: str | None
+    is_shadow: bool
+    evidence: Mapping[str, Any]
+
+
+class StillWaiting(Shape):
+    why: str
+    unwatched: str | None
+    until: datetime | None
+    is_earliest: bool
+    notes: Sequence[str]
+    evidence: Mapping[str, Any]
+
+
+class Story(Shape):
+    execution: ExecutionFacts | None
+    """null: the host has no such row (any more)."""
+    moments: list[StoryMoment]
+    waiting: StillWaiting | None
+    """null: it has ended."""
+    letter_ids: list[int]
+    has_history: bool
+    """Whether the host's own history could be read."""
+    now: datetime
+
+
+def fleet_routes(world: UiWorld) -> APIRouter:
+    router = APIRouter(tags=["fleet"], responses=EVERYWHERE)
+
+    @router.get("/workers")
+    async def list_workers() -> WorkerList:
+        at, workers = _looked(world)
+        canaries = _canaries(world)
+        return WorkerList(at=at, workers=[_worker(one, canaries) for one in workers])
+
+    @router.get("/workers/{worker_id}", responses=failures(404))
+    async def show_worker(worker_id: Id) -> SeenWorker:
+        _, workers = _looked(world)
+        for one in workers:
+            if one.registered.worker.id == worker_id:
+                return _worker(one, _canaries(world))
+        raise Refused(404, f"No worker {worker_id} is registered.")
+
+    @router.get("/topology")
+    async def topology() -> SeenTopology:
+        seen = world.topology()
+        if isinstance(seen, Unknown):
+            raise Unavailable("topology", seen.why)
+        checked = seen.checked
+        return SeenTopology(
+            at=world.seen_at,
+            conclusion=checked.conclusion,
+            intake_queue=checked.intake_queue,
+            queues=checked.queues,
+            findings=checked.findings,
+            limits=seen.limits,
+        )
+
+    @router.get("/executions/{execution_id}", responses=failures(404))
+    async def explain(execution_id: Id) -> Story:
+        """What happened to it, in order, and while it is open, why it still waits."""
+        told = await world.explain(execution_id)
+        if told is None:
+            raise Refused(404, no_record_sentence(world.retention.resolved_seconds))
+        records = told.records
+        return Story(
+            execution=records.execution,
+            moments=[StoryMoment.model_validate(one) for one in told.moments],
+            waiting=None if told.waiting is None else StillWaiting.model_validate(told.waiting),
+            letter_ids=[letter.id for letter in records.letters],
+            has_history=records.history is not None,
+            now=records.now,
+        )
+
+    return router
+
+
+def _looked(world: UiWorld) -> tuple[datetime, Sequence[WorkerSeen]]:
+    workers = world.workers()
+    if isinstance(workers, Unknown):
+        raise Unavailable("workers", workers.why)
+    return world.seen_at, workers
+
+
+def _canaries(world: UiWorld) -> Mapping[int, WorkerCanary]:
+    seen = world.diagnoser.latest
+    canaries = () if seen is None else seen.view.canaries
+    return (
+        {} if isinstance(canaries, Unknown) or canaries == OFF else {one.worker_id: one for one in canaries}
+    )
+
+
+def _worker(seen: WorkerSeen, canaries: Mapping[int, WorkerCanary]) -> SeenWorker:
+    registered, worker = seen.registered, seen.registered.worker
+    return SeenWorker(
+        id=worker.id,
+        name=registered.name,
+        availability=seen.standing.availability,
+        why=seen.standing.why,
+        last_heartbeat=worker.last_heartbeat,
+        heartbeat_age_seconds=worker.heartbeat_age_seconds,
+        status=registered.status,
+        host=registered.host,
+        role=registered.role,
+        is_cordoned=registered.is_cordoned,
+        cordon_reason=registered.cordon_reason,
+        consumers=seen.sight.consumers if seen.sight else None,
+        ready=seen.sight.ready if seen.sight else None,
+        unacked=seen.sight.unacked if seen.sight else None,
+        queue_trouble=seen.queue.why if isinstance(seen.queue, Unknown) else None,
+        restart_reason=finding_of(seen),
+        scheduled=registered.scheduled,
+        running=registered.running,
+        ended_last_hour=seen.ended_last_hour,
+        canary=canaries.get(worker.id),
+    )

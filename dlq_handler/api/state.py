@@ -1,0 +1,152 @@
+"""How things stand: the diagnosis, and brake, gate and shadow mode, with the versions that acts need."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fastapi import APIRouter
+
+from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
+from dlq_handler.dead_letters.state_version import brake_version
+from dlq_handler.diagnosis import diagnoses_sql as diagnoses
+from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
+from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.view import GateSeen
+from dlq_handler.safety import brake_sql
+from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.world import UiWorld
+
+
+class Told(Shape):
+    part: Part
+    kind: str
+    health: Health
+    headline: str
+    """A short sentence in plain English, without its full stop: the time of `since` may follow it."""
+    sentence: str
+    since: datetime | None
+    evidence: Sequence[str]
+    next_step: str | None
+    command: str
+    runbook: str
+    """The page of the documentation."""
+    runbook_url: str | None
+    """The same as a link, where dlq_handler.ui.runbook_url is set."""
+
+
+class Diagnoses(Shape):
+    at: datetime
+    """When everything was looked at; with `at=`, when it came to be so."""
+    conclusion: Health
+    diagnoses: list[Told]
+    """The worst first."""
+
+
+class BrakeNow(Shape):
+    mode: BrakeMode
+    words: str | None
+    ended_last_minute: int
+    max_verdicts_per_minute: int
+    tripped_at: datetime | None
+    tripped_by: str | None
+    why: str | None
+    hold_until: datetime | None
+    released_at: datetime | None
+    released_by: str | None
+    released_until: datetime | None
+    version: str
+    """To be sent back with POST /brake/release."""
+
+
+class GateNow(Shape):
+    is_open: bool | None
+    """null: unknown."""
+    causes: Sequence[GateCause]
+    words: str | None
+    instance: str
+    """The sidecar that was asked: each has a gate of its own."""
+
+
+class ShadowNow(Shape):
+    is_shadow: bool
+    """This sidecar judges copies, and ends and announces nothing."""
+
+
+def state_routes(world: UiWorld) -> APIRouter:
+    router = APIRouter(tags=["state"], responses=EVERYWHERE)
+
+    @router.get("/diagnosis", responses=failures(404))
+    async def diagnosis(at: QueryMoment = None) -> Diagnoses:
+        """What is wrong, since when, what next; with `at`, what was told then."""
+        if at is None:
+            seen = world.diagnoser.latest
+            return _diagnoses(world, world.seen_at, () if seen is None else seen.diagnoses)
+        past = await diagnoses.as_of(world.database, at)
+        if past is None:
+            raise Refused(
+                404, f"Nothing is on record for that moment; changes are kept for {world.history_days} d."
+            )
+        return _diagnoses(world, *past)
+
+    @router.get("/brake")
+    async def show_brake() -> BrakeNow:
+        async with world.database.transaction() as tx:
+            view = await brake_sql.look(tx)
+        return brake_now(world, view)
+
+    @router.get("/gate")
+    async def show_gate() -> GateNow:
+        seen = None if world.diagnoser.latest is None else world.diagnoser.latest.view.gate
+        if isinstance(seen, GateSeen):
+            causes = sorted(seen.causes)
+            return GateNow(is_open=not causes, causes=causes, words=seen.words, instance=world.instance)
+        why = "nobody has looked yet" if seen is None else seen.why
+        return GateNow(is_open=None, causes=[], words=why, instance=world.instance)
+
+    @router.get("/shadow")
+    async def show_shadow() -> ShadowNow:
+        return ShadowNow(is_shadow=world.is_shadow)
+
+    return router
+
+
+def brake_now(world: UiWorld, view: BrakeView) -> BrakeNow:
+    state, policy = view.state, world.brake_policy
+    return BrakeNow(
+        mode=mode_of(view, policy),
+        words=in_words(view, policy),
+        ended_last_minute=view.ended_last_minute,
+        max_verdicts_per_minute=policy.max_verdicts_per_minute,
+        tripped_at=state.tripped_at,
+        tripped_by=state.tripped_by,
+        why=state.why,
+        hold_until=state.hold_until,
+        released_at=state.released_at,
+        released_by=state.released_by,
+        released_until=state.released_until,
+        version=brake_version(state),
+    )
+
+
+def _diagnoses(world: UiWorld, at: datetime, found: Sequence[Diagnosis]) -> Diagnoses:
+    return Diagnoses(
+        at=at,
+        conclusion=conclusion_of(found),
+        diagnoses=[
+            Told(
+                part=one.part,
+                kind=one.kind,
+                health=one.health,
+                headline=one.headline,
+                sentence=one.sentence,
+                since=one.since,
+                evidence=one.evidence,
+                next_step=one.next_step,
+                command=one.command,
+                runbook=one.runbook,
+                runbook_url=world.runbook_link(one.runbook),
+            )
+            for one in found
+        ],
+    )

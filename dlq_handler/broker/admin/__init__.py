@@ -1,0 +1,1 @@
+"""Ask the broker about queues, rights and consumers, by AMQP and by the management API. Creates nothing."""

@@ -1,0 +1,99 @@
+"""One AMQP connection for questions and declarations, opened when it is needed. It never publishes or consumes.
+
+A lost connection is not repaired: the next call opens another. `incarnation` then differs, so the caller knows that
+its earlier knowledge about the broker may be outdated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Self
+
+import aio_pika.abc
+from aiormq.abc import AbstractChannel
+
+from dlq_handler.broker.client.broker_errors import broker_errors
+from dlq_handler.broker.client.connection import BrokerAddress, Connection
+from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import turn
+from dlq_handler.tasks import StopCheck
+
+
+class AdminConnection:
+    """Opens a new channel for each use: a refused declare closes its channel."""
+
+    def __init__(self, address: BrokerAddress, *, call_timeout_seconds: float = 10.0) -> None:
+        self._address = address
+        self._call_timeout_seconds = call_timeout_seconds
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self.incarnation = 0
+
+    async def open(self) -> int:
+        """Connect if needed. Returns `incarnation`, the running number of the connection in use."""
+        async with turn(self._opening):
+            if self._connection is None or self._connection.is_lost:
+                self._connection = await self._address.connect("topology", is_again=self.incarnation > 0)
+                self.incarnation += 1
+        return self.incarnation
+
+    @asynccontextmanager
+    async def channel(
+        self, doing: str, *, timeout_seconds: float | None = None
+    ) -> AsyncIterator[AbstractChannel]:
+        """A channel for a few calls, with one time limit for all of them. Their errors become `Unavailable`."""
+        stop = StopCheck()
+        await self.open()
+        connection = self._connection
+        assert connection is not None  # noqa: S101  open() has just set it
+        opening = asyncio.timeout(self._call_timeout_seconds)
+        working = asyncio.timeout(timeout_seconds or self._call_timeout_seconds)
+        try:
+            async with broker_errors(doing):
+                async with opening:
+                    channel = await self._open_channel(connection)
+                try:
+                    async with working:
+                        yield await channel.get_underlay_channel()
+                finally:
+                    await _close_soon(channel)
+        except Unavailable as error:
+            if opening.expired() or working.expired():
+                # Perhaps half-open, which the heartbeat shows only half a minute later: the next call opens another.
+                self._connection = None
+                await connection.drop()
+            if stop.is_stop:
+                raise asyncio.CancelledError from error
+            raise
+        # aiormq swallows a cancellation that arrives while it closes a channel: Ctrl-C would have no effect.
+        if stop.is_stop:
+            raise asyncio.CancelledError
+
+    @staticmethod
+    async def _open_channel(connection: Connection) -> aio_pika.abc.AbstractChannel:
+        channel = connection.channel(publisher_confirms=False)
+        await channel.initialize()
+        return channel
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _close_soon(channel: aio_pika.abc.AbstractChannel) -> None:
+    """Close within a second: over a half-open connection the broker never answers."""
+    if channel.is_closed:
+        return
+    with suppress(Unavailable):
+        async with broker_errors("close a channel"), asyncio.timeout(1):
+            await channel.close()

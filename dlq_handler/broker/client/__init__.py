@@ -1,0 +1,1 @@
+"""Open and use AMQP connections. The only folder that relies on internals of aio-pika, aiormq and pamqp."""

@@ -1,0 +1,200 @@
+"""Check that the installed AMQP libraries have the internals that this folder relies on.
+
+pyproject.toml bounds their versions, but an installation may ignore that. Without this check such a version would fail
+later and less clearly, or would leave dead letters unread. It looks at names, parameters and the attributes that code
+uses. It changes nothing, and imports the libraries only when it is called.
+"""
+
+import inspect
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any
+
+from dlq_handler.errors import UnsupportedLibrary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Internal:
+    """One part of a library that is relied on."""
+
+    library: str
+    module: str
+    path: str
+    takes: tuple[str, ...] = ()
+    """Parameters that it must have."""
+    uses: tuple[str, ...] = ()
+    """Names that its code must use. Attributes of instances show only there."""
+    holds: tuple[str, ...] = ()
+    """Keys or items that it must hold."""
+    begins_with: tuple[str, ...] = ()
+    """Items that it must begin with, in this order."""
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.path}"
+
+
+INTERNALS = (
+    # connection.py: the socket is kept by a transport factory that goes through `kwargs` to aiormq.
+    Internal(
+        library="aio-pika",
+        module="aio_pika.connection",
+        path="Connection.__init__",
+        uses=("kwargs", "transport"),
+    ),
+    Internal(
+        library="aio-pika",
+        module="aio_pika.connection",
+        path="Connection.connect",
+        uses=("kwargs", "transport"),
+    ),
+    Internal(library="aio-pika", module="aio_pika.abc", path="UnderlayConnection", takes=("connection",)),
+    Internal(
+        library="aiormq",
+        module="aiormq.connection",
+        path="Connection.__init__",
+        takes=("transport_factory",),
+        uses=("_transport_factory", "channels", "write_queue"),
+    ),
+    Internal(
+        library="aiormq",
+        module="aiormq.connection",
+        path="Connection.connect",
+        uses=("_transport_factory", "create"),
+    ),
+    Internal(library="aiormq", module="aiormq.connection", path="TransportFactory.create", takes=("url",)),
+    Internal(library="aiormq", module="aiormq.connection", path="TCPTransportFactory.create", takes=("url",)),
+    Internal(library="aiormq", module="aiormq.connection", path="TLSTransportFactory.create", takes=("url",)),
+    # connection.py: `ready` waits while the broker blocks the connection.
+    Internal(
+        library="aiormq",
+        module="aiormq.connection",
+        path="Connection.ready",
+        uses=("connected", "_Connection__connection_unblocked", "wait"),
+    ),
+    # direct_channel.py: `frames` is replaced, and both sides look it up on every turn.
+    Internal(
+        library="aiormq",
+        module="aiormq.connection",
+        path="Connection._Connection__reader",
+        uses=("channels", "frames", "put"),
+    ),
+    Internal(library="aiormq", module="aiormq.channel", path="Channel._get_frame", uses=("frames", "get")),
+    Internal(
+        library="aiormq",
+        module="aiormq.channel",
+        path="Channel.__init__",
+        takes=("connector", "number", "publisher_confirms"),
+        uses=("frames", "max_content_size", "number", "on_consumer_cancel_callbacks", "write_queue"),
+    ),
+    Internal(
+        library="aiormq",
+        module="aiormq.channel",
+        path="Channel._reader",
+        uses=("_get_frame", "_on_deliver_frame", "_on_return_frame", "_on_confirm_frame"),
+    ),
+    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_deliver_frame", takes=("frame",)),
+    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_return_frame", takes=("frame",)),
+    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_confirm_frame", takes=("frame",)),
+    Internal(
+        library="aiormq",
+        module="aiormq.channel",
+        path="Channel._on_cancel_frame",
+        uses=("on_consumer_cancel_callbacks",),
+    ),
+    Internal(library="aiormq", module="aiormq.channel", path="Channel.open"),
+    Internal(
+        library="aiormq",
+        module="aiormq.channel",
+        path="Channel.basic_consume",
+        takes=("queue", "consumer_callback", "arguments", "consumer_tag"),
+    ),
+    Internal(library="aiormq", module="aiormq.base", path="Base.create_future"),
+    Internal(library="aiormq", module="aiormq.base", path="Base.closing"),
+    Internal(
+        library="aiormq",
+        module="aiormq.abc",
+        path="ChannelFrame",
+        takes=("payload", "should_close", "drain_future"),
+    ),
+    # tolerant_headers.py: two decoders are replaced, and pamqp calls them as methods.
+    Internal(library="pamqp", module="pamqp.header", path="ContentHeader.unmarshal", takes=("data",)),
+    Internal(
+        library="pamqp",
+        module="pamqp.header",
+        path="ContentHeader.__init__",
+        uses=("weight", "body_size", "properties"),
+    ),
+    Internal(
+        library="pamqp",
+        module="pamqp.frame",
+        path="_unmarshal_header_frame",
+        uses=("ContentHeader", "unmarshal"),
+    ),
+    Internal(
+        library="pamqp",
+        module="pamqp.frame",
+        path="_unmarshal_method_frame",
+        uses=("INDEX_MAPPING", "unmarshal"),
+    ),
+    Internal(library="pamqp", module="pamqp.commands", path="Basic.Deliver.unmarshal", takes=("data",)),
+    Internal(
+        library="pamqp",
+        module="pamqp.commands",
+        path="Basic.Deliver.__slots__",
+        begins_with=("consumer_tag", "delivery_tag", "redelivered", "exchange", "routing_key"),
+    ),
+    Internal(library="pamqp", module="pamqp.commands", path="Basic.Properties.attributes"),
+    # bounded_frames.py: the decoder of the broker's proposal is replaced.
+    Internal(library="pamqp", module="pamqp.base", path="Frame.unmarshal", takes=("data",)),
+    Internal(
+        library="pamqp", module="pamqp.commands", path="Connection.Tune.__slots__", holds=("frame_max",)
+    ),
+    # equal_tables.py: the decoder of tables is replaced in a table of decoders.
+    Internal(library="pamqp", module="pamqp.decode", path="METHODS", holds=("table",)),
+    Internal(library="pamqp", module="pamqp.decode", path="by_type", uses=("METHODS",)),
+    Internal(library="pamqp", module="pamqp.decode", path="field_table", takes=("value",)),
+)
+
+
+def assert_supported() -> None:
+    """Raises `UnsupportedLibrary`, which names the library, its version, and the first missing part."""
+    for internal in INTERNALS:
+        if not is_there(internal):
+            raise UnsupportedLibrary(
+                internal.library,
+                version=installed_version(internal.library),
+                missing=str(internal),
+                required=required_version(internal.library),
+            )
+
+
+def is_there(internal: Internal) -> bool:
+    """Whether the installed library has it, in the shape that is relied on."""
+    try:
+        part: Any = import_module(internal.module)
+        for name in internal.path.split("."):
+            part = getattr(part, name)
+        return (
+            (not internal.takes or set(internal.takes) <= set(inspect.signature(part).parameters))
+            and (not internal.uses or set(internal.uses) <= set(inspect.unwrap(part).__code__.co_names))
+            and all(item in part for item in internal.holds)
+            and (not internal.begins_with or tuple(part)[: len(internal.begins_with)] == internal.begins_with)
+        )
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return False
+
+
+def installed_version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def required_version(library: str) -> str:
+    """The requirement of the installed dlq-handler, for example 'aiormq<7.3,>=7.2'."""
+    try:
+        requirements = metadata.requires("dlq-handler") or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    return next((one for one in requirements if one.startswith(library)), library)

@@ -1,0 +1,1 @@
+"""Take dead letters from a queue in batches and acknowledge them."""

@@ -1,0 +1,1 @@
+"""Publish messages, and know the outcome of each."""

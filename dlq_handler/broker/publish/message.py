@@ -1,0 +1,43 @@
+"""A message to publish, and the possible outcomes. Values only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingMessage:
+    message_id: str
+    correlation_id: str
+    exchange: str
+    routing_key: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker is now responsible for it."""
+
+    text: str = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Unroutable:
+    """No queue is bound with this routing key, or the exchange does not exist. It was not delivered."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker refused it, or it was not sent. It was not delivered."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer. It may have been delivered, or may be delivered later."""
+
+    text: str
+
+
+PublishOutcome = Confirmed | Unroutable | Refused | Unknown

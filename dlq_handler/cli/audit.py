@@ -1,0 +1,81 @@
+"""`dlq-handler audit`: who did what, when and why. Reads only."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_json, print_table
+from dlq_handler.database.catalog_sql import look_at_server
+from dlq_handler.database.engine import Database
+from dlq_handler.operations import operation
+from dlq_handler.operations.audit_sql import list_operations
+from dlq_handler.operations.operation import Operation
+from dlq_handler.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
+
+
+class What(StrEnum):
+    """All that goes on record: a mistyped one would find nothing, which reads as if nobody had done it."""
+
+    BRAKE_RELEASE = operation.BRAKE_RELEASE
+    LETTERS_REJUDGE = operation.LETTERS_REJUDGE
+    LETTER_BODY_READ = operation.LETTER_BODY_READ
+
+
+@app.callback()
+def _audit() -> None:
+    """A group, although there is one command: others may join it."""
+
+
+@app.command("list")
+def list_all(
+    *,
+    what: Annotated[What | None, typer.Option(help="Only this.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Only by this one: the name of a token, or user@host.")
+    ] = None,
+    since: SinceOption = None,
+    before: BeforeOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List what was done by command, API and dashboard, newest first."""
+    asked = partial(
+        list_operations,
+        before_id=before,
+        limit=limit,
+        what=None if what is None else what.value,
+        who=who,
+        since=since,
+    )
+    operations, now = wait_for("reading the audit", _list(load_or_exit(config).settings, asked))
+    if output is Output.JSON:
+        print_json(operations)
+        return
+    is_all = all(given is None for given in (what, who, since, before))
+    print_table(
+        ("ID", "AT", "WHO", "VIA", "WHAT", "TARGET", "REASON", "RESULT"),
+        [
+            (one.id, one.at, one.who, one.via, one.what, one.target, one.reason, one.result)
+            for one in operations
+        ],
+        empty="nobody did anything" if is_all else "nothing such on record",
+        now=now,
+    )
+
+
+async def _list(
+    settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
+) -> tuple[list[Operation], datetime]:
+    async with compose.open_database(settings) as database:
+        return await asked(database), (await look_at_server(database)).now

@@ -1,0 +1,121 @@
+"""`dlq-handler brake`: is it tripped, and release it when the mass failure is real."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.cli.options import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    ReasonOption,
+    VersionOption,
+    read_duration,
+)
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_json, print_table, print_warning
+from dlq_handler.compose.operating import open_operating
+from dlq_handler.dead_letters.state_version import brake_version
+from dlq_handler.operations.operations import Released
+from dlq_handler.safety import brake_sql as store
+from dlq_handler.safety.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.seconds import in_units
+from dlq_handler.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
+
+
+@app.command()
+def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Show the brake. Exit 1: it is tripped."""
+    settings = load_or_exit(config).settings
+    view = wait_for("looking at the brake", _look(settings))
+    _print(view, compose.brake_policy(settings), output)
+    if mode_of(view, compose.brake_policy(settings)).is_tripped:
+        raise typer.Exit(1)
+
+
+@app.command()
+def release(
+    for_: Annotated[
+        timedelta,
+        typer.Option(
+            "--for",
+            parser=read_duration,
+            metavar="90s|10m|2h",
+            help="For so long there is no limit: you have said that these executions must end. 0s: the limit is "
+            "back at once, also after an earlier release.",
+        ),
+    ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
+    reason: ReasonOption = None,
+    version: VersionOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds. Of a brake that
+    is not tripped it takes the limit away all the same, with a warning.
+
+    On record with who, when and why (`audit list`). Exit 1: the brake is not as you saw it, and nothing was done.
+    """
+    settings = load_or_exit(config).settings
+    seen = wait_for("looking at the brake", _look(settings))
+    if for_:
+        _warn_of_surprise(seen, compose.brake_policy(settings), for_)
+    # As it is now: whoever types the reason must not release what tripped meanwhile.
+    version = version or brake_version(seen.state)
+    why = reason_or_ask(reason)
+    with refused_in_words():
+        released = wait_for("releasing the brake", _release(settings, for_.total_seconds(), why, version))
+    _print(released.view, compose.brake_policy(settings), output)
+
+
+def _warn_of_surprise(seen: BrakeView, policy: BrakePolicy, for_: timedelta) -> None:
+    """Before the reason is asked for: whoever thinks better of it can still go."""
+    match mode_of(seen, policy):
+        case BrakeMode.NORMAL:
+            span = in_units(for_.total_seconds())
+            print_warning(f"the brake is not tripped; this takes the limit away for {span}")
+        case BrakeMode.RELEASED:
+            print_warning(f"{in_words(seen, policy)}; this takes its place")
+        case BrakeMode.OFF:
+            print_warning("no limit is set (max_verdicts_per_minute is 0); there is nothing to release")
+        case BrakeMode.HOLDING | BrakeMode.LIMITED:
+            pass
+
+
+async def _look(settings: Settings) -> BrakeView:
+    async with compose.open_database(settings) as database, database.transaction() as tx:
+        return await store.look(tx)
+
+
+async def _release(settings: Settings, for_seconds: float, reason: str, version: str) -> Released:
+    async with open_operating(settings) as (operating, _):
+        return await operating.release_brake(actor(), reason=reason, for_seconds=for_seconds, version=version)
+
+
+def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
+    state = view.state
+    shown: dict[str, object] = {
+        "state": mode_of(view, policy),
+        "ended_last_minute": view.ended_last_minute,
+        "max_verdicts_per_minute": policy.max_verdicts_per_minute,
+        "tripped_at": state.tripped_at,
+        "tripped_by": state.tripped_by,
+        "why": state.why,
+        "hold_until": state.hold_until,
+        "released_at": state.released_at,
+        "released_by": state.released_by,
+        "released_until": state.released_until,
+        "version": brake_version(state),
+    }
+    if output is Output.JSON:
+        print_json(shown)
+        return
+    print_table(("FIELD", "VALUE"), list(shown.items()), now=view.now)
+    told = in_words(view, policy)
+    if told is not None:
+        print(f"\n{told}")

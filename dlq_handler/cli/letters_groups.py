@@ -1,0 +1,158 @@
+"""`dlq-handler letters groups`: what came in a while, by cause: the same rows as on the first page of the dashboard."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.options import (
+    ConfigOption,
+    Output,
+    OutputOption,
+    SinceOption,
+    UntilOption,
+    refuse_reversed,
+)
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_json, print_table
+from dlq_handler.database.catalog_sql import look_at_server
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import groups_sql, reprocess_sql
+from dlq_handler.dead_letters.group import GroupCount
+from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.state_version import group_version
+from dlq_handler.history import history_sql
+from dlq_handler.history.history import Lane
+from dlq_handler.host.workers_sql import list_workers
+from dlq_handler.settings import Settings
+
+USUAL_SPAN = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSeen:
+    """With all that a group's name is made of."""
+
+    counts: Sequence[GroupCount]
+    in_all: int
+    lanes: Sequence[Lane]
+    names: Mapping[int, str]
+    since: datetime
+    until: datetime
+    now: datetime
+    ttl_seconds: float
+    """Of the workers' queues."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By group: the state that `letters rejudge --version` expects. Empty where it was not asked for."""
+
+    def title(self, one: GroupCount) -> str:
+        return title_in(one.group, self.lanes, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at)
+
+
+def groups(
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the largest first.")] = 50,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
+    refuse_reversed(since, until)
+    is_json = output is Output.JSON
+    settings = load_or_exit(config).settings
+    seen = wait_for("counting letters", _look(settings, since, until, limit, with_versions=is_json))
+    if is_json:
+        print_json([_full(seen, one) for one in seen.counts])
+        return
+    print_groups(seen)
+    if seen.in_all > len(seen.counts):
+        typer.echo(f"there are {seen.in_all - len(seen.counts)} more: raise --limit", err=True)
+
+
+async def _look(
+    settings: Settings, since: datetime | None, until: datetime | None, limit: int, *, with_versions: bool
+) -> GroupsSeen:
+    async with compose.open_database(settings) as database:
+        seen = await _look_at_groups(
+            database,
+            ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
+            since=since,
+            until=until,
+            limit=limit,
+        )
+        return replace(seen, versions=await _versions(database, seen)) if with_versions else seen
+
+
+async def _versions(database: Database, seen: GroupsSeen) -> Mapping[str, str]:
+    async with database.transaction() as tx:
+        return {
+            one.group.id: group_version((await reprocess_sql.can_be_put_up(tx, one.group.id)).digest)
+            for one in seen.counts
+        }
+
+
+async def _look_at_groups(
+    database: Database, *, ttl_seconds: float, since: datetime | None, until: datetime | None, limit: int
+) -> GroupsSeen:
+    """Without times: of the last hour, by the database's clock."""
+    now = (await look_at_server(database)).now
+    end = until or now
+    begin = since or end - USUAL_SPAN
+    return GroupsSeen(
+        counts=await groups_sql.groups(database, since=begin, until=end, limit=limit),
+        in_all=await groups_sql.count_groups(database, since=begin, until=end),
+        lanes=await history_sql.lanes(database, since=begin - timedelta(seconds=ttl_seconds), until=end),
+        names={one.worker.id: one.name for one in await list_workers(database)},
+        since=begin,
+        until=end,
+        now=now,
+        ttl_seconds=ttl_seconds,
+    )
+
+
+def print_groups(seen: GroupsSeen) -> None:
+    print_table(
+        ("GROUP", "CAUSE", "REASON", "QUEUE", "ACTIONS", "LETTERS", "FAILED", "LAST"),
+        [
+            (
+                one.group.id,
+                seen.title(one),
+                one.group.reason,
+                one.group.queue,
+                [*one.group.actions, *([f"+{one.group.more_actions}"] if one.group.more_actions else [])]
+                or None,
+                one.letters,
+                one.failed,
+                one.last_at,
+            )
+            for one in seen.counts
+        ],
+        empty="no letters in this time",
+        now=seen.now,
+        spare=("QUEUE", "ACTIONS", "REASON", "FAILED"),
+    )
+
+
+def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
+    return {
+        "id": one.group.id,
+        "title": seen.title(one),
+        "cause": one.group.cause,
+        "reason": one.group.reason,
+        "queue": one.group.queue,
+        "detail": one.group.detail,
+        "worker_id": one.group.worker_id,
+        "actions": one.group.actions,
+        "more_actions": one.group.more_actions,
+        "letters": one.letters,
+        "failed": one.failed,
+        "last_at": one.last_at,
+        "first_at_ever": one.group.first_at,
+        "letters_ever": one.group.letters,
+        "version": seen.versions.get(one.group.id),
+    }

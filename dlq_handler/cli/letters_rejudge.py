@@ -1,0 +1,227 @@
+"""`dlq-handler letters rejudge`: judge kept letters again, when the world has changed. On record, with a reason."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.letter_options import expect_group
+from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.cli.options import (
+    LARGEST_ID,
+    ConfigOption,
+    Output,
+    OutputOption,
+    ReasonOption,
+    VersionOption,
+)
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
+from dlq_handler.compose.operating import open_operating
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import records_sql, reprocess_sql
+from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.state_version import group_version, letters_version
+from dlq_handler.operations.operations import Operating
+from dlq_handler.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    letter_ids: Sequence[int] | None
+    group: str | None
+    outcomes: frozenset[Outcome]
+    reason: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    record_id: int
+    execution_id: int | None
+    before: Outcome | None
+    """None: a sidecar was quicker, so that nobody here saw it."""
+    outcome: Outcome
+    why: str
+
+    @property
+    def is_changed(self) -> bool:
+        return self.outcome is not self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    judged: Sequence[_Judged]
+    not_judged: Mapping[int, str]
+    left: str | None = None
+    """Letters that were asked for and are too many for one act, in words."""
+
+    @property
+    def changed(self) -> Sequence[_Judged]:
+        return [one for one in self.judged if one.is_changed]
+
+    def __str__(self) -> str:
+        said = f"{len(self.judged):,} judged again, {len(self.changed):,} changed"
+        return f"{said}, {len(self.not_judged):,} not judged" if self.not_judged else said
+
+
+def rejudge(
+    letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1, max=LARGEST_ID)] = None,
+    *,
+    outcome: Annotated[
+        Outcome | None,
+        typer.Option(
+            help="Only letters with this outcome: unknown_execution, update_failed, deferred, foreign."
+        ),
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All dead letters that can be processed again, at most 10,000.")
+    ] = False,
+    reason: ReasonOption = None,
+    version: VersionOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Process dead letters again: the named ones, those of a group or with an outcome, or `--all`. Only the outcomes
+    unknown_execution, update_failed, deferred and foreign can change. Recorded with who, when and why (`audit list`).
+    At most 10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list
+    all; stderr shows the number.
+
+    Exit 1: a dead letter was not processed. If it only has to wait, for example for the brake, a replica does it later.
+    """
+    _refuse_nonsense(letter_ids, group, outcome, version, every=every)
+    settings = load_or_exit(config).settings
+    if settings.dlq_handler.shadow.enabled:
+        print_error(
+            "in shadow mode nothing is ended, so nothing is judged again; see dlq_handler.shadow.enabled"
+        )
+        raise typer.Exit(1)
+    if version is None:
+        # As they are now: whoever types the reason must not act on what somebody else acted on meanwhile.
+        version = wait_for("looking at the letters", _version(settings, letter_ids, group))
+    wanted = _Wanted(
+        letter_ids=letter_ids,
+        group=group,
+        outcomes=REJUDGEABLE if outcome is None else frozenset({outcome}),
+        reason=reason_or_ask(reason),
+        version=version,
+    )
+    with refused_in_words():
+        done = wait_for("judging letters", _rejudge(settings, wanted))
+    for letter_id, why in done.not_judged.items():
+        print_warning(f"letter {letter_id} was not judged: {why}")
+    if output is Output.JSON:
+        print_json(done.judged)
+    else:
+        _print(done)
+    if done.judged or done.not_judged:
+        typer.echo(str(done), err=True)
+    if done.left is not None:
+        print_warning(f"left: {done.left}, too many for one act; ask again for them")
+    if done.not_judged or done.left is not None:
+        raise typer.Exit(1)
+
+
+def _print(done: _Done) -> None:
+    rows = done.judged
+    if sys.stdout.isatty() and (done.judged or done.not_judged):
+        # Hundreds that are as they were would hide the few that are not.
+        rows = done.changed
+        if not rows:
+            return
+    print_table(
+        ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
+        [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in rows],
+        empty="no letter to judge again",
+    )
+
+
+def _refuse_nonsense(
+    letter_ids: list[int] | None,
+    group: str | None,
+    outcome: Outcome | None,
+    version: str | None,
+    *,
+    every: bool,
+) -> None:
+    if outcome is not None and outcome not in REJUDGEABLE:
+        raise typer.BadParameter(
+            f"{outcome.value} is settled for good; these can be judged again: {', '.join(sorted(REJUDGEABLE))}"
+        )
+    given = sum(one is not None for one in (letter_ids or None, group, outcome, every or None))
+    if given > 1:
+        raise typer.BadParameter("Give ids, --group, --outcome or --all: only one of them.")
+    if given == 0:
+        # `--reason expired` looks like a filter and is none: without this it would process every dead letter again.
+        raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
+    if version is not None and not letter_ids and group is None:
+        raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
+
+
+async def _version(settings: Settings, letter_ids: list[int] | None, group: str | None) -> str | None:
+    """None: all there are were asked for, whatever they are by then."""
+    async with compose.open_database(settings) as database:
+        if group is not None:
+            await expect_group(database, settings, group)
+            async with database.transaction() as tx:
+                return group_version((await reprocess_sql.can_be_put_up(tx, group)).digest)
+        if letter_ids:
+            async with database.transaction() as tx:
+                return letters_version(await reprocess_sql.states_of(tx, letter_ids))
+    return None
+
+
+async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:
+    async with open_operating(settings) as (operating, database):
+        return await _put_up(operating, database, wanted)
+
+
+async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> _Done:
+    named, left = wanted.letter_ids, None
+    if wanted.group is None and not named:
+        # One more than is put up, to know whether there are more.
+        found = await records_sql.rejudgeable(database, wanted.outcomes, limit=records_sql.MOST_PUT_UP + 1)
+        named, left = (
+            found[: records_sql.MOST_PUT_UP],
+            "some" if len(found) > records_sql.MOST_PUT_UP else None,
+        )
+        if not named:
+            # Nothing was done, so nothing goes on record.
+            return _Done(judged=(), not_judged={})
+    result = await operating.rejudge(
+        actor(), letter_ids=named, group=wanted.group, reason=wanted.reason, version=wanted.version
+    )
+    if result.left.count:
+        left = str(result.left)
+    judged = [
+        _Judged(
+            record_id=one.record_id,
+            execution_id=one.execution_id,
+            before=one.before,
+            outcome=one.outcome,
+            why=one.why,
+        )
+        for one in result.judged
+    ]
+    not_judged = dict(result.passed_over)
+    for letter_id, why in result.waiting.items():
+        record = await records_sql.show(database, letter_id)
+        if record is None or record.outcome in REJUDGEABLE:
+            not_judged[letter_id] = f"{why}; it is due, and a sidecar takes it up when it can"
+            continue
+        # Due for every sidecar too: one of them was quicker, which is what was asked for.
+        judged.append(
+            _Judged(
+                record_id=letter_id,
+                execution_id=record.execution_id,
+                before=None,
+                outcome=record.outcome,
+                why=record.why,
+            )
+        )
+    return _Done(judged=judged, not_judged=not_judged, left=left)

@@ -1,0 +1,93 @@
+"""Report that a command is still waiting. On stderr, and only to a terminal: a cron job's mail needs no progress.
+
+`wait_for` is the one way in which a command asks a server; a test looks for others. Only a command that shows its
+progress itself is run by `run_until_interrupted`. Both end with `KeyboardInterrupt` at Ctrl-C.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+PATIENCE_SECONDS = 2.0
+AGAIN_SECONDS = 5.0
+
+Answer = TypeVar("Answer")
+
+
+def wait_for(
+    doing: str, asked: Coroutine[Any, Any, Answer], *, how_far: Callable[[], str] | None = None
+) -> Answer:
+    """Run it to its end, all of it with `patience`: also the first connection may be what takes long."""
+
+    async def patiently() -> Answer:
+        with patience(doing, how_far=how_far, after_seconds=PATIENCE_SECONDS):
+            return await asked
+
+    return _run(patiently())
+
+
+def run_until_interrupted(watching: Coroutine[Any, Any, None]) -> None:
+    """Run it until Ctrl-C, which is its normal end."""
+    with suppress(KeyboardInterrupt):
+        _run(watching)
+
+
+def _run(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """`asyncio.run`, except that Ctrl-C cancels between two steps of the work, never in the middle of one.
+
+    The handler of `asyncio.run` cancels a task that is running. A block that the task enters in the same step takes
+    that cancellation for one of its library (`StopCheck`), and the command reports a lost connection.
+    """
+    interrupted = False
+
+    async def interruptible() -> Answer:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            interrupted = True
+            # A second Ctrl-C ends a clean-up that does not end by itself.
+            loop.remove_signal_handler(signal.SIGINT)
+            if task is not None:
+                task.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        return await work
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def is_watched() -> bool:
+    return sys.stderr.isatty()
+
+
+@contextmanager
+def patience(
+    doing: str, *, how_far: Callable[[], str] | None = None, after_seconds: float = PATIENCE_SECONDS
+) -> Iterator[None]:
+    """While the block lasts, after two seconds and then now and again: `doing`, and `how_far` it is."""
+    if not is_watched():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    began, waiting = loop.time(), list[asyncio.TimerHandle]()
+
+    def tell() -> None:
+        far = f": {how_far()}" if how_far else ""
+        print(f"still {doing}{far} ({loop.time() - began:.0f} s) …", file=sys.stderr, flush=True)
+        waiting[:] = [loop.call_later(AGAIN_SECONDS, tell)]
+
+    waiting.append(loop.call_later(after_seconds, tell))
+    try:
+        yield
+    finally:
+        for handle in waiting:
+            handle.cancel()

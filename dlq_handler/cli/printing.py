@@ -1,0 +1,157 @@
+"""Print what a command found: fitted to a terminal, or in a pipe as whole lines of fields with tabs between them.
+
+Text from outside (queue names, errors) may hold control characters: they are shown escaped, never sent to the
+terminal. So no field holds a tab or a line break, and a program may split by them.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dlq_handler.seconds import in_units
+from dlq_handler.settings.urls import SecretUrl
+
+# What two clocks may differ by: less than this ahead is not in the future.
+_SLACK_SECONDS = 5.0
+
+
+def utc(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def with_age(when: datetime, now: datetime) -> str:
+    """`2026-03-01T02:26:00Z (32 min ago)`, or `(in 2 h)`."""
+    seconds = (now - when).total_seconds()
+    age = f"in {in_units(-seconds)}" if seconds <= -_SLACK_SECONDS else f"{in_units(max(0.0, seconds))} ago"
+    return f"{utc(when)} ({age})"
+
+
+def print_json(value: object) -> None:
+    """Datetimes become ISO 8601 in UTC, dataclasses objects, secrets redacted. ASCII: any pipe takes it."""
+    print(json.dumps(jsonable(value), indent=2))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    empty: str = "nothing found",
+    now: datetime | None = None,
+    spare: Sequence[str] = (),
+) -> None:
+    """`now`: the database's; with it, a terminal is told how long ago each time was.
+
+    `spare`: columns that a terminal too narrow for all goes without, one after the other.
+    """
+    if sys.stdout.isatty():
+        _print_fitted(columns, rows, empty, now, spare)
+        return
+    print("\t".join(columns))
+    for row in rows:
+        print("\t".join(shown(value) for value in row))
+    if not rows:
+        # On stderr: a program that reads the lines would take it for one.
+        print(empty, file=sys.stderr)
+
+
+def _print_fitted(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    empty: str,
+    now: datetime | None,
+    spare: Sequence[str],
+) -> None:
+    if not rows:
+        print(empty)
+        return
+    console = Console()
+    cells = [[shown(value, now=now) for value in row] for row in rows]
+    kept = fitting(columns, cells, spare=spare, width=console.width)
+    table = Table(*(columns[place] for place in kept), box=None, header_style="bold", pad_edge=False)
+    for row in cells:
+        table.add_row(*(Text(row[place], overflow="fold") for place in kept))
+    console.print(table)
+    if left_out := [name for place, name in enumerate(columns) if place not in kept]:
+        print(f"not shown for want of width: {', '.join(left_out)}", file=sys.stderr)
+
+
+def fitting(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], *, spare: Sequence[str], width: int
+) -> list[int]:
+    """The places of the columns to show. Folded to a few letters, a worker's name names nobody."""
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    kept = list(range(len(columns)))
+    for name in spare:
+        if sum(widths[place] + 2 for place in kept) <= width:
+            break
+        kept.remove(columns.index(name))
+    return kept
+
+
+def print_error(message: str) -> None:
+    """To stderr, one line per problem, in red on a terminal."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(message), style="red"))
+
+
+def print_warning(message: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        Text(f"warning: {printable(message)}", style="yellow")
+    )
+
+
+def shown(value: object, *, now: datetime | None = None) -> str:
+    """One field: a dash for None, times in UTC, with how long ago if `now` is known, lists with commas."""
+    if isinstance(value, datetime) and now is not None:
+        return with_age(value, now)
+    match jsonable(value):
+        case None:
+            return "-"
+        case bool(value):
+            return str(value).lower()
+        case float(value):
+            return f"{value:g}"
+        case list(items):
+            return ", ".join(shown(item) for item in items)
+        case dict(items):
+            return printable(json.dumps(items))
+        case other:
+            return printable(str(other))
+
+
+def printable(text: str) -> str:
+    """Control characters and lone surrogates as `\\x1b`: a queue's name must not drive the terminal."""
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def jsonable(value: object) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():
+            return jsonable(value.value)
+        case str():
+            return value
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case SecretUrl():
+            return value.redacted()
+        case Mapping():
+            return {str(key): jsonable(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(item) for item in value]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            return str(value)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,157 @@
+"""`dlq-handler topology`: make what must exist, and tell whether dead letters would arrive."""
+
+from typing import Annotated
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
+from dlq_handler.errors import Unavailable
+from dlq_handler.host.workers_sql import worker_ids
+from dlq_handler.settings import Settings
+from dlq_handler.topology.apply import ApplyResult, apply
+from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
+from dlq_handler.topology.checker import TopologyReport, check_topology
+from dlq_handler.topology.walk import Answer
+from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker_queue
+
+app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
+
+EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.CANNOT_TELL: 2}
+_MOST_ROWS = 100
+
+
+@app.command("apply")
+def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Declare what is missing and bind every worker's key to the intake queue. What exists stays as it is."""
+    report = wait_for("asking the database and binding", _apply(load_or_exit(config).settings))
+    keys = sorted(binding.routing_key for binding in report.bound)
+    if output is Output.JSON:
+        print_json(
+            {
+                "found": report.found,
+                "made": report.made,
+                "bound": keys,
+                "dead_letter_exchange_type": report.dead_letter_exchange_type,
+            }
+        )
+        return
+    print_table(
+        ("NAME", "STATE"),
+        [(name, "found") for name in report.found] + [(name, "made") for name in report.made],
+    )
+    print(f"{len(keys)} key(s) bound")
+
+
+async def _apply(settings: Settings) -> ApplyResult:
+    async with compose.open_database(settings) as database:
+        workers = await worker_ids(database)
+    async with AdminConnection(compose.broker_address(settings)) as link:
+        return await apply(link, compose.blueprint(settings), workers)
+
+
+@app.command()
+def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Tell for each queue whether what dies there would arrive, and what differs from what is wanted.
+
+    Exit 1: an execution can hang (a hole). Exit 2: it cannot be told. Changes nothing.
+    """
+    report = wait_for("asking the database and the broker", _check(load_or_exit(config).settings))
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        _print_report(report)
+    raise typer.Exit(EXIT_CODES[report.topology.conclusion])
+
+
+async def _check(settings: Settings) -> TopologyReport:
+    workers: frozenset[int] | None = None
+    try:
+        async with compose.open_database(settings) as database:
+            workers = await worker_ids(database)
+    except Unavailable as error:
+        # The broker can be judged without it, only less precisely; the report says so.
+        print_warning(str(error))
+    expected = compose.expectation(settings, workers)
+    async with AdminConnection(compose.broker_address(settings)) as link:
+        return await check_topology(link, compose.management_api(settings), expected)
+
+
+def _print_report(report: TopologyReport) -> None:
+    topology = report.topology
+    for limit in report.limits:
+        print_warning(limit)
+    print(f"intake queue: {topology.intake_queue or 'none (dead lettering is off)'}")
+    shown = _worth_showing(topology)
+    print_table(
+        ("QUEUE", "ROLE", "ARRIVES", "WHY"),
+        [(checked.queue, checked.role, checked.arrives, _why(checked)) for checked in shown],
+        empty="no queues to check",
+    )
+    if len(shown) < len(topology.queues):
+        print(f"… {len(topology.queues) - len(shown)} more (`--output json` has all)")
+    for finding in topology.findings:
+        print(f"\n{finding.severity}: {finding.subject}")
+        print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}")
+        if finding.way_out:
+            print(f"  way out: {finding.way_out}")
+    print(f"\nconclusion: {topology.conclusion}")
+    if topology.conclusion is Conclusion.HOLE:
+        print(
+            "`dlq-handler run` binds what is missing at its start; `dlq-handler topology apply` does it now"
+        )
+
+
+def _worth_showing(topology: CheckedTopology) -> list[CheckedQueue]:
+    """All, if they are few; otherwise the troubled ones first."""
+    queues = list(topology.queues)
+    if len(queues) > _MOST_ROWS:
+        queues.sort(key=lambda one: (one.arrives is Answer.ARRIVES, one.role is not QueueRole.WORKER))
+    return queues[:_MOST_ROWS]
+
+
+def _why(checked: CheckedQueue) -> str:
+    return " -> ".join(checked.path[1:]) if checked.arrives is Answer.ARRIVES else checked.sentence
+
+
+@app.command("declare-worker-queue")
+def declare(
+    worker_id: Annotated[int, typer.Argument(metavar="ID", min=1)],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Really declare it; without it nothing is done.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Declare a worker's queue with the configured TTL and the dead-letter exchange, and bind it.
+
+    Refuses when an existing worker queue has another TTL.
+    """
+    settings = load_or_exit(config).settings
+    queue = compose.names(settings).queue(worker_id)
+    ttl_ms = settings.message_queue.rabbitmq.worker_queue_ttl_ms
+    if not yes:
+        print_error(f"this would declare queue {queue!r} with x-message-ttl={ttl_ms}; add --yes to do it")
+        raise typer.Exit(1)
+    try:
+        made = wait_for("declaring the queue", _declare(settings, worker_id, ttl_ms))
+    except WorkerQueueRefused as refused:
+        print_error(str(refused))
+        raise typer.Exit(1) from refused
+    if output is Output.JSON:
+        print_json({"queue": queue, "ttl_ms": ttl_ms, "made": made})
+    else:
+        print(f"queue {queue}: {'made' if made else 'was there already'}, x-message-ttl={ttl_ms}")
+
+
+async def _declare(settings: Settings, worker_id: int, ttl_ms: int) -> bool:
+    async with compose.open_database(settings) as database:
+        others = await worker_ids(database) - {worker_id}
+    async with AdminConnection(compose.broker_address(settings)) as link:
+        return await declare_worker_queue(
+            link, compose.blueprint(settings), worker_id, ttl_ms=ttl_ms, compare_with=others
+        )

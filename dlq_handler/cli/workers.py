@@ -1,0 +1,183 @@
+"""`dlq-handler workers`: who is there, what waits for whom. Reads only."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import typer
+
+from dlq_handler import compose
+from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.options import ConfigOption, Output, OutputOption
+from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.printing import print_json, print_table, print_warning
+from dlq_handler.database.catalog_sql import look_at_server
+from dlq_handler.diagnosis.services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import WorkerSeen
+from dlq_handler.host.worker import (
+    AvailabilityPolicy,
+    QueueSight,
+    RegisteredWorker,
+    WorkerQueueNames,
+    is_on_time,
+)
+from dlq_handler.host.workers_sql import list_workers
+from dlq_handler.settings import Settings
+from dlq_handler.timeouts.decisions_sql import resurrected_by_worker
+from dlq_handler.workers.availability import standing_of
+from dlq_handler.workers.service_look import ServiceLooks
+from dlq_handler.workers.service_looks_sql import eventful_looks
+
+app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
+
+Sights = Mapping[int, QueueSight | None]
+
+_UNKNOWN = "?"
+_COLUMNS = [
+    "ID",
+    "NAME",
+    "AVAILABILITY",
+    "HEARTBEAT",
+    "STATUS",
+    "CORDONED",
+    "ROLE",
+    "QUEUE",
+    "CONSUMERS",
+    "READY",
+    "UNACKED",
+    "SCHEDULED",
+    "RUNNING",
+    "RESURRECTED",
+    "RESTART",
+]
+_SPARE = (
+    "RESURRECTED", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS", "UNACKED", "READY", "CONSUMERS",
+)  # fmt: skip
+
+_RESTARTS = {
+    ServiceFinding.WORKER_WITHOUT_CONSUMER: "yes: not consuming",
+    ServiceFinding.WORKER_INACTIVE: "yes: inactive",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the database and the broker say of all workers."""
+
+    workers: Sequence[RegisteredWorker]
+    sights: Sights
+    resurrected: Mapping[int, int]
+    looks: ServiceLooks
+    now: datetime
+
+
+@app.command("list")
+def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """List all workers, with what the broker sees of their queues and the executions they have.
+
+    Availability is decided by the age of the heartbeat alone: a command has not watched for as long as the running
+    sidecar, so after an outage of the database it calls workers unavailable that could not report. A ? could not be
+    asked for. RESURRECTED counts executions that dlq-handler ended and the worker continued. RESTART is yes for a
+    worker that sends heartbeats and gets no work until you restart it. It is known only if a replica ran within the
+    last minute.
+    """
+    settings = load_or_exit(config).settings
+    found = wait_for("asking the database and the broker", _look(settings))
+    shown = _WorkerTable(found, compose.availability_policy(settings), compose.names(settings))
+    if output is Output.JSON:
+        print_json([shown.in_full(worker) for worker in found.workers])
+    else:
+        rows = [shown.row(worker) for worker in found.workers]
+        print_table(_COLUMNS, rows, empty="no workers", now=found.now, spare=_SPARE)
+
+
+async def _look(settings: Settings) -> _Found:
+    async with compose.open_database(settings) as database:
+        workers, now = await list_workers(database), (await look_at_server(database)).now
+        resurrected = await resurrected_by_worker(database)
+        looks = await eventful_looks(database)
+    sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
+    try:
+        sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
+    finally:
+        await sight.close()
+    if sight.broker_trouble is not None:
+        print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
+    elif sight.api_trouble is not None:
+        print_warning(f"{sight.api_trouble}; what consumers hold (UNACKED) is not known")
+    return _Found(workers=workers, sights=sights, resurrected=resurrected, looks=looks, now=now)
+
+
+class _WorkerTable:
+    def __init__(self, found: _Found, policy: AvailabilityPolicy, names: WorkerQueueNames) -> None:
+        self._sights, self._resurrected, self._policy, self._names = (
+            found.sights,
+            found.resurrected,
+            policy,
+            names,
+        )
+        self._has_looks = found.looks.are_current(found.now)
+        self._looks = found.looks.by_queue if self._has_looks else {}
+
+    def in_full(self, one: RegisteredWorker) -> dict[str, object]:
+        sight = self._sights.get(one.worker.id)
+        # For ever: as if we had watched all the time, which the help text owns up to.
+        standing = standing_of(one.worker, watched_seconds=math.inf, policy=self._policy)
+        seen = WorkerSeen(
+            registered=one,
+            standing=standing,
+            queue=sight,
+            is_on_time=is_on_time(one.worker, policy=self._policy),
+            look=self._looks.get(self._names.queue(one.worker.id)),
+        )
+        return {
+            "id": one.worker.id,
+            "name": one.name,
+            "availability": standing.availability,
+            "why": standing.why,
+            "last_heartbeat": one.worker.last_heartbeat,
+            "heartbeat_age_seconds": one.worker.heartbeat_age_seconds,
+            "status": one.status,
+            "cordoned": one.is_cordoned,
+            "cordon_reason": one.cordon_reason,
+            "role": one.role,
+            "queue": self._names.queue(one.worker.id) if one.takes_dispatches else None,
+            "queue_exists": sight is not None if one.worker.id in self._sights else None,
+            "consumers": sight.consumers if sight else None,
+            "ready": sight.ready if sight else None,
+            "unacked": sight.unacked if sight else None,
+            "scheduled": one.scheduled,
+            "running": one.running,
+            "resurrected": self._resurrected.get(one.worker.id, 0),
+            "restart_reason": finding_of(seen),
+        }
+
+    def _restart(self, one: RegisteredWorker, reason: object) -> str | None:
+        if isinstance(reason, ServiceFinding):
+            return _RESTARTS[reason]
+        if not one.takes_dispatches:
+            return None
+        return "no" if self._has_looks and one.worker.id in self._sights else _UNKNOWN
+
+    def row(self, one: RegisteredWorker) -> Sequence[object]:
+        full = self.in_full(one)
+        counts = [full["consumers"], full["ready"], full["unacked"]]
+        if full["queue"] is not None and full["queue_exists"] is not False:
+            counts = [_UNKNOWN if count is None else count for count in counts]
+        reason = f": {one.cordon_reason}" if one.cordon_reason else ""
+        return (
+            one.worker.id,
+            one.name,
+            full["availability"],
+            one.worker.last_heartbeat or "never",
+            one.status,
+            f"yes{reason}" if one.is_cordoned else "no",
+            one.role,
+            "missing" if full["queue_exists"] is False else full["queue"],
+            *counts,
+            one.scheduled,
+            one.running,
+            full["resurrected"],
+            self._restart(one, full["restart_reason"]),
+        )

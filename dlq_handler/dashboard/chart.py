@@ -1,0 +1,221 @@
+"""The chart: dead letters over time, stacked by reason, and under them one lane per worker. Pure: geometry from facts.
+
+Widths are in percent and heights in pixels, so that it fills any screen with letters of one size; the template only
+writes the numbers down. A phone gets a chart of its own, not a small one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlq_handler.dashboard.chart_labels import Placed, Side, Wish, place
+from dlq_handler.dashboard.chart_lanes import LANE_PX, LaneRow, draw_lanes, lane_row
+from dlq_handler.dashboard.chart_marks import blind_wishes, first_letters, mark_wishes
+from dlq_handler.dashboard.chart_scale import HUES, Window, gather, hue_of, round_top, time_ticks
+from dlq_handler.dashboard.words import hm, thousands
+from dlq_handler.dead_letters.group import MinuteCount
+from dlq_handler.history.event import Happening
+from dlq_handler.history.history import Lane, Span
+
+_ROW_PX = 17
+_AXIS_PX = 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """How much room there is, and how it is used."""
+
+    name: str
+    bars_px: int
+    least_width_px: float
+    """The plot is never narrower: labels are placed for this width, and are right for any wider one."""
+    most_rows: int
+    tick_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartFacts:
+    minutes: Sequence[MinuteCount]
+    blind: Sequence[Span]
+    lanes: Sequence[Lane]
+    marks: Sequence[Happening]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    hue: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    x: float
+    title: str
+    pieces: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    x: float
+    width: float
+    """Of a band; 0: it is a line."""
+    text: str
+    text_x: float
+    text_y: float
+    top: float
+    """Where the line or the band begins. Both end at the base; a line goes on over the lanes' bars."""
+    anchor: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    at: float
+    text: str
+    anchor: str = "middle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legend:
+    hue: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    frame: str
+    height: int
+    top: int
+    """Where the bars end at most: above are the labels."""
+    base: int
+    foot: int
+    """Where the lanes end."""
+    bar_width: float
+    bars: Sequence[Bar]
+    values: Sequence[Tick]
+    times: Sequence[Tick]
+    warning_y: float
+    labels: Sequence[Label]
+    left_out: int
+    lanes: Sequence[LaneRow]
+    more_lanes: str | None
+    legend: Sequence[Legend]
+    total: int
+    summary: str
+    """What is in the picture, for who does not see it."""
+
+
+def draw(
+    facts: ChartFacts, window: Window, frame: Frame, *, ttl_seconds: float, warning_per_minute: float
+) -> Chart:
+    letters = gather(facts.minutes, window)
+    placed, left_out = place(
+        _wishes(facts, letters, window, ttl_seconds),
+        least_width_px=frame.least_width_px,
+        most_rows=frame.most_rows,
+    )
+    rows = max((one.row + 1 for one in placed), default=0)
+    top = rows * _ROW_PX + 8
+    base = top + frame.bars_px
+    lanes, more_lanes = draw_lanes(facts.lanes, window)
+    foot = base + 12 + len(lanes) * LANE_PX if lanes else base
+    warning = warning_per_minute * window.bar_seconds / 60
+    highest = max((sum(reasons.values()) for reasons in letters.values()), default=0)
+    # The warning rate is always in the picture: two letters a minute must not look like a flood.
+    top_value, step = round_top(max(highest, warning * 1.2))
+    px = frame.bars_px / top_value
+    return Chart(
+        frame=frame.name,
+        height=foot + _AXIS_PX,
+        top=top,
+        base=base,
+        foot=foot,
+        bar_width=round(84 / window.bars, 2),
+        bars=[_bar(number, letters[number], window, base, px) for number in sorted(letters)],
+        values=[
+            Tick(at=round(base - value * px, 1), text=thousands(value))
+            for value in range(0, top_value + 1, step)
+        ],
+        times=_times(window, frame),
+        warning_y=round(base - warning * px, 1),
+        labels=[_label(one, rows) for one in placed],
+        left_out=left_out,
+        lanes=[lane_row(lane, base + 12 + number * LANE_PX) for number, lane in enumerate(lanes)],
+        more_lanes=more_lanes,
+        legend=_legend(letters),
+        total=sum(sum(reasons.values()) for reasons in letters.values()),
+        summary=_summary(letters, window, placed),
+    )
+
+
+def _wishes(
+    facts: ChartFacts, letters: Mapping[int, Mapping[str, int]], window: Window, ttl_seconds: float
+) -> Sequence[Wish]:
+    return [
+        *mark_wishes(facts.marks, window),
+        *blind_wishes(facts.blind, window),
+        *first_letters(facts.marks, facts.lanes, letters, window, ttl_seconds=ttl_seconds),
+    ]
+
+
+def _bar(number: int, reasons: Mapping[str, int], window: Window, base: int, px: float) -> Bar:
+    pieces, y = [], float(base)
+    for hue in HUES:
+        count = sum(count for reason, count in reasons.items() if hue_of(reason) == hue)
+        if count:
+            # One letter among thousands is seen all the same.
+            height = max(1.5, count * px)
+            y -= height
+            pieces.append(Piece(hue=hue, y=round(y, 1), height=round(height, 1)))
+    told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    start = window.start_of(number)
+    return Bar(
+        x=round(100 * (number + 0.08) / window.bars, 2),
+        title=f"{hm(start)}: {thousands(sum(reasons.values()))} ({told})",
+        pieces=pieces,
+    )
+
+
+def _label(placed: Placed, rows: int) -> Label:
+    baseline = (rows - placed.row) * _ROW_PX - 4
+    return Label(
+        x=placed.wish.start,
+        width=round(placed.wish.end - placed.wish.start, 2),
+        text=placed.wish.text,
+        text_x=round(placed.text_end if placed.side is Side.LEFT else placed.text_start, 2),
+        text_y=baseline,
+        top=baseline + 4 if placed.side is Side.ON_TOP else baseline - 11,
+        anchor="end" if placed.side is Side.LEFT else "start",
+        kind=placed.wish.kind,
+    )
+
+
+def _times(window: Window, frame: Frame) -> Sequence[Tick]:
+    ticks = []
+    edge = 18 * 100 / frame.least_width_px
+    for at in time_ticks(window, frame.tick_seconds):
+        x = window.percent(at)
+        # At an edge a centred text would be cut.
+        anchor = "start" if x < edge else "end" if x > 100 - edge else "middle"
+        ticks.append(Tick(at=x, text=hm(at), anchor=anchor))
+    return ticks
+
+
+def _legend(letters: Mapping[int, Mapping[str, int]]) -> Sequence[Legend]:
+    totals: dict[str, dict[str, int]] = {hue: {} for hue in HUES}
+    for reasons in letters.values():
+        for reason, count in reasons.items():
+            of_hue = totals[hue_of(reason)]
+            of_hue[reason] = of_hue.get(reason, 0) + count
+    return [
+        Legend(hue=hue, text=", ".join(f"{reason} {thousands(count)}" for reason, count in counts.items()))
+        for hue, counts in totals.items()
+        if counts
+    ]
+
+
+def _summary(letters: Mapping[int, Mapping[str, int]], window: Window, placed: Sequence[Placed]) -> str:
+    total = sum(sum(reasons.values()) for reasons in letters.values())
+    marks = "; ".join(one.wish.text for one in sorted(placed, key=lambda one: one.wish.start))
+    told = f" {marks}." if marks else ""
+    return f"{thousands(total)} dead letters from {hm(window.since)} to {hm(window.until)} UTC.{told}"

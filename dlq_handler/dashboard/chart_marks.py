@@ -1,0 +1,119 @@
+"""What stands as a vertical line or a band in the chart: workers that went and came, the brake, restarts, our own
+blind time, and the first letter one TTL after a worker went. Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from dlq_handler.dashboard.chart_labels import Wish
+from dlq_handler.dashboard.chart_scale import Window
+from dlq_handler.dashboard.words import hm
+from dlq_handler.history.event import Happening
+from dlq_handler.history.history import Lane, Span
+from dlq_handler.seconds import in_units
+from dlq_handler.workers.availability import Availability
+
+# An event has the time when it was noticed, and its words say so: `status` counts from the heartbeat.
+# Kind → (its class, what is said of one, what is said of several, its weight). A kind that is missing is no mark: that
+# a worker is late, its lane shows.
+_KINDS: Mapping[str, tuple[str, str, str, int]] = {
+    "worker.gone": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
+    "worker.back": ("ok", "{subject} back", "{count} workers back", 2),
+    "brake.tripped": ("bad", "brake tripped", "brake tripped", 0),
+    "brake.released": ("ok", "brake released", "brake released", 1),
+    "gate.closed": ("bad", "gate closed", "gate closed", 1),
+    "gate.opened": ("ok", "gate open", "gate open", 3),
+    "sidecar.started": ("plain", "sidecar started", "{count} sidecars started", 3),
+    "sidecar.stopped": ("plain", "sidecar stopped", "{count} sidecars stopped", 3),
+}
+
+# What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that
+# one, and the next dispatch may come a little later: both are within these.
+_EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
+# A bar of a quarter of an hour does not tell when its first letter came.
+_FINEST_BAR_SECONDS = 60
+
+
+def mark_wishes(marks: Iterable[Happening], window: Window) -> Iterator[Wish]:
+    """Those of one kind in one bar are one mark: a fleet that goes at once must not be a hundred lines."""
+    together: dict[tuple[int, str], list[Happening]] = defaultdict(list)
+    for one in marks:
+        bar = window.bar_of(one.at)
+        if bar is not None and one.kind in _KINDS:
+            together[bar, one.kind].append(one)
+    for (_, kind), found in together.items():
+        css, of_one, of_many, weight = _KINDS[kind]
+        subjects = {one.subject for one in found}
+        said = of_one if len(subjects) == 1 else of_many
+        words = said.format(subject=found[0].subject or "worker", count=len(subjects))
+        at = window.percent(found[0].at)
+        short = f"{of_many.format(count=len(subjects))} {hm(found[0].at)}"
+        yield Wish(start=at, end=at, text=f"{words} {hm(found[0].at)}", short=short, kind=css, weight=weight)
+
+
+def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
+    """Time in which nobody of us was there is no time without letters."""
+    for span in blind:
+        start, end = window.percent(span.since), window.percent(span.until)
+        if end > start:
+            # A time also at the right edge: on a page of the night "now" would be the morning.
+            text = f"not connected {hm(span.since)}–{hm(span.until)}"
+            yield Wish(start=start, end=end, text=text, kind="blind", weight=1)
+
+
+def first_letters(
+    marks: Iterable[Happening],
+    lanes: Sequence[Lane],
+    letters: Mapping[int, Mapping[str, int]],
+    window: Window,
+    *,
+    ttl_seconds: float,
+) -> Iterator[Wish]:
+    """Cause and effect: what waited for a worker begins to expire one TTL after it went."""
+    if window.bar_seconds > _FINEST_BAR_SECONDS:
+        return
+    ttl = timedelta(seconds=ttl_seconds)
+    told: set[int] = set()
+    for one in marks:
+        if one.kind != "worker.gone":
+            continue
+        due = _went_at(one, lanes) + ttl
+        bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)
+        if bar is None or bar in told:
+            continue
+        at = window.start_of(bar)
+        if at < one.at:
+            # Where the TTL is short both fall into one minute: drawn first, the effect would stand before its cause.
+            continue
+        told.add(bar)
+        x = window.percent(at)
+        terse = f"first letter {hm(at)}"
+        short = f"{terse}, one TTL later"
+        text = f"{terse}, one TTL ({in_units(ttl_seconds)}) later"
+        yield Wish(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
+
+
+def _went_at(gone: Happening, lanes: Sequence[Lane]) -> datetime:
+    """When it began to be missed: it is late before it is called gone."""
+    for lane in lanes:
+        if lane.name == gone.subject:
+            for before, after in pairwise(lane.segments):
+                is_this = (
+                    after.availability is Availability.UNAVAILABLE and after.since <= gone.at < after.until
+                )
+                if is_this and before.availability is Availability.LATE:
+                    return before.since
+    return gone.at
+
+
+def _first_expired(
+    letters: Mapping[int, Mapping[str, int]], window: Window, since: datetime, until: datetime
+) -> int | None:
+    expired: Sequence[int] = sorted(bar for bar, reasons in letters.items() if reasons.get("expired"))
+    for bar in expired:
+        if since <= window.start_of(bar) <= until:
+            # Where letters expired all along, none is the first.
+            return None if bar - 1 in expired else bar
+    return None

@@ -1,0 +1,193 @@
+"""What stands at the top of the first page: the worst diagnosis in three lines, the others in one each. Pure.
+
+The words are the diagnosis's own, as `dlq-handler status` says them: here they are only laid out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.dashboard.words import PARTS, State, listed, moment, sentence, state_of, stopped
+from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
+from dlq_handler.diagnosis.diagnosis import (
+    BRAKE,
+    UNUSABLE_LETTERS,
+    WORKER_BACKLOG,
+    WORKER_GONE,
+    WORKER_HUNG,
+    WORKER_QUEUE,
+    WORKER_SERVICES,
+    Diagnosis,
+    conclusion_of,
+)
+from dlq_handler.diagnosis.observation import Health, Part
+
+_EVIDENCE_SHOWN = 2
+
+# As they are called in the middle of a sentence.
+_FINE = {
+    Part.BROKER: "broker",
+    Part.DATABASE: "database",
+    Part.WORKERS: "workers",
+    Part.EXECUTOR: "executor",
+    Part.SENDERS: "senders",
+    Part.US: "this sidecar",
+}
+
+_WORKERS = ("/workers", "Workers")
+_TOPOLOGY = ("/topology", "Topology")
+_PAGES = {
+    BRAKE.check: ("/brake/release", "Release the brake…"),
+    doctor_database_lines.WORKERS.check: _WORKERS,
+    WORKER_GONE.check: _WORKERS,
+    WORKER_HUNG.check: _WORKERS,
+    WORKER_SERVICES.check: _WORKERS,
+    WORKER_QUEUE.check: _WORKERS,
+    WORKER_BACKLOG.check: _WORKERS,
+    doctor_broker_lines.TOPOLOGY.check: _TOPOLOGY,
+    doctor_lines.CANARY.check: _TOPOLOGY,
+}
+_ACTS = {BRAKE.check: "Releasing it"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One diagnosis as it is shown."""
+
+    state: State
+    word: str
+    headline: str
+    """A sentence in plain English, with since when."""
+    title: str
+    """The details, after the component and the check."""
+    kind: str
+    since: str | None
+    evidence: Sequence[str]
+    next_step: str | None
+    command: str
+    runbook: str
+    runbook_link: str | None
+    """None: nobody said where the runbook is; then its page is named."""
+    page: tuple[str, str] | None
+    """Where of these pages more is to be seen, or done."""
+    act: str | None
+    """What is done there, which only the role operate may; None: it is only to be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    state: State
+    title: str
+    """Also the title of the page: whoever looks for the right tab finds it by this."""
+    fine: str | None
+    worst: Told | None
+    """None: nothing is wrong, or nobody has looked yet."""
+    problems: Sequence[Told]
+    """What else is wrong."""
+    doubts: Sequence[Told]
+    """What cannot be told."""
+    looked: Sequence[Told]
+    """All of it, what is well too."""
+
+    @property
+    def shown_evidence(self) -> Sequence[str]:
+        return self.worst.evidence[:_EVIDENCE_SHOWN] if self.worst else ()
+
+    @property
+    def more_evidence(self) -> Sequence[str]:
+        return self.worst.evidence[_EVIDENCE_SHOWN:] if self.worst else ()
+
+
+def headline(
+    diagnoses: Sequence[Diagnosis],
+    *,
+    now: datetime,
+    link: Callable[[str], str | None],
+    nothing: str = "Cannot tell yet: nobody has looked.",
+) -> Headline:
+    """`diagnoses` come with the worst first. `link`: from a page of the runbook to its address."""
+    if not diagnoses:
+        return Headline(
+            state=State.UNKNOWN,
+            title=nothing,
+            fine=None,
+            worst=None,
+            problems=(),
+            doubts=(),
+            looked=(),
+        )
+    told = [tell(one, now=now, link=link) for one in diagnoses]
+    if conclusion_of(diagnoses) is Health.OK:
+        return Headline(
+            state=State.OK,
+            title="All is well.",
+            fine=_fine_parts(diagnoses),
+            worst=None,
+            problems=(),
+            doubts=(),
+            looked=told,
+        )
+    worst, *others = told
+    ill = list(zip(told, diagnoses, strict=True))[1:]
+    return Headline(
+        state=worst.state,
+        title=worst.headline,
+        fine=_fine_parts(diagnoses),
+        worst=worst,
+        problems=[one for one, diagnosis in ill if diagnosis.health is Health.PROBLEM],
+        doubts=[one for one in others if one.state is State.UNKNOWN],
+        looked=told,
+    )
+
+
+def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | None]) -> Told:
+    since = None if diagnosis.since is None else moment(diagnosis.since, now)
+    return Told(
+        state=state_of(diagnosis),
+        headline=_sentence(diagnosis, since),
+        word=diagnosis.health.value,
+        title=stopped(f"{PARTS[diagnosis.part]}: {_after_part(diagnosis)}"),
+        kind=diagnosis.kind,
+        since=since,
+        evidence=[stopped(one) for one in diagnosis.evidence],
+        next_step=None if diagnosis.next_step is None else stopped(diagnosis.next_step),
+        command=diagnosis.command,
+        runbook=diagnosis.runbook,
+        runbook_link=link(diagnosis.runbook),
+        page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
+        act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.kind),
+    )
+
+
+def _sentence(diagnosis: Diagnosis, since: str | None) -> str:
+    # Records from before there were headlines have none.
+    text = diagnosis.headline or f"The check “{diagnosis.kind}” found a problem"
+    return f"{text} since {since} UTC." if since else f"{text}."
+
+
+def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
+    if diagnosis.kind != UNUSABLE_LETTERS.check:
+        return _PAGES.get(diagnosis.kind)
+    # Its command names those that are more, and the page shows what the command would.
+    outcome = diagnosis.command.rpartition("--outcome ")[2]
+    return f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters"
+
+
+def _after_part(diagnosis: Diagnosis) -> str:
+    """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
+    is_plain = diagnosis.part is Part.WORKERS or diagnosis.kind in (
+        diagnosis.part.value,
+        doctor_broker_lines.SIDECAR.check,
+        WORKER_SERVICES.check,
+    )
+    return diagnosis.said if is_plain else f"{diagnosis.kind}: {diagnosis.said}"
+
+
+def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:
+    """Nobody of whom anything is wrong or unknown, so that the reader need not look there."""
+    seen = {one.part for one in diagnoses}
+    ill = {one.part for one in diagnoses if one.health is not Health.OK}
+    fine = [name for part, name in _FINE.items() if part in seen - ill]
+    if not fine:
+        return None
+    return sentence(f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} fine")

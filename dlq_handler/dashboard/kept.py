@@ -1,0 +1,96 @@
+"""What the pages remember of the database, for when it is away: they are read most when things are broken.
+
+Promises: a page that was shown once is shown again from memory, with the time its figures are from; memory is bounded.
+Never: hands out old figures as new ones.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from dlq_handler.diagnosis.view import Unknown, WorkerSeen
+from dlq_handler.errors import Contended, RowRejected, Unavailable
+
+MOST_KEPT = 100
+WITHIN_SECONDS = 5.0
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """The database did not answer."""
+
+    why: str
+    since: datetime
+    """The first time that it did not, unless a look found that earlier."""
+    kept_at: datetime | None
+    """When the figures that are shown were read; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered(Generic[Facts]):
+    facts: Facts | None
+    """None: it does not answer, and nothing is kept of this page."""
+    away: Away | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersKept:
+    workers: Sequence[WorkerSeen]
+    at: datetime
+    """When they were seen."""
+    unseen: str | None = None
+    """Why the last look did not see them; None: it did."""
+
+
+class WorkerMemory:
+    """The workers as they were seen last: while the database is away no look sees them."""
+
+    def __init__(self) -> None:
+        self._last: WorkersKept | None = None
+
+    def recall(self, workers: Sequence[WorkerSeen] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
+        if isinstance(workers, Unknown):
+            return workers if self._last is None else replace(self._last, unseen=workers.why)
+        self._last = WorkersKept(workers=workers, at=at)
+        return self._last
+
+
+class Memory:
+    def __init__(self, *, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, tuple[object, datetime]] = OrderedDict()
+        self._away_since: datetime | None = None
+
+    async def ask(
+        self, page: str, asking: Callable[[], Awaitable[Facts]], *, now: datetime
+    ) -> Remembered[Facts]:
+        """`page` says which question it is, with everything that the answer depends on."""
+        try:
+            async with asyncio.timeout(WITHIN_SECONDS):
+                facts = await asking()
+        except TimeoutError:
+            return self._recall(page, f"No answer within {WITHIN_SECONDS:g} s.", now)
+        except (Unavailable, Contended, RowRejected) as error:
+            return self._recall(page, str(error), now)
+        self._away_since = None
+        self._kept[page] = (facts, now)
+        self._kept.move_to_end(page)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return Remembered(facts=facts)
+
+    def kept_at(self, page: str) -> datetime | None:
+        """When that was last answered; None: never, or it is forgotten."""
+        kept = self._kept.get(page)
+        return None if kept is None else kept[1]
+
+    def _recall(self, page: str, why: str, now: datetime) -> Remembered[Facts]:
+        self._away_since = self._away_since or now
+        facts, kept_at = self._kept.get(page, (None, None))
+        # What was kept under this name was answered to the same question, so it is of the same kind.
+        return Remembered(facts=facts, away=Away(why=why, since=self._away_since, kept_at=kept_at))  # type: ignore[arg-type]  # the dict knows no page

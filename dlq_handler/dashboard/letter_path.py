@@ -1,0 +1,211 @@
+"""The way of one letter in five boxes (queue, DLX, DLQ, verdict, notice), and in one sentence. Pure.
+
+Each box has its time and what had passed since the one before. A step that broke is red and says why; one of which
+nothing is known has a question mark, and is never taken for done.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dlq_handler.dashboard.words import UNKNOWN, State, lapse, moment, stopped
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.explain.records import OutboxRecord
+
+# A notice goes out within a second of its commit. After so long something keeps it.
+_STUCK = timedelta(seconds=60)
+# A notice is dated by the beginning of its transaction, and a verdict that replaces another by the moment of writing.
+_SAME_CHANGE = timedelta(seconds=30)
+# The broker dates a death in whole seconds.
+_WHOLE_SECOND = 1.0
+
+_DEATHS = {
+    "expired": "Expired",
+    "rejected": "Rejected",
+    "maxlen": "Pushed out, as the queue was full,",
+    "delivery_limit": "Delivered too often",
+    "rescued": "Taken before its time, as the worker is gone,",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    step: str
+    state: State
+    what: str
+    when: str
+    delta: str | None
+    """Since the box before; None for the first, and where one of the two is unknown."""
+    why: str | None = None
+
+
+def notice_of(
+    record: LetterRecord, outbox: Sequence[OutboxRecord], *, completed_key: str
+) -> OutboxRecord | None:
+    """The one that this verdict wrote: the outbox has requests too, and an execution that was ended twice has two.
+
+    What was confirmed before the verdict announced something else.
+    """
+    own = [
+        one
+        for one in outbox
+        if one.routing_key == completed_key
+        and abs(one.created_at - record.judged_at) <= _SAME_CHANGE
+        and (one.confirmed_at is None or one.confirmed_at >= record.judged_at)
+    ]
+    return min(own, key=lambda one: abs(one.created_at - record.judged_at), default=None)
+
+
+def path(
+    record: LetterRecord, notice: OutboxRecord | None, *, intake: str | None, now: datetime
+) -> Sequence[Box]:
+    """`notice` as `notice_of` tells it; None: it is not on record."""
+    return (
+        _queue(record, now),
+        _exchange(record, now),
+        _intake(record, intake, now),
+        _verdict(record, now),
+        _notice(record, notice, now),
+    )
+
+
+def _queue(record: LetterRecord, now: datetime) -> Box:
+    queue = record.first_death_queue or record.queue
+    return Box(
+        step="Queue",
+        state=State.OK if queue else State.UNKNOWN,
+        what=queue or UNKNOWN,
+        when=moment(record.stamp, now),
+        delta=None,
+        why=None if queue else "nothing says that it died anywhere",
+    )
+
+
+def _exchange(record: LetterRecord, now: datetime) -> Box:
+    is_known = record.died_at is not None
+    return Box(
+        step="DLX",
+        state=State.OK if is_known else State.UNKNOWN,
+        what=record.exchange or "default exchange",
+        when=moment(record.died_at, now),
+        delta=_between(record.stamp, record.died_at, slack=_WHOLE_SECOND),
+        why=record.reason if is_known else "no death is on record",
+    )
+
+
+def _intake(record: LetterRecord, intake: str | None, now: datetime) -> Box:
+    again = (
+        f"delivered {record.repeats} times more, last {moment(record.repeated_at, now)}"
+        if record.repeats
+        else None
+    )
+    return Box(
+        step="DLQ",
+        state=State.OK,
+        what=intake or "intake queue",
+        when=moment(record.received_at, now),
+        delta=_between(record.died_at, record.received_at, slack=_WHOLE_SECOND),
+        why=again,
+    )
+
+
+def _verdict(record: LetterRecord, now: datetime) -> Box:
+    is_done = record.outcome.is_resolved
+    again = f"; judged again at {moment(record.next_try_at, now)}" if record.next_try_at else ""
+    return Box(
+        step="Verdict",
+        state=State.OK if is_done else State.BAD,
+        what=record.outcome.value.replace("_", " "),
+        when=moment(record.judged_at, now),
+        delta=_between(record.received_at, record.judged_at),
+        why=f"{record.error or record.why}{again}",
+    )
+
+
+def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) -> Box:
+    if record.is_shadow or record.outcome is not Outcome.FAILED:
+        why = (
+            "shadow mode announces nothing"
+            if record.is_shadow
+            else "nothing was ended, so nothing to announce"
+        )
+        return Box(step="Notice", state=State.UNKNOWN, what="none", when="", delta=None, why=why)
+    if notice is None:
+        why = "deleted by retention, or never written"
+        return Box(step="Notice", state=State.UNKNOWN, what=UNKNOWN, when=UNKNOWN, delta=None, why=why)
+    if notice.confirmed_at is None:
+        is_stuck = now - notice.created_at > _STUCK
+        return Box(
+            step="Notice",
+            state=State.BAD if is_stuck else State.WARN,
+            what=notice.routing_key,
+            when="not confirmed yet",
+            delta=None,
+            why=notice.last_error or "nobody has taken it up for publishing",
+        )
+    return Box(
+        step="Notice",
+        state=State.WARN if notice.is_withheld else State.OK,
+        what=notice.routing_key,
+        when=moment(notice.confirmed_at, now),
+        delta=_between(record.judged_at, notice.confirmed_at),
+        why=notice.last_error if notice.is_withheld else None,
+    )
+
+
+def in_one_sentence(record: LetterRecord, notice: OutboxRecord | None) -> str:
+    parts = [_death(record), _outcome(record)]
+    if record.outcome is Outcome.FAILED and not record.is_shadow and notice is not None:
+        if notice.confirmed_at is None:
+            parts.append("not announced yet")
+        elif not notice.is_withheld:
+            parts.append(f"announced {lapse((notice.confirmed_at - record.judged_at).total_seconds())} later")
+    shadow = "Shadow, nothing was done: " if record.is_shadow else ""
+    return stopped(shadow + "; ".join(parts))
+
+
+def _death(record: LetterRecord) -> str:
+    word = _DEATHS.get(record.reason)
+    if word is None:
+        return "Came without a death on record" if record.died_at is None else f"Died of {record.reason!r}"
+    waited = ""
+    if record.reason == "expired" and record.stamp and record.died_at:
+        waited = f" after {lapse((record.died_at - record.stamp).total_seconds())}"
+    return f"{word}{waited} in {record.first_death_queue or record.queue or 'some queue'}"
+
+
+def _outcome(record: LetterRecord) -> str:
+    execution = f"execution {record.execution_id}"
+    match record.outcome:
+        case Outcome.FAILED:
+            return f"{execution} marked failed"
+        case Outcome.ALREADY_TERMINAL:
+            return f"{execution} had ended already"
+        case Outcome.STALE_ATTEMPT:
+            return f"of an earlier attempt of {execution}, which was left alone"
+        case Outcome.SUPERSEDED:
+            return f"{execution} was back with the scheduler, which sends it again; it was left alone"
+        case Outcome.LEFT_TO_MONITOR:
+            return f"{execution} is left to the monitor"
+        case Outcome.UNKNOWN_EXECUTION:
+            return f"there is no {execution}, so it is kept"
+        case Outcome.FOREIGN:
+            return "no dispatch of an execution, so it is kept"
+        case Outcome.UNREADABLE:
+            return "could not be read, so it is kept"
+        case Outcome.UPDATE_FAILED:
+            return f"the database refused to change {execution}, so it is kept"
+        case Outcome.DEFERRED:
+            return f"{execution} is not decided yet; dlq-handler decides it from this record"
+
+
+def _between(before: datetime | None, after: datetime | None, *, slack: float = 0.0) -> str | None:
+    """As it is: a step that seems to come before the one it follows tells of a clock that is wrong, or of a fault here.
+
+    `slack`: so many seconds are the clock's coarseness, and no news.
+    """
+    if before is None or after is None:
+        return None
+    seconds = (after - before).total_seconds()
+    return f"−{lapse(-seconds)}" if seconds < -slack else f"+{lapse(max(0.0, seconds))}"

@@ -1,0 +1,169 @@
+"""Groups of letters by cause: all of a stretch of time, and one with its newest letters."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.dashboard import filters, group_rows, words
+from dlq_handler.dashboard.errors import away_page
+from dlq_handler.dashboard.letter_rows import letter_rows
+from dlq_handler.dashboard.shell import render
+from dlq_handler.dashboard.site import Site
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import groups_sql, search_sql
+from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
+from dlq_handler.dead_letters.group import Cause, Group, GroupCount
+from dlq_handler.dead_letters.group_title import title_in, waited
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history.history import Lane
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.no_record import no_record_sentence
+
+ASKED = ("since", "until", "at")
+MOST_GROUPS = 500
+LETTERS_SHOWN = 20
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsFacts:
+    counts: Sequence[GroupCount]
+    count: int
+    lanes: Sequence[Lane]
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    group: Group | None
+    records: Sequence[LetterRecord] = ()
+    lanes: Sequence[Lane] = ()
+    kept: CappedCount | None = None
+
+
+async def groups_page(site: Site, request: Request) -> Response:
+    now, asked = site.now, request.query_params
+    # Left alone, another time would be shown as if it were the one asked for.
+    if unknown := next((name for name in asked if name not in ASKED), None):
+        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.listed(ASKED)}.")
+    since = _moment("from", asked.get("since"), now) or now - _DAY
+    until = _moment("to", asked.get("until"), now) or now
+
+    async def gather() -> GroupsFacts:
+        database = site.world.database
+        return GroupsFacts(
+            after=await events_sql.latest_id(database),
+            counts=await groups_sql.groups(database, since=since, until=until, limit=MOST_GROUPS),
+            count=await groups_sql.count_groups(database, since=since, until=until),
+            lanes=await history_sql.lanes(
+                database, since=since - timedelta(seconds=site.world.ttl_seconds), until=until
+            ),
+        )
+
+    key = {name: asked.get(name) for name in ("since", "until")}
+    remembered = await site.ask(f"/groups {key}", gather)
+    facts = remembered.facts
+    context = {
+        "rows": group_rows.rows(
+            facts.counts, facts.lanes, site.worker_names, ttl_seconds=site.world.ttl_seconds
+        )
+        if facts
+        else (),
+        "count": facts.count if facts else None,
+        "since": since,
+        "until": until,
+        "command": _command(asked.get("since"), asked.get("until")),
+        "away": remembered.away,
+    }
+    shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
+    return render("groups.html", shell, context)
+
+
+def _moment(label: str, text: str | None, now: datetime) -> datetime | None:
+    """None: nothing is asked for."""
+    if text is None or not text.strip():
+        return None
+    found = filters.read_moment(text.strip(), now)
+    if found is None:
+        raise Refused(422, f"{filters.no_moment(label)}.")
+    return found
+
+
+def _command(since: str | None, until: str | None) -> str:
+    asked = f"--since {shlex.quote(since or '24h')}"
+    return f"dlq-handler letters groups {asked}" + (f" --until {shlex.quote(until)}" if until else "")
+
+
+async def gather_group(database: Database, group_id: str, *, ttl_seconds: float) -> GroupFacts:
+    group = await groups_sql.group(database, group_id)
+    if group is None:
+        return GroupFacts(group=None)
+    page = await search_sql.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
+    async with database.transaction() as tx:
+        kept = await can_be_put_up(tx, group_id)
+    return GroupFacts(
+        group=group,
+        records=page.records,
+        lanes=await lanes_of(database, group, ttl_seconds=ttl_seconds),
+        kept=kept.letters,
+    )
+
+
+async def group_page(site: Site, request: Request, group_id: str) -> Response:
+    ttl_seconds = site.world.ttl_seconds
+    async with site.world.searches.turn():
+        remembered = await site.ask(
+            f"/groups/{group_id}",
+            lambda: gather_group(site.world.database, group_id, ttl_seconds=ttl_seconds),
+        )
+    facts = remembered.facts
+    if facts is None:
+        return away_page(site, request, remembered.away, back=("/groups", "All groups"))
+    group, kept = facts.group, facts.kept
+    if group is None:
+        raise group_not_on_record(site)
+    title = title_in(group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds)
+    context = {
+        "group": group,
+        "title": title,
+        "meaning": MEANINGS[group.cause],
+        "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
+        "worker_name": site.worker_names.get(group.worker_id or 0),
+        "rows": letter_rows(facts.records, site.worker_names),
+        "rejudgeable": str(kept) if kept and kept.count else None,
+        "command": f"dlq-handler letters list --group {group.id}",
+        "away": remembered.away,
+    }
+    return render("group.html", site.shell(request, title, here="/letters"), context)
+
+
+def group_not_on_record(site: Site) -> Refused:
+    return Refused(404, no_record_sentence(site.world.retention.longest_seconds))
+
+
+MEANINGS = {
+    Cause.NOT_TAKEN: "Nobody took these messages out of their queue before their time was over.",
+    Cause.QUEUE_FULL: "The queue was full, and pushed these messages out.",
+    Cause.REJECTED: "Whoever took these messages gave them back for good.",
+    Cause.DELIVERY_LIMIT: "These messages were delivered again and again, and nobody finished with them.",
+    Cause.RESCUED: "We took these messages out of the queue of a worker that is gone, before their time.",
+    Cause.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
+    Cause.OTHER_DEATH: "These messages died of a reason that this version does not know.",
+    Cause.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
+    Cause.FOREIGN: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
+    Cause.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
+}
+
+
+async def lanes_of(database: Database, group: Group, *, ttl_seconds: float) -> Sequence[Lane]:
+    """The lanes that a group's title depends on: was its worker unavailable around its newest dead letter?"""
+    if group.worker_id is None:
+        return ()
+    since, until = waited(group.last_at, ttl_seconds=ttl_seconds)
+    return await history_sql.lanes(database, since=since, until=until)

@@ -1,0 +1,158 @@
+"""The topology page: for each queue whether its dead letters arrive, broken routes first, and what to type for those.
+
+From the last observation, a few seconds old: a page that is loaded often must not ask the broker each time.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.dashboard.shell import render
+from dlq_handler.dashboard.site import Site
+from dlq_handler.dashboard.words import NONE, UNKNOWN, State, thousands
+from dlq_handler.diagnosis.view import OFF, Unknown
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.topology.check import CheckedQueue, CheckedTopology, QueueRole
+from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
+from dlq_handler.topology.walk import Answer
+
+MOST_ROWS = 200
+
+_EXCHANGE = re.compile(
+    r"(?:\S+ exchange '(?P<name>.*)'|the (?P<default>default) exchange) with key '(?P<key>.*)'"
+)
+_QUEUE = re.compile(r"queue '(?P<name>.*)'")
+
+
+async def topology_page(site: Site, request: Request) -> Response:
+    seen = site.world.topology()
+    canaries = None if site.view is None else site.view.canaries
+    known = (
+        {}
+        if canaries is None or canaries == OFF or isinstance(canaries, Unknown)
+        else {one.worker_id: one for one in canaries}
+    )
+    rows = () if isinstance(seen, Unknown) else topology_rows(seen.checked, site.world.worker_queues, known)
+    shown = [row for row in rows if row.state is not State.WARN]
+    context = {
+        "unknown": seen.why if isinstance(seen, Unknown) else None,
+        "rows": shown[:MOST_ROWS],
+        "more": thousands(len(shown) - MOST_ROWS) if len(shown) > MOST_ROWS else None,
+        "unrecorded": [row for row in rows if row.state is State.WARN],
+        "intake": None if isinstance(seen, Unknown) else seen.checked.intake_queue,
+        "limits": () if isinstance(seen, Unknown) else seen.limits,
+        "findings": () if isinstance(seen, Unknown) else seen.checked.findings,
+        "canaries_off": canaries == OFF,
+        "canaries_unknown": canaries.why if isinstance(canaries, Unknown) else None,
+        "looked_at": site.looked_at,
+    }
+    shell = site.shell(request, f"Topology · {site.headline().title}", here="/topology")
+    return render("topology.html", shell, context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRow:
+    queue: str
+    worker_id: int | None
+    role: str
+    state: State
+    word: str
+    exchange: str
+    key: str
+    intake: str
+    why: str | None
+    """What is wrong; None: nothing."""
+    command: str | None
+    canary: str
+    canary_state: State
+
+
+def topology_rows(
+    checked: CheckedTopology, names: WorkerQueueNames, canaries: Mapping[int, WorkerCanary]
+) -> Sequence[TopologyRow]:
+    rows = [_row(one, names.owner_of(one.queue), canaries) for one in checked.queues]
+    # The workers' are those an execution hangs on.
+    order = (State.BAD, State.UNKNOWN, State.WARN, State.OK)
+    return sorted(rows, key=lambda row: (order.index(row.state), row.role != QueueRole.WORKER.value))
+
+
+def _row(one: CheckedQueue, worker_id: int | None, canaries: Mapping[int, WorkerCanary]) -> TopologyRow:
+    state, word = _state(one)
+    exchange, key, intake = _steps(one.path)
+    canary = canaries.get(worker_id) if worker_id is not None else None
+    return TopologyRow(
+        queue=one.queue,
+        worker_id=worker_id if one.role in (QueueRole.WORKER, QueueRole.RETIRED_WORKER) else None,
+        role=one.role.value,
+        state=state,
+        word=word,
+        exchange=exchange,
+        key=key,
+        intake=intake,
+        why=None if one.arrives is Answer.ARRIVES else one.sentence,
+        command=_command(one, worker_id),
+        canary=_canary(canary),
+        canary_state=_CANARIES[canary.state] if canary else State.UNKNOWN,
+    )
+
+
+def _state(one: CheckedQueue) -> tuple[State, str]:
+    is_worker = one.role is QueueRole.WORKER
+    match one.arrives:
+        case Answer.ARRIVES:
+            return State.OK, "arrives"
+        case Answer.CANNOT_TELL:
+            return State.UNKNOWN, "cannot tell"
+        case Answer.HOLE:
+            # Of a queue that is no worker's a record is lost, and no execution hangs.
+            return (State.BAD, "hole") if is_worker else (State.WARN, "no record")
+        case Answer.NO_QUEUE:
+            return (State.BAD if is_worker else State.WARN), "no queue"
+
+
+def _command(one: CheckedQueue, worker_id: int | None) -> str | None:
+    if one.role is not QueueRole.WORKER:
+        return None
+    match one.arrives:
+        case Answer.HOLE:
+            return "dlq-handler topology apply"
+        case Answer.NO_QUEUE:
+            return f"dlq-handler topology declare-worker-queue {worker_id} --yes"
+        case Answer.CANNOT_TELL:
+            return "dlq-handler topology check"
+        case Answer.ARRIVES:
+            return None
+
+
+def _steps(path: Sequence[str]) -> tuple[str, str, str]:
+    """From the words of the walk. Several exchanges on the way stand one after the other."""
+    exchanges, keys, queues = [], list[str](), []
+    for step in path[1:]:
+        if found := _EXCHANGE.fullmatch(step):
+            exchanges.append(found["name"] or "default exchange")
+            keys += [] if found["key"] in keys else [found["key"]]
+        elif found := _QUEUE.fullmatch(step):
+            queues.append(found["name"])
+    return " → ".join(exchanges) or UNKNOWN, ", ".join(keys) or UNKNOWN, ", ".join(queues) or UNKNOWN
+
+
+_CANARIES = {
+    CanaryState.OK: State.OK,
+    CanaryState.LOST: State.BAD,
+    CanaryState.CANNOT_TELL: State.UNKNOWN,
+}
+
+
+def _canary(canary: WorkerCanary | None) -> str:
+    if canary is None:
+        return NONE
+    match canary.state:
+        case CanaryState.OK:
+            return "arrived" if canary.took_seconds is None else f"{canary.took_seconds:.1f} s"
+        case CanaryState.LOST:
+            return f"lost: {canary.why}"
+        case CanaryState.CANNOT_TELL:
+            return canary.why

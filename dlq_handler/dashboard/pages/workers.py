@@ -1,0 +1,231 @@
+"""The workers: who is there, since when, on which host, and what waits for whom; and one of them with its last day."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dlq_handler.dashboard import group_rows
+from dlq_handler.dashboard.kept import Away, WorkersKept
+from dlq_handler.dashboard.shell import render
+from dlq_handler.dashboard.site import Site
+from dlq_handler.dashboard.words import AVAILABILITIES, NONE, UNKNOWN, State, thousands
+from dlq_handler.dead_letters import groups_sql
+from dlq_handler.dead_letters.group import GroupCount
+from dlq_handler.diagnosis.services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import Unknown, WorkerSeen
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history.history import Change, Lane
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.no_record import no_record_sentence
+from dlq_handler.workers.availability import Availability, is_history
+
+# Of a large fleet those that are well are unfolded: who looks here looks for the others.
+WELL_SHOWN = 20
+_MOST_GROUPS = 10_000
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+
+# The word for a worker's state, and the note.
+_RESTARTS: Mapping[ServiceFinding | None, tuple[str, str]] = {
+    ServiceFinding.WORKER_WITHOUT_CONSUMER: ("not consuming", "reports without consuming: restart it"),
+    ServiceFinding.WORKER_INACTIVE: ("gets no work", "reports and is inactive: restart it"),
+}
+
+_ORDER = (State.BAD, State.WARN, State.UNKNOWN, State.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersFacts:
+    lanes: Sequence[Lane]
+    groups: Sequence[GroupCount]
+    """Of the last hour."""
+    after: int
+
+
+async def gather(site: Site) -> WorkersFacts:
+    database, now = site.world.database, site.now
+    return WorkersFacts(
+        after=await events_sql.latest_id(database),
+        lanes=await history_sql.lanes(database, since=now - _DAY, until=now),
+        groups=await groups_sql.groups(database, since=now - _HOUR, until=now, limit=_MOST_GROUPS),
+    )
+
+
+async def workers_page(site: Site, request: Request) -> Response:
+    remembered = await site.ask("/workers", lambda: gather(site))
+    facts, seen = remembered.facts, site.workers
+    rows = (
+        ()
+        if isinstance(seen, Unknown)
+        else worker_rows(seen.workers, facts.lanes if facts else (), _by_worker(facts))
+    )
+    ill = [row for row in rows if not row.is_history and row.state is not State.OK]
+    well = [row for row in rows if not row.is_history and row.state is State.OK]
+    context = {
+        "count": sum(not row.is_history for row in rows),
+        "rows": [*ill, *well[:WELL_SHOWN]],
+        "well": well[WELL_SHOWN:],
+        "history": [row for row in rows if row.is_history],
+        "unknown": seen.why if isinstance(seen, Unknown) else None,
+        "seen": None if isinstance(seen, Unknown) else seen,
+        "away": _dated(remembered.away, seen),
+    }
+    shell = site.shell(
+        request, f"Workers · {site.headline().title}", here="/workers", after=facts.after if facts else None
+    )
+    is_fragment = request.query_params.get("fragment") == "rows"
+    return render("fragments/workers.html" if is_fragment else "workers.html", shell, context)
+
+
+async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
+    seen = site.workers
+    if isinstance(seen, Unknown):
+        raise Refused(503, f"What is known of workers cannot be told: {seen.why}. Try again in a moment.")
+    one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
+    remembered = await site.ask("/workers", lambda: gather(site))
+    facts = remembered.facts
+    lane = next((lane for lane in facts.lanes if lane.worker_id == worker_id), None) if facts else None
+    left = None
+    if one is None and lane is None:
+        left = await _left(site, worker_id)
+    [row] = worker_rows([one], [lane] if lane else (), _by_worker(facts)) if one else [None]
+    own = [count for count in facts.groups if count.group.worker_id == worker_id] if facts else []
+    name = one.registered.name if one else lane.name if lane else left.name if left else str(worker_id)
+    context = {
+        "id": worker_id,
+        "name": name,
+        "row": row,
+        "registered": one.registered if one else None,
+        "left": None if left is None else left.at,
+        "ended": one.ended_last_hour if one else None,
+        "segments": [
+            (*AVAILABILITIES[segment.availability], segment.since, segment.until)
+            for segment in (reversed(lane.segments) if lane else ())
+        ],
+        "groups": group_rows.rows(
+            own, facts.lanes if facts else (), site.worker_names, ttl_seconds=site.world.ttl_seconds
+        ),
+        "has_record": facts is not None,
+        "seen": seen,
+        "away": _dated(remembered.away, seen),
+    }
+    title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
+    return render("worker.html", site.shell(request, title, here="/workers"), context)
+
+
+async def _left(site: Site, worker_id: int) -> Change:
+    """Of one that has not been registered for a day: when it went, or why there is nothing to show."""
+    left = await history_sql.last_change(site.world.database, worker_id)
+    if left is not None:
+        return left
+    raise Refused(404, no_record_sentence(site.world.retention.history_seconds))
+
+
+def _dated(away: Away | None, seen: WorkersKept | Unknown) -> Away | None:
+    """Where only the workers are kept, the figures are from when they were seen."""
+    if away is None or away.kept_at is not None or isinstance(seen, Unknown):
+        return away
+    return replace(away, kept_at=seen.at)
+
+
+def _by_worker(facts: WorkersFacts | None) -> Mapping[int, int] | None:
+    if facts is None:
+        return None
+    letters: dict[int, int] = {}
+    for count in facts.groups:
+        if count.group.worker_id is not None:
+            letters[count.group.worker_id] = letters.get(count.group.worker_id, 0) + count.letters
+    return letters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    id: int
+    href: str
+    name: str
+    state: State
+    word: str
+    since: datetime | None
+    heartbeat_at: datetime | None
+    host: str
+    consumers: str
+    ready: str
+    unacked: str
+    letters: str
+    manner: str
+    """How it went: `stopped` by itself, or `vanished`; for one that is there, cordoned, or why to restart it."""
+    is_history: bool
+    why: str
+
+
+def worker_rows(
+    workers: Sequence[WorkerSeen], lanes: Sequence[Lane], letters: Mapping[int, int] | None
+) -> Sequence[WorkerRow]:
+    """`letters`: of the last hour, by worker; None: unknown. Who has been silent for a day comes last."""
+    by_id = {lane.worker_id: lane for lane in lanes}
+    rows = [_row(one, by_id.get(one.registered.worker.id), letters) for one in workers]
+    return sorted(rows, key=lambda row: (row.is_history, _ORDER.index(row.state), row.name))
+
+
+def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) -> WorkerRow:
+    registered = one.registered
+    availability = one.standing.availability
+    state, word = AVAILABILITIES[availability]
+    is_gone = availability is Availability.UNAVAILABLE
+    if is_gone and one.was_stopped and not one.is_missed:
+        # Nobody waits for it, and it said that it goes: nothing is wrong with it.
+        state, word = State.UNKNOWN, "stopped"
+    restart = _RESTARTS.get(finding_of(one))
+    if restart is not None:
+        state, word = State.BAD, restart[0]
+    return WorkerRow(
+        id=registered.worker.id,
+        href=f"/workers/{registered.worker.id}",
+        name=registered.name,
+        state=state,
+        word=word,
+        since=_since(one, lane) if restart is None else _unconsumed_since(one),
+        heartbeat_at=registered.worker.last_heartbeat,
+        host=registered.host or UNKNOWN,
+        consumers=_of_queue(one, "consumers"),
+        ready=_of_queue(one, "ready"),
+        unacked=_of_queue(one, "unacked"),
+        letters=UNKNOWN if letters is None else thousands(letters.get(registered.worker.id, 0)),
+        manner=_manner(one, is_gone=is_gone) if restart is None else restart[1],
+        is_history=is_history(registered.worker),
+        why=one.standing.why,
+    )
+
+
+def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
+    """Since when it is in this state. An unavailable worker is so since its heartbeat became too old, as `status` says;
+    other states begin when they were recorded.
+    """
+    if one.standing.availability is Availability.UNAVAILABLE and one.standing.gone_since is not None:
+        return one.standing.gone_since
+    if lane is not None and lane.segments and lane.segments[-1].availability is one.standing.availability:
+        return lane.segments[-1].since
+    return one.standing.gone_since
+
+
+def _unconsumed_since(one: WorkerSeen) -> datetime | None:
+    return one.look.unconsumed_since if one.look else None
+
+
+def _manner(one: WorkerSeen, *, is_gone: bool) -> str:
+    if is_gone:
+        return "stopped" if one.was_stopped else "vanished"
+    if one.registered.is_cordoned:
+        return f"cordoned: {one.registered.cordon_reason}" if one.registered.cordon_reason else "cordoned"
+    return NONE
+
+
+def _of_queue(one: WorkerSeen, name: str) -> str:
+    """`?` where the broker did not say; no queue is not an empty one."""
+    if isinstance(one.queue, Unknown):
+        return UNKNOWN
+    if one.queue is None:
+        return "no queue" if name == "consumers" else NONE
+    return thousands(getattr(one.queue, name))

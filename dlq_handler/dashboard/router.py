@@ -1,0 +1,98 @@
+"""The dashboard's routes: each asks one page module, and answers with HTML that needs no script."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import FileResponse, Response
+
+from dlq_handler.dashboard.pages.act_brake import release_page
+from dlq_handler.dashboard.pages.act_rejudge import rejudge_group_page, rejudge_letter_page
+from dlq_handler.dashboard.pages.audit import audit_page
+from dlq_handler.dashboard.pages.execution import execution_page
+from dlq_handler.dashboard.pages.groups import group_page, groups_page
+from dlq_handler.dashboard.pages.letter import letter_page, raw_body_page
+from dlq_handler.dashboard.pages.letters import letters_page
+from dlq_handler.dashboard.pages.login import login_page
+from dlq_handler.dashboard.pages.now import now_page
+from dlq_handler.dashboard.pages.topology import topology_page
+from dlq_handler.dashboard.pages.workers import worker_page, workers_page
+from dlq_handler.dashboard.shell import STATIC
+from dlq_handler.dashboard.site import Site
+from dlq_handler.web.errors import Refused
+from dlq_handler.web.world import UiWorld
+
+Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+WorkerNumber = Annotated[int, Path(ge=-1, le=2**63 - 1)]
+GroupId = Annotated[str, Path(pattern=r"^[0-9a-f]{10}$")]
+
+Page = Callable[[Site, Request], Awaitable[Response]]
+
+PLAIN: dict[str, Page] = {
+    "/": now_page,
+    "/letters": letters_page,
+    "/groups": groups_page,
+    "/workers": workers_page,
+    "/topology": topology_page,
+    "/audit": audit_page,
+    "/login": login_page,
+}
+ACTS: dict[str, Page] = {"/brake/release": release_page}
+
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def dashboard_router(world: UiWorld) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    site = Site(world=world)
+    for address, page in PLAIN.items():
+        router.add_api_route(address, _bound(site, page), methods=["GET"], response_model=None)
+    for address, page in ACTS.items():
+        router.add_api_route(address, _bound(site, page), methods=["GET", "POST"], response_model=None)
+
+    @router.get("/letters/{letter_id}")
+    async def letter(request: Request, letter_id: Number) -> Response:
+        return await letter_page(site, request, letter_id)
+
+    @router.post("/letters/{letter_id}/body")
+    async def raw_body(request: Request, letter_id: Number) -> Response:
+        return await raw_body_page(site, request, letter_id)
+
+    @router.api_route("/letters/{letter_id}/rejudge", methods=["GET", "POST"])
+    async def rejudge_letter(request: Request, letter_id: Number) -> Response:
+        return await rejudge_letter_page(site, request, letter_id)
+
+    @router.get("/groups/{group_id}")
+    async def group(request: Request, group_id: GroupId) -> Response:
+        return await group_page(site, request, group_id)
+
+    @router.api_route("/groups/{group_id}/rejudge", methods=["GET", "POST"])
+    async def rejudge_group(request: Request, group_id: GroupId) -> Response:
+        return await rejudge_group_page(site, request, group_id)
+
+    @router.get("/executions/{execution_id}")
+    async def execution(request: Request, execution_id: Number) -> Response:
+        return await execution_page(site, request, execution_id)
+
+    @router.get("/workers/{worker_id}")
+    async def worker(request: Request, worker_id: WorkerNumber) -> Response:
+        return await worker_page(site, request, worker_id)
+
+    @router.get("/static/{name}")
+    async def static(name: str) -> Response:
+        # By name among those that are there: no path that somebody thinks of is ever opened.
+        file = {one.name: one for one in STATIC.iterdir()}.get(name)
+        if file is None:
+            raise Refused(404, "There is no such file.")
+        # For a year: the address changes with the files.
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return FileResponse(file, media_type=_KINDS.get(file.suffix), headers=headers)
+
+    return router
+
+
+def _bound(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return await page(site, request)
+
+    return answer

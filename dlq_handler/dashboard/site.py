@@ -1,0 +1,129 @@
+"""What all pages of one listener share: the world they look at, what they remember, and the shell around them."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from dlq_handler.dashboard.headline import Headline, headline
+from dlq_handler.dashboard.kept import Away, Memory, Remembered, WorkerMemory, WorkersKept
+from dlq_handler.dashboard.shell import Shell
+from dlq_handler.diagnosis import doctor_database_lines
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnosis import Diagnosis
+from dlq_handler.diagnosis.since import ill_since, recalled
+from dlq_handler.diagnosis.view import Unknown, View
+from dlq_handler.diagnosis.view_in_outage import without_database
+from dlq_handler.web.guard import csrf_of
+from dlq_handler.web.users import User
+from dlq_handler.web.world import UiWorld
+
+Facts = TypeVar("Facts")
+
+# The pages that show a moment of the past.
+_OF_PAST = ("/", "/letters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    world: UiWorld
+    memory: Memory = field(default_factory=Memory)
+    _workers: WorkerMemory = field(default_factory=WorkerMemory)
+
+    @property
+    def now(self) -> datetime:
+        return self.world.now
+
+    @property
+    def looked_at(self) -> datetime | None:
+        seen = self.world.diagnoser.latest
+        return None if seen is None else seen.at
+
+    @property
+    def view(self) -> View | None:
+        seen = self.world.diagnoser.latest
+        return None if seen is None else seen.view
+
+    @property
+    def diagnoses(self) -> Sequence[Diagnosis]:
+        seen = self.world.diagnoser.latest
+        return () if seen is None else seen.diagnoses
+
+    @property
+    def workers(self) -> WorkersKept | Unknown:
+        return self._workers.recall(self.world.workers(), at=self.world.seen_at)
+
+    @property
+    def worker_names(self) -> Mapping[int, str]:
+        """As they were seen last: they are called as before while nobody sees them."""
+        seen = self.workers
+        if isinstance(seen, Unknown):
+            return {}
+        return {one.registered.worker.id: one.registered.name for one in seen.workers}
+
+    def seen_with(self, away: Away | None) -> tuple[View | None, Sequence[Diagnosis]]:
+        """The last look, and an outage of the database that this very page has found since.
+
+        Without it a page would say in red that the database is unreachable, and in green that it is fine.
+        """
+        view, diagnoses = self.view, self.diagnoses
+        if away is None or view is None or self._database_away_since is not None:
+            return view, diagnoses
+        view = without_database(view, trouble=away.why, since=away.since)
+        return view, recalled(diagnose(view), ill_since(diagnoses))
+
+    def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
+        """Of the last look's, unless a page knows better."""
+        told = self.diagnoses if diagnoses is None else diagnoses
+        return headline(told, now=self.now, link=self.world.runbook_link)
+
+    def headline_of_past(
+        self, diagnoses: Sequence[Diagnosis], at: datetime, *, is_known: bool = True
+    ) -> Headline:
+        """`is_known` False: the record could not be read, which says nothing about what is on it."""
+        nothing = (
+            "Cannot tell: no diagnosis is on record of this moment."
+            if is_known
+            else "Cannot tell: the database is away, so what was diagnosed at this moment cannot be read."
+        )
+        return headline(diagnoses, now=at, link=self.world.runbook_link, nothing=nothing)
+
+    def shell(
+        self,
+        request: Request,
+        title: str | None = None,
+        *,
+        here: str | None = None,
+        after: int | None = None,
+        is_paused: bool = False,
+    ) -> Shell:
+        """Without a title of its own a page has the diagnosis: whoever has it open in a tab sees that it changed."""
+        user: User | None = getattr(request.state, "user", None)
+        return Shell(
+            title=title or self.headline().title,
+            environment=self.world.environment,
+            now=self.now,
+            here=here,
+            after=after,
+            user=None if user is None else f"{user.name} ({user.role})",
+            may_operate=user is not None and user.may_operate,
+            log_out=None if getattr(request.state, "session", None) is None else csrf_of(request),
+            is_paused=is_paused,
+            is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
+        )
+
+    async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:
+        remembered = await self.memory.ask(page, asking, now=self.now)
+        since = self._database_away_since
+        if remembered.away is None or since is None:
+            return remembered
+        # Who opens the first page of the night hours later asks when it began, not when he asked.
+        return replace(remembered, away=replace(remembered.away, since=since))
+
+    @property
+    def _database_away_since(self) -> datetime | None:
+        """As it was diagnosed, on the same page; None: the last look still found it well."""
+        kind = doctor_database_lines.DATABASE.check
+        return next((one.since for one in self.diagnoses if one.kind == kind), None)

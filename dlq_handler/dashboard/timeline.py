@@ -1,0 +1,98 @@
+"""The story of one execution as a timeline: when, how long after the moment before, who, and what. Pure."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.dashboard.words import lapse, sentence
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.explain.story import Kind, Moment
+from dlq_handler.operations.operation import LETTER_BODY_READ, LETTERS_REJUDGE, Operation
+
+# Who does what the record tells of, unless it is signed.
+_WHO: Mapping[Kind, str] = {
+    Kind.CREATED: "api",
+    Kind.DISPATCHED: "executor",
+    Kind.MOVED: "executor",
+    Kind.DIED: "broker",
+    Kind.JUDGED: "us",
+    Kind.CHANGED: "us",
+    Kind.ANNOUNCED: "us",
+    Kind.UNCONFIRMED: "us",
+    Kind.RESURRECTED: "worker",
+    Kind.ENDED: "executor",
+    Kind.TOUCHED: "executor",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    at: datetime
+    gap: str | None
+    """Since the one before."""
+    who: str
+    what: str
+    by: str | None
+    evidence: Sequence[tuple[str, str]]
+
+
+def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
+    told = [
+        *((one.at, _who(one), _text(one), one.by, facts(one.evidence)) for one in moments),
+        *((one.at, "operator", _done(one), one.who, ()) for one in operations),
+    ]
+    told.sort(key=lambda one: one[0])
+    entries: list[Entry] = []
+    for at, who, what, by, evidence in told:
+        gap = None if not entries else f"+{lapse((at - entries[-1].at).total_seconds())}"
+        entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=evidence))
+    return entries
+
+
+def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Those of an operator that were about one of these letters, or about a group of theirs."""
+    ids = {str(one.id) for one in letters}
+    groups = {one.group_id for one in letters}
+    return [
+        one
+        for one in operations
+        if one.what in (LETTERS_REJUDGE, LETTER_BODY_READ)
+        and one.target is not None
+        and (
+            (one.target.startswith("letter") and ids & set(re.findall(r"\d+", one.target)))
+            or (one.target.startswith("group ") and one.target.removeprefix("group ") in groups)
+        )
+    ]
+
+
+def facts(evidence: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    """Name and value; what is inside of something has the outer name before its own."""
+    return list(_flat(evidence, ""))
+
+
+def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for inner, one in value.items():
+            yield from _flat(one, f"{name}.{inner}" if name else str(inner))
+    elif value is not None:
+        # A list as JSON, as it came: nobody outside reads our language's way of writing it.
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _who(one: Moment) -> str:
+    """To run is the worker's, whatever else moves a row is the executor's."""
+    is_run = one.kind is Kind.MOVED and ("→ running" in one.text or one.text.startswith("running"))
+    return "worker" if is_run else _WHO[one.kind]
+
+
+def _text(one: Moment) -> str:
+    shadow = "(shadow: nothing was done) " if one.is_shadow else ""
+    return f"{shadow}{sentence(one.kind.value).rstrip('.')}: {one.text}"
+
+
+def _done(one: Operation) -> str:
+    word = "Read the raw body" if one.what == LETTER_BODY_READ else "Put up to be judged again"
+    reason = f" Reason: {one.reason}" if one.reason else ""
+    return f"{word} ({one.target}): {one.result}.{reason}"

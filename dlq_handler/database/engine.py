@@ -1,0 +1,293 @@
+"""The database as the sidecar uses it: short transactions, each with its own settings, each bounded in time.
+
+Promises: nothing here waits for ever, not even on a half-open connection; a connection whose call was cut
+short is closed, never used again; whatever the driver raises comes out as one of errors.py; works through a
+transaction pooler, because nothing outlives its transaction: no named prepared statement, no session setting,
+no startup parameter.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy import event, text
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
+from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
+from dlq_handler.database.moments import use_total_codec
+from dlq_handler.database.transaction import Transaction, quoted
+from dlq_handler.database.url import read_database_url
+from dlq_handler.errors import TooSlow, Unavailable
+from dlq_handler.heartbeat import bounded
+
+# What a statement that ended on the server may take to be heard of here.
+MARGIN_SECONDS = 2.0
+PING_SECONDS = 3.0
+
+# Local to the transaction: a pooler would hand a session's settings to somebody else. The idle limit frees
+# our row locks when this process is frozen or the network swallowed us: the server cannot tell that from
+# thinking.
+_SETTINGS = text(
+    "SELECT set_config('search_path', :search_path, true), set_config('lock_timeout', :lock_timeout, true),"
+    " set_config('statement_timeout', :statement_timeout, true),"
+    " set_config('idle_in_transaction_session_timeout', :idle_timeout, true)"
+)
+
+
+class _DriverConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    async def close(self, *, timeout: float | None = None) -> None:
+        """SQLAlchemy gives a time limit to connections that it does not trust any more: those end at once.
+
+        A polite end takes those seconds when nobody answers, one service after the other, which SIGTERM has not got.
+        """
+        if timeout is None:
+            await super().close()
+        else:
+            self.terminate()
+
+
+class Database:
+    def __init__(
+        self,
+        url: str,
+        *,
+        host_schema: str = "attune",
+        own_schema: str = "dlq_handler",
+        pool_size: int = 5,
+        connect_timeout_seconds: float = 5.0,
+        statement_timeout_ms: int = 10_000,
+        lock_timeout_ms: int = 2_000,
+        application_name: str = "dlq-handler",
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """Connects to nothing yet. Raises ValueError, in words, for a URL that cannot be obeyed."""
+        self.host_schema = host_schema
+        self.own_schema = own_schema
+        self._url = read_database_url(url, application_name=application_name)
+        self._connect_seconds = self._url.connect_timeout_seconds or connect_timeout_seconds
+        self._statement_timeout_ms = statement_timeout_ms
+        self._lock_timeout_ms = lock_timeout_ms
+        self._link = Link(silence_seconds)
+        self.connection_lost = asyncio.Event()
+        """Set whenever a connection ends, so that the watch checks at once whether the database is still there."""
+        self._engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=self._connect,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=self._connect_seconds,
+            # A firewall forgets quiet connections without telling either end.
+            pool_recycle=300,
+            pool_use_lifo=True,
+            hide_parameters=True,
+            # Whatever the default of the database: every statement must see what others have committed before it.
+            isolation_level="READ COMMITTED",
+        )
+        self._must_renew = False
+        event.listen(self._engine.sync_engine, "checkout", self._renew_if_needed)
+
+    @property
+    def statement_seconds(self) -> float:
+        """The time limit of a statement, where a transaction sets no other."""
+        return self._statement_timeout_ms / 1000
+
+    @property
+    def link_age_seconds(self) -> float:
+        """How long the database has been answering without a break; 0 when it is not, or nobody asked."""
+        return self._link.age_seconds
+
+    @property
+    def outage(self) -> Outage | None:
+        """None: no outage is known. `ping` finds one, any transaction that succeeds ends it."""
+        return self._link.outage
+
+    @property
+    def times_back(self) -> int:
+        """How often the database answered again after it had not."""
+        return self._link.times_back
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        *,
+        statement_timeout_ms: int | None = None,
+        lock_timeout_ms: int | None = None,
+        search_path: str | None = None,
+    ) -> AsyncIterator[Transaction]:
+        """Commits at the end of the block, rolls back when an error leaves it.
+
+        The whole block has one deadline, a little above the time for a connection and one longest statement.
+        """
+        timeout_ms = statement_timeout_ms or self._statement_timeout_ms
+        settings = {
+            "search_path": search_path or self._search_path(),
+            "lock_timeout": f"{self._lock_timeout_ms if lock_timeout_ms is None else lock_timeout_ms}ms",
+            "statement_timeout": f"{timeout_ms}ms",
+            "idle_timeout": f"{timeout_ms}ms",
+        }
+        seconds = self._connect_seconds + timeout_ms / 1000 + MARGIN_SECONDS
+        deadline = asyncio.timeout(seconds)
+        doing = f"connect to {self._url.address}"
+        tx: Transaction | None = None
+        try:
+            async with bounded(seconds, deadline):
+                connection = await self._engine.connect()
+                async with _ended(connection):
+                    doing = "begin"
+                    await connection.execute(_SETTINGS, settings)
+                    doing = "query"
+                    tx = Transaction(connection, self.own_schema)
+                    yield tx
+                    doing = "commit"
+                    await connection.commit()
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            if tx is not None and self._link.is_answering(
+                tx.answered_at, statement_seconds=timeout_ms / 1000 + MARGIN_SECONDS
+            ):
+                # The database answers: what this transaction asks for is too much.
+                what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"
+                raise TooSlow(what) from error
+            self._broke()
+            raise Unavailable("database", f"unreachable ({doing}: no answer in time)") from error
+        except DRIVER_ERRORS as error:
+            fault = commit_fault_of(error) if doing == "commit" else fault_of(error, doing)
+            self._note(fault)
+            raise fault.error from error
+        self._link.answered()
+
+    async def ping(self) -> None:
+        """Check that the database answers; raises `Unavailable` if it does not."""
+        started = monotonic_seconds()
+        try:
+            await self._select()
+        except Unavailable as error:
+            if monotonic_seconds() - started > PING_SECONDS:
+                self._link.confirm_outage(error.what)
+                raise
+            # A connection that was in the pool may be dead while the database is there. A new one decides.
+            await self._ping_again()
+
+    async def _ping_again(self) -> None:
+        try:
+            await self._select()
+        except Unavailable as error:
+            self._link.confirm_outage(error.what)
+            raise
+
+    async def _select(self) -> None:
+        async with self.transaction(statement_timeout_ms=int(PING_SECONDS * 1000)) as tx:
+            await tx.run("SELECT 1")
+
+    async def dispose(self) -> None:
+        """Close all connections; those that will not close in time are left to the end of the process."""
+        try:
+            async with asyncio.timeout(MARGIN_SECONDS):
+                await self._engine.dispose()
+        except (TimeoutError, *DRIVER_ERRORS):
+            await self._engine.dispose(close=False)
+
+    def renew_connections(self) -> None:
+        """Use no connection of now again. Call it when the server turns out to be a standby.
+
+        A failover may leave connections to the old server open. New connections may reach the new server.
+        """
+        self._must_renew = True
+
+    def _renew_if_needed(self, *_: object) -> None:
+        if self._must_renew:
+            self._must_renew = False
+            raise InvalidatePoolError
+
+    def _note(self, fault: Fault) -> None:
+        if fault.is_link_down:
+            self._broke()
+        if fault.is_read_only:
+            self.renew_connections()
+
+    def _broke(self) -> None:
+        self._link.broke()
+        self.connection_lost.set()
+
+    def _on_termination(self, _: asyncpg.Connection) -> None:
+        self._link.suspect()
+        self.connection_lost.set()
+
+    def _search_path(self) -> str:
+        # As the host's own services do it: its test schemas get no public.
+        path = quoted(self.host_schema)
+        return path if self.host_schema.startswith("test_") else f"{path}, public"
+
+    async def _connect(self) -> Any:
+        try:
+            connection = await asyncpg.connect(
+                self._url.dsn,
+                timeout=self._connect_seconds,
+                connection_class=_DriverConnection,
+                # Nameless statements, parsed anew with each execution: a named one would be missing on the
+                # next server connection behind a pooler. SQLAlchemy's cache keeps only their descriptions.
+                statement_cache_size=0,
+                server_settings={"application_name": self._url.application_name},
+            )
+        except TimeoutError as error:
+            raise ConnectionError(f"no connection within {self._connect_seconds:g} s") from error
+        except asyncpg.ClientConfigurationError:
+            raise
+        except ValueError as error:
+            # From reading the URL: the text may quote a password with an unescaped character.
+            raise ConnectionError(f"the database URL cannot be used ({type(error).__name__})") from None
+        _keep_alive(connection, self._url.keepalive)
+        await use_total_codec(connection)
+        connection.add_termination_listener(self._on_termination)
+        return connection
+
+
+@asynccontextmanager
+async def _ended(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Give the connection back to the pool after its transaction, or close it when nobody knows its state."""
+    try:
+        yield
+    except Exception:
+        await _rolled_back(connection)
+        raise
+    except BaseException:
+        # Cancelled, perhaps in mid-call: a rollback would wait behind that call on a link that may be half-open.
+        await connection.invalidate()
+        raise
+    finally:
+        await connection.close()
+
+
+async def _rolled_back(connection: AsyncConnection) -> None:
+    try:
+        async with asyncio.timeout(MARGIN_SECONDS):
+            await connection.rollback()
+    except (TimeoutError, *DRIVER_ERRORS):
+        await connection.invalidate()
+    except BaseException:
+        await connection.invalidate()
+        raise
+
+
+def _keep_alive(connection: Any, wanted: Mapping[str, int]) -> None:
+    """Apply libpq's keepalive parameters; 0 means the system's own value, as in libpq."""
+    raw: Any = connection._transport.get_extra_info("socket")  # noqa: SLF001  # the driver has no public way to it
+    if not wanted or raw is None or raw.family == socket.AF_UNIX:
+        return
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(wanted.get("keepalives", 1) != 0))
+    for name, option in (
+        ("keepalives_idle", "TCP_KEEPIDLE"),
+        ("keepalives_interval", "TCP_KEEPINTVL"),
+        ("keepalives_count", "TCP_KEEPCNT"),
+        ("tcp_user_timeout", "TCP_USER_TIMEOUT"),
+    ):
+        # Not every system has every option; libpq ignores it there too.
+        if wanted.get(name) and hasattr(socket, option):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), wanted[name])

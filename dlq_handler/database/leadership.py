@@ -1,0 +1,125 @@
+"""Elect one replica as leader: the one that holds the lease.
+
+Promises: two replicas never write as leaders at once, because each write of a leader calls `fence` in its transaction.
+After the death of a leader another replica leads within 40 seconds, whatever the intervals of the loops. `is_leader` is
+only a hint that saves the other replicas work.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database import lease_sql
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.loop import every
+from dlq_handler.metrics import Metrics
+
+log = structlog.get_logger()
+
+
+class LeaseLost(Unavailable):
+    """Another replica leads by now. Nothing that was about to be written may be."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("lease", f"{name!r} is held by another replica")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipPolicy:
+    name: str
+    lease_seconds: float = 30.0
+    try_seconds: float = 10.0
+    """Interval at which the leader renews the lease and the others try to take it."""
+
+    @property
+    def taken_within_seconds(self) -> float:
+        """After the death of a leader."""
+        return self.lease_seconds + self.try_seconds
+
+
+class Leadership:
+    def __init__(
+        self,
+        database: Database,
+        policy: LeadershipPolicy,
+        *,
+        holder: str,
+        metrics: Metrics,
+        may_lead: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`holder` is never the same for two processes. `may_lead()`: False leaves the lease to another replica."""
+        self._may_lead = may_lead
+        self._database, self._policy, self._holder = database, policy, holder
+        self._good_until = 0.0
+        self._was_leader = False
+        self._wakes: list[asyncio.Event] = []
+        metrics.leader.set_function(lambda: self.is_leader)
+
+    @property
+    def is_leader(self) -> bool:
+        return monotonic_seconds() < self._good_until
+
+    def wake_when_taken(self, wake: asyncio.Event) -> None:
+        """Set this event whenever leadership comes to us, so that the sweeps of a dead leader go on at once."""
+        self._wakes.append(wake)
+
+    async def fence(self, tx: Transaction) -> None:
+        """Renew the lease inside this transaction. Nobody else can take it before the transaction has ended."""
+        asked_at = monotonic_seconds()
+        if not await lease_sql.renew(
+            tx, self._policy.name, holder=self._holder, seconds=self._policy.lease_seconds
+        ):
+            self._good_until = 0.0
+            self._tell()
+            raise LeaseLost(self._policy.name)
+        self._good_until = asked_at + self._policy.lease_seconds
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._policy.try_seconds, self.tick, stop, name="leadership")
+        await self._give_up()
+
+    async def tick(self) -> None:
+        """Take the lease, or renew it."""
+        if not self._may_lead():
+            if self._was_leader:
+                await self._give_up()
+            return
+        asked_at = monotonic_seconds()
+        try:
+            is_ours = await lease_sql.take(
+                self._database,
+                self._policy.name,
+                holder=self._holder,
+                seconds=self._policy.lease_seconds,
+            )
+            self._good_until = asked_at + self._policy.lease_seconds if is_ours else 0.0
+        except Contended:
+            # A page is being written under this lease. If it is ours, its fence has renewed it.
+            pass
+        finally:
+            self._tell()
+
+    async def _give_up(self) -> None:
+        self._good_until = 0.0
+        self._tell()
+        try:
+            await lease_sql.give_up(self._database, self._policy.name, holder=self._holder)
+        except (Unavailable, Contended) as error:
+            log.warning("leadership.left_behind", lease_seconds=self._policy.lease_seconds, error=str(error))
+
+    def _tell(self) -> None:
+        is_leader = self.is_leader
+        if is_leader == self._was_leader:
+            return
+        self._was_leader = is_leader
+        if not is_leader:
+            log.info("leadership.ended", lease=self._policy.name)
+            return
+        log.info("leadership.taken", lease=self._policy.name)
+        for wake in self._wakes:
+            wake.set()

@@ -1,0 +1,166 @@
+"""The records of dead letters that a batch writes, each statement for the whole batch at once.
+
+Rows are locked and inserted in one order everywhere: executions by id, dead letters by key. Two replicas that hold
+parts of the same batch then wait for each other at worst, and never in a circle.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.dead_letters.group import group_id_of
+from dlq_handler.dead_letters.record import Entry
+from dlq_handler.text import storable
+
+
+async def rehearse(tx: Transaction, *, is_shadow: bool = False) -> None:
+    """Change nothing, with every right that a batch needs on dlq-handler's own tables."""
+    await tx.run("INSERT INTO own.letter SELECT * FROM own.letter WHERE false")
+    if is_shadow:
+        return
+    await tx.run("INSERT INTO own.letter_group SELECT * FROM own.letter_group WHERE false")
+    await tx.run("INSERT INTO own.letter_minute SELECT * FROM own.letter_minute WHERE false")
+    await tx.run("INSERT INTO own.outbox SELECT * FROM own.outbox WHERE false")
+    await tx.run("INSERT INTO own.change_count SELECT * FROM own.change_count WHERE false")
+
+
+async def count_repeats(tx: Transaction, arrivals: Mapping[str, int]) -> set[str]:
+    """Add the arrivals of each key to the repeats of its record. Returns the keys that are on record."""
+    rows = await tx.rows(
+        """
+        WITH seen AS MATERIALIZED (
+            SELECT id, key FROM own.letter WHERE key = ANY (CAST(:keys AS text[])) ORDER BY key FOR NO KEY UPDATE)
+        UPDATE own.letter l SET repeats = l.repeats + given.arrivals, repeated_at = now()
+          FROM seen JOIN unnest(CAST(:keys AS text[]), CAST(:arrivals AS integer[])) AS given(key, arrivals)
+                      ON given.key = seen.key
+         WHERE l.id = seen.id RETURNING l.key
+        """,
+        keys=list(arrivals),
+        arrivals=list(arrivals.values()),
+    )
+    return {row.key for row in rows}
+
+
+async def record_letters(
+    tx: Transaction,
+    entries: Sequence[Entry],
+    *,
+    instance: str,
+    is_shadow: bool = False,
+    has_group: bool = True,
+) -> list[Entry]:
+    """Record dead letters. Of two with the same key the first one stays, in this batch or on record.
+
+    Returns the entries that this call recorded. `has_group=False` records them in no group.
+    """
+    if not entries:
+        return []
+    letters = [entry.letter for entry in entries]
+    # Ids follow the order of delivery, the insert follows the keys.
+    result = await tx.run(
+        """
+        INSERT INTO own.letter (
+            id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
+            reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
+            flaw, outcome, why, error, tries, next_try_at, evidence, group_id, headers, received_at, judged_at,
+            instance, is_shadow)
+        SELECT arrived.*, now(), now(), :instance, :is_shadow
+          FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
+                  FROM unnest(
+                    CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
+                    CAST(:message_type AS text[]), CAST(:execution_id AS bigint[]),
+                    CAST(:worker_id AS bigint[]), CAST(:action_ref AS text[]), CAST(:queue AS text[]),
+                    CAST(:reason AS text[]), CAST(:death_count AS bigint[]), CAST(:died_at AS timestamptz[]),
+                    CAST(:first_death_queue AS text[]), CAST(:exchange AS text[]),
+                    CAST(:routing_key AS text[]), CAST(:stamp AS timestamptz[]), CAST(:body AS bytea[]),
+                    CAST(:body_size AS bigint[]), CAST(:flaw AS text[]), CAST(:outcome AS text[]),
+                    CAST(:why AS text[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
+                    CAST(:next_try_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
+                    CAST(:group_id AS text[]), CAST(:headers AS jsonb[])
+                  ) AS given(key)) AS arrived
+         ORDER BY arrived.key, arrived.id
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=[letter.key for letter in letters],
+        message_id=_texts(letter.message_id for letter in letters),
+        correlation_id=_texts(letter.correlation_id for letter in letters),
+        message_type=_texts(letter.message_type for letter in letters),
+        execution_id=[letter.execution_id for letter in letters],
+        worker_id=[letter.worker_id for letter in letters],
+        action_ref=_texts(letter.action_ref for letter in letters),
+        queue=_texts(letter.queue for letter in letters),
+        reason=_texts(letter.reason for letter in letters),
+        death_count=[letter.death.count if letter.death else None for letter in letters],
+        died_at=[letter.died_at for letter in letters],
+        first_death_queue=_texts(letter.first_death_queue for letter in letters),
+        exchange=_texts(letter.exchange for letter in letters),
+        routing_key=_texts(letter.routing_key for letter in letters),
+        stamp=[letter.stamp for letter in letters],
+        body=[letter.body for letter in letters],
+        body_size=[letter.body_size for letter in letters],
+        flaw=_texts(letter.flaw for letter in letters),
+        outcome=[entry.outcome.value for entry in entries],
+        why=_texts(entry.why for entry in entries),
+        error=_texts(entry.error for entry in entries),
+        tries=[entry.tries for entry in entries],
+        next_try_at=[entry.next_try_at for entry in entries],
+        evidence=[as_jsonb(entry.evidence) for entry in entries],
+        group_id=[group_id_of(entry) if has_group and not is_shadow else None for entry in entries],
+        headers=[letter.headers for letter in letters],
+        instance=instance,
+        is_shadow=is_shadow,
+    )
+    if result.rowcount == len(entries):
+        return list(entries)
+    return await _recorded(tx, entries)
+
+
+async def record_bare(tx: Transaction, entry: Entry, *, instance: str, is_shadow: bool) -> None:
+    """Record only key, body and error of a dead letter whose other fields the database refuses.
+
+    Nothing here is a value that a sender chose, but for the bytes of the body, and bytea takes any bytes.
+    """
+    await tx.run(
+        """
+        INSERT INTO own.letter (
+            key, reason, exchange, routing_key, body, body_size, flaw, outcome, why, error, received_at, judged_at,
+            instance, is_shadow)
+        VALUES (:key, :reason, '', '', :body, :body_size, :flaw, :outcome, :why, :error, now(), now(), :instance,
+                :is_shadow)
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=entry.letter.key,
+        reason=entry.letter.reason,
+        body=entry.letter.body,
+        body_size=entry.letter.body_size,
+        flaw=entry.letter.flaw,
+        outcome=entry.outcome.value,
+        why=entry.why,
+        error=None if entry.error is None else ascii(entry.error),
+        instance=instance,
+        is_shadow=is_shadow,
+    )
+
+
+async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:
+    """Another replica was quicker with some of them. Which rows are this transaction's own is asked for only then: the
+    keys of every batch would have to come back over the wire for it.
+    """
+    first = {entry.letter.key: entry for entry in reversed(entries)}
+    rows = await tx.rows(
+        """
+        SELECT key FROM own.letter
+         WHERE key = ANY (CAST(:keys AS text[])) AND xmin = CAST(pg_current_xact_id() AS xid) AND repeats = 0
+        """,
+        keys=list(first),
+    )
+    return [first[row.key] for row in rows]
+
+
+def _texts(values: Iterable[str | None]) -> list[str | None]:
+    """Whoever made the strings has escaped them; one that slipped through would cost the batch a halving."""
+    texts = list(values)
+    whole = "".join(filter(None, texts))
+    if whole.isascii() and "\x00" not in whole:
+        return texts
+    return [None if text is None else storable(text) for text in texts]

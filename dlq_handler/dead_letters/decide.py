@@ -1,0 +1,139 @@
+"""Judge one dead letter. Pure and total: odd input becomes a `Keep` verdict, never an exception.
+
+The rows of this function are the rows of the verdict table in docs/explanation/verdicts.md, in its order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from dlq_handler.dead_letters.decision import Fail, Keep, LeaveAlone, Outcome, Verdict
+from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, DeadLetter
+from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_unavailable
+
+# x-death times are whole seconds and the broker's clock is not the database's.
+UNSTAMPED_TOLERANCE = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the judge may know besides the letter and the row."""
+
+    link_age_seconds: float
+    availability: AvailabilityPolicy
+    names: WorkerQueueNames
+
+
+def judge_dead_letter(
+    letter: DeadLetter,
+    execution: Execution | None,
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+) -> Verdict:
+    """`workers` holds the rows of `worker_in_question`; an id that is missing there is a row that is gone."""
+    if letter.flaw is not None:
+        return Keep(Outcome.UNREADABLE, letter.flaw)
+    if letter.message_type != DISPATCH_MESSAGE_TYPE:
+        return Keep(Outcome.FOREIGN, f"message_type is {letter.message_type!r}, not a dispatch")
+    if letter.execution_id is None:
+        return Keep(Outcome.UNREADABLE, "no execution_id")
+    if not is_worker_dispatch(letter, circumstances.names):
+        return Keep(Outcome.FOREIGN, _why_no_dispatch(letter))
+    if execution is None:
+        return Keep(Outcome.UNKNOWN_EXECUTION, f"no execution {letter.execution_id}")
+    if execution.status.is_terminal:
+        return LeaveAlone(Outcome.ALREADY_TERMINAL, f"already {execution.status}")
+    if None not in (letter.worker_id, execution.worker_id) and letter.worker_id != execution.worker_id:
+        return LeaveAlone(
+            Outcome.STALE_ATTEMPT,
+            f"dispatched to worker {letter.worker_id}, now with worker {execution.worker_id}",
+        )
+    match execution.status:
+        case ExecutionStatus.SCHEDULED:
+            return _judge_scheduled(letter, execution)
+        case ExecutionStatus.REQUESTED | ExecutionStatus.SCHEDULING:
+            return LeaveAlone(Outcome.SUPERSEDED, f"back in {execution.status}: it will be dispatched again")
+        case ExecutionStatus.RUNNING:
+            return _judge_running(letter, execution, workers, circumstances)
+        case ExecutionStatus.CANCELING:
+            return LeaveAlone(Outcome.LEFT_TO_MONITOR, "canceling")
+        case (
+            ExecutionStatus.COMPLETED
+            | ExecutionStatus.FAILED
+            | ExecutionStatus.CANCELLED
+            | ExecutionStatus.TIMEOUT
+            | ExecutionStatus.ABANDONED
+        ):
+            return LeaveAlone(Outcome.ALREADY_TERMINAL, f"already {execution.status}")
+        case _:
+            assert_never(execution.status)
+
+
+def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
+    """The scheduler's own requests carry the same message_type; only these two marks tell a dispatch from them."""
+    if letter.worker_id is not None:
+        return True
+    return letter.first_death_queue is not None and names.owner_of(letter.first_death_queue) is not None
+
+
+def _why_no_dispatch(letter: DeadLetter) -> str:
+    if letter.reason == "rejected":
+        # The host's own: whoever reads "foreign" alone looks for a sender, and there is none to mend.
+        return (
+            "a request to the scheduler that it rejected, as for want of a worker; nobody sent anything wrong"
+        )
+    return "no worker_id, and it did not die in a worker's queue"
+
+
+def _judge_scheduled(letter: DeadLetter, execution: Execution) -> Verdict:
+    if letter.stamp is not None:
+        if letter.stamp == execution.updated:
+            return Fail("the dispatch for the current attempt was dead-lettered")
+        return LeaveAlone(Outcome.STALE_ATTEMPT, "the dispatch for another attempt was dead-lettered")
+    if letter.died_at is None:
+        # Nothing says when it died, so nothing says that the current attempt is not younger.
+        return LeaveAlone(
+            Outcome.STALE_ATTEMPT,
+            "the dead letter has neither a stamp nor a time of death: its attempt is unknown",
+        )
+    # A difference, not a sum: a forged time of death may be the last moment a datetime can hold.
+    if execution.updated - letter.died_at <= UNSTAMPED_TOLERANCE:
+        return Fail("its dispatch was dead-lettered after the execution was last updated (no stamp)")
+    return LeaveAlone(
+        Outcome.STALE_ATTEMPT, "the execution was updated after its dispatch was dead-lettered (no stamp)"
+    )
+
+
+def _judge_running(
+    letter: DeadLetter, execution: Execution, workers: Mapping[int, Worker], circumstances: Circumstances
+) -> Verdict:
+    worker_id = worker_in_question(letter, execution, circumstances.names)
+    if worker_id is None:
+        return LeaveAlone(Outcome.LEFT_TO_MONITOR, "running without a worker")
+    worker = workers.get(worker_id)
+    if worker is None:
+        return Fail(f"running on worker {worker_id}, whose row is gone")
+    if execution.worker_id is None:
+        return LeaveAlone(
+            Outcome.LEFT_TO_MONITOR, f"running without a worker, while worker {worker_id} exists"
+        )
+    if is_unavailable(
+        worker, link_age_seconds=circumstances.link_age_seconds, policy=circumstances.availability
+    ):
+        age = worker.heartbeat_age_seconds or 0.0
+        return Fail(f"running on worker {worker.id}, whose last heartbeat is {age:.0f} s old")
+    return LeaveAlone(Outcome.LEFT_TO_MONITOR, f"running on worker {worker.id}, not known to be unavailable")
+
+
+def worker_in_question(letter: DeadLetter, execution: Execution, names: WorkerQueueNames) -> int | None:
+    """Whose row decides over a running execution.
+
+    Deleting a worker row sets the execution's worker to NULL, so the letter itself must say who had it.
+    """
+    if execution.worker_id is not None:
+        return execution.worker_id
+    if letter.worker_id is not None:
+        return letter.worker_id
+    return names.owner_of(letter.first_death_queue) if letter.first_death_queue else None

@@ -1,0 +1,280 @@
+"""Take dead letters from the intake queue, have them judged, settle them after the commit.
+
+Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
+right missing) never settles a letter, it only makes us wait; letters are not held for longer than
+`database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible. When the
+brake holds or the gate is closed they go back at once, and nothing is taken until both say that it may be. Canaries
+are recorded as received and acknowledged. They are not decided, and no dead-letter record is made of them.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
+from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.worst_error import worst_error
+from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.committed import Committed
+from dlq_handler.dead_letters.defer import LetterDeferrer
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
+from dlq_handler.heartbeat import heartbeat, turn
+from dlq_handler.loop import Backoff, every, pause
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
+from dlq_handler.tasks import task_group
+from dlq_handler.topology.keeper import TopologyKeeper
+
+log = structlog.get_logger()
+
+LOOP = "dead-letter-handler"
+NOTHING = Committed(outbox=(), leased_at=0.0)
+
+# After a failed batch the intake opens with this prefetch, and each batch that succeeds multiplies it: a cycle of
+# failures wears out the delivery limit of few dead letters.
+CAREFUL_PREFETCH = 1
+WIDENING_FACTOR = 10
+
+# A bound on memory: more dead letters that are too slow alone are hardly ever counted at a time.
+MOST_COUNTED_ALONE = 1000
+
+# After a failed batch: so long without a letter, and the intake counts as working again.
+PROVING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakePolicy:
+    database_away_seconds: float
+    hold_over_seconds: float = 1.0
+    batches_at_once: int = 2
+
+
+async def _record_none(_: Collection[UUID]) -> None:
+    """For an intake whose canaries are not recorded."""
+
+
+class DeadLetterHandler:
+    def __init__(
+        self,
+        source: QueueConsumer[DeadLetter],
+        judge: LetterJudge,
+        relay: OutboxRelay,
+        topology: TopologyKeeper,
+        policy: IntakePolicy,
+        *,
+        readiness: Readiness,
+        metrics: Metrics,
+        record_canaries: Callable[[Collection[UUID]], Awaitable[None]] = _record_none,
+        deferrer: LetterDeferrer | None = None,
+    ) -> None:
+        """`deferrer`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
+        self._record_canaries, self._deferrer = record_canaries, deferrer
+        # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
+        self._too_slow_alone: Counter[str] = Counter()
+        self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
+        self._policy, self._readiness, self._metrics = policy, readiness, metrics
+        # A batch could not be ended: the next opening waits.
+        self._owes_pause = False
+        self._is_careful = False
+        # Letters are waited for by one at a time, so that batches fill.
+        self._turn = asyncio.Lock()
+        self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            await every(0, lambda: self._take(stop), stop, name=LOOP)
+        finally:
+            await self._close("stopped")
+
+    async def _take(self, stop: asyncio.Event) -> None:
+        """Open the intake, or end some batches. Each is a tick: one that succeeds resets the pauses after failures."""
+        try:
+            if self._source.is_open:
+                await self._take_batches(stop)
+            elif not await self._pause_owed(stop):
+                # Never probe by consuming: letters taken in vain only wear out their delivery count.
+                await self._judge.check()
+                await self._open()
+        except BaseException as error:
+            # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
+            await self._close(str(error) or type(error).__name__)
+            raise
+
+    async def _take_batches(self, stop: asyncio.Event) -> None:
+        """Some at once: while the database works on one batch, another is judged and settled here."""
+        try:
+            async with task_group() as group:
+                for number in range(self._policy.batches_at_once):
+                    group.create_task(self._take_one_batch(stop, number), name=f"batch-{number}")
+        except BaseExceptionGroup as failed:
+            # One reason is enough to give everything back.
+            raise worst_error(failed.exceptions, loop=LOOP) from failed
+
+    async def _take_one_batch(self, stop: asyncio.Event, number: int) -> None:
+        # A heartbeat of its own: one batch that hangs would otherwise hide behind the other one that waits.
+        with heartbeat(f"{LOOP}, batch {number}"):
+            await self._take_batch(stop)
+
+    async def _take_batch(self, stop: asyncio.Event) -> None:
+        is_unproven, is_proof = self._failed_batches.failures > 0, True
+        async with turn(self._turn, at_most_seconds=None):
+            batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
+        if batch:
+            try:
+                is_proof = await self._end(batch, stop)
+            except (Braked, GateClosed):
+                # No failure of the batch: the next opening asks both before it takes anything.
+                raise
+            except Exception:
+                # Not when it was only called off because the other batch, or the channel, failed.
+                self._owes_pause = self._is_careful = True
+                raise
+            if is_proof:
+                self._is_careful = False
+                await self._source.grow_prefetch(WIDENING_FACTOR)
+        if is_unproven and is_proof:
+            self._failed_batches.reset()
+            self._report_consuming()
+
+    async def _pause_owed(self, stop: asyncio.Event) -> bool:
+        """Wait, once, after a batch that could not be ended; true when it is time to stop.
+
+        Opening works in that case, so its success proves nothing: without a growing pause, one letter that nobody can
+        write would be taken and given back twice a second.
+        """
+        if not self._owes_pause:
+            return False
+        self._owes_pause = False
+        return await pause(stop, self._failed_batches.next_seconds())
+
+    async def _open(self) -> None:
+        try:
+            await self._source.open(prefetch=CAREFUL_PREFETCH if self._is_careful else None)
+        except QueueMissing:
+            # Deleted, or a wiped broker: the keeper declares it again at once, not at its next full pass.
+            self._topology.reapply_now()
+            raise
+        # Others may have deleted and created the queue during the pause, and it came back without bindings.
+        self._topology.reapply_now()
+        self._readiness.report("broker", ok=True, detail="connected")
+        if self._failed_batches.failures == 0:
+            self._report_consuming()
+        self._metrics.intake_opened.inc()
+        log.info("intake.opened", queue=self._source.queue)
+
+    def _report_consuming(self) -> None:
+        self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
+
+    async def _close(self, why: str) -> None:
+        if self._source.is_open:
+            log.info("intake.closed", queue=self._source.queue, why=why)
+            # The reason may be a queue that others deleted: bindings must hold during the pause too.
+            self._topology.reapply_now()
+        self._readiness.report("consumer", ok=False, detail=why)
+        await self._source.close()
+
+    async def _end(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> bool:
+        """Decide, commit, acknowledge, in as many transactions as a slow database needs.
+
+        Short trouble is waited for; in long trouble the dead letters go back to the queue. So does what is left of the
+        batch when it is time to stop. False: all of them are deferred, which proves nothing about deciding.
+        """
+        rest = await self._defer(batch, stop)
+        if not rest:
+            return False
+        while rest:
+            part = rest[: self._judge.batch_size.now]
+            try:
+                committed = await self._commit(part, stop)
+            except TooSlow as error:
+                size = self._judge.batch_size.now
+                if size >= len(part) or stop.is_set():
+                    self._count_alone(part)
+                    raise
+                log.warning("batch.halved", letters=len(part), size=size, error=error.what)
+                continue
+            await self._settle(part, committed)
+            rest = rest[len(part) :]
+            if stop.is_set():
+                break
+        return True
+
+    async def _defer(
+        self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event
+    ) -> list[Delivery[DeadLetter]]:
+        """Record those that were delivered too often, undecided, and acknowledge them. Returns the others."""
+        deferrer, counts = self._deferrer, self._too_slow_alone
+        if deferrer is None:
+            return list(batch)
+        deferred = [
+            one
+            for one in batch
+            if not one.item.is_canary and deferrer.is_due(one.item, own_count=counts[one.item.key])
+        ]
+        if deferred:
+
+            async def record() -> Committed:
+                await deferrer.record([delivery.item for delivery in deferred])
+                return NOTHING
+
+            await self._settle(deferred, await self._retry(record, len(deferred), stop))
+        tags = {delivery.tag for delivery in deferred}
+        return [delivery for delivery in batch if delivery.tag not in tags]
+
+    def _count_alone(self, part: Sequence[Delivery[DeadLetter]]) -> None:
+        if len(part) == 1:
+            if len(self._too_slow_alone) >= MOST_COUNTED_ALONE:
+                self._too_slow_alone.clear()
+            self._too_slow_alone[part[0].item.key] += 1
+
+    async def _settle(self, batch: Sequence[Delivery[DeadLetter]], committed: Committed) -> None:
+        self._relay.offer(committed.outbox, leased_at=committed.leased_at)
+        held_over = [delivery for delivery in batch if delivery.item.key in committed.held_over]
+        settled = [delivery for delivery in batch if delivery.item.key not in committed.held_over]
+        self._source.postpone(held_over, self._policy.hold_over_seconds)
+        # After the commit, and only now: a crash in between redelivers, and the letter's key absorbs the repeat.
+        await self._source.acknowledge(settled)
+        self._metrics.canaries_arrived.inc(sum(delivery.item.is_canary for delivery in settled))
+        for delivery in settled:
+            self._too_slow_alone.pop(delivery.item.key, None)
+
+    async def _commit(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> Committed:
+        """`TooSlow` at once: whether a smaller batch fits is for the caller to try."""
+        letters = [delivery.item for delivery in batch if not delivery.item.is_canary]
+        canaries = [one for delivery in batch if (one := delivery.item.canary_id) is not None]
+
+        async def decide() -> Committed:
+            if canaries:
+                await self._record_canaries(canaries)
+            return await self._judge.commit(letters) if letters else NOTHING
+
+        return await self._retry(decide, len(batch), stop)
+
+    async def _retry(
+        self, write: Callable[[], Awaitable[Committed]], count: int, stop: asyncio.Event
+    ) -> Committed:
+        """Through short trouble of the database; `count`: dead letters that are written."""
+        backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
+        give_back_at = monotonic_seconds() + self._policy.database_away_seconds
+        while True:
+            try:
+                committed = await write()
+            except (Braked, GateClosed, TooSlow):
+                raise
+            except (Unavailable, Contended) as error:
+                if backoff.failures == 0:
+                    log.warning("batch.put_off", letters=count, error=str(error))
+                    self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
+                if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
+                    raise Unavailable("database", f"letters go back to the queue: {error}") from error
+            else:
+                if backoff.failures:
+                    self._report_consuming()
+                return committed

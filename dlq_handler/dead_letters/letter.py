@@ -1,0 +1,170 @@
+"""A dead letter: one message that died in some queue, with the fields a verdict needs and its proof."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
+
+# The broker's own reasons, and ours for a message that did not die but was taken out of the queue of a worker that is
+# gone.
+RESCUED = "rescued"
+DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
+UNKNOWN_REASON = "none"
+
+DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
+REQUEST_KEY = "execution.requested"
+"""The routing key of a request to the scheduler, whose message_type is that of a dispatch."""
+
+LETTER_OVERHEAD_BYTES = 2048
+"""Memory of a dead letter beside its body and headers: about twenty fields and their strings, rounded up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One entry of x-death, as far as it could be read."""
+
+    queue: str | None
+    reason: str
+    time: datetime | None
+    count: int
+    exchange: str | None = None
+    routing_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescue:
+    """What was seen of the worker out of whose queue a message was taken, when it was taken."""
+
+    worker_id: int
+    heartbeat_age_seconds: float
+    other_consumers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What was read of one letter. `flaw` set = it could not be read; the other fields hold what could."""
+
+    key: str
+    message_id: str | None
+    correlation_id: str | None
+    message_type: str | None
+    execution_id: int | None
+    worker_id: int | None
+    stamp: datetime | None
+    """`scheduled_attempt_updated_at`: which attempt of the execution this letter dispatched."""
+    death: Death | None
+    first_death_queue: str | None
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    body: bytes
+    """At most the configured number of bytes, for people; never parsed again."""
+    body_size: int
+    action_ref: str | None = None
+    flaw: str | None = None
+    """Why the letter is unreadable, in words; None when it was read."""
+    headers: str = "{}"
+    """As received, as JSON text that the database takes: for people, never read again."""
+    deliveries: int = 0
+    """Earlier deliveries of it from the intake queue, where the broker counts them: on quorum queues."""
+    rescue: Rescue | None = None
+    """Set exactly for a message that did not die, but was taken out of its worker's queue."""
+
+    @property
+    def reason(self) -> str:
+        return self.death.reason if self.death else UNKNOWN_REASON
+
+    @property
+    def queue(self) -> str | None:
+        """The queue it died in last."""
+        return self.death.queue if self.death else None
+
+    @property
+    def died_at(self) -> datetime | None:
+        return self.death.time if self.death else None
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.body) + len(self.headers) + LETTER_OVERHEAD_BYTES
+
+    @property
+    def order_key(self) -> int | None:
+        """Dead letters of one execution are decided in the order of their delivery."""
+        return self.execution_id
+
+    @property
+    def is_canary(self) -> bool:
+        return self.canary_id is not None
+
+    @property
+    def canary_id(self) -> UUID | None:
+        """None: this is no canary. A canary has the type, the id and the fields of one, and died only in its queue.
+
+        A canary is acknowledged without a record, and any sender can write the type into a body or forge a header. So
+        every mark must be there; a dead letter with some of them is recorded. The id may be unknown to the database:
+        old canaries are deleted, and sidecars with other schemas send theirs through the same queue.
+        """
+        is_marked = self.flaw is None and self.message_type == CANARY_MESSAGE_TYPE
+        if not is_marked or self.execution_id is not None or self.action_ref is not None:
+            return None
+        if not self.queue == self.first_death_queue == CANARY_QUEUE:
+            return None
+        try:
+            return UUID(self.message_id or "")
+        except ValueError:
+            return None
+
+
+def without_fields(
+    *, key: str, body: bytes, body_size: int, redelivered: bool, flaw: str | None
+) -> DeadLetter:
+    """A dead letter whose fields could not be read, or are refused by the database."""
+    return DeadLetter(
+        key=key,
+        message_id=None,
+        correlation_id=None,
+        message_type=None,
+        execution_id=None,
+        worker_id=None,
+        stamp=None,
+        death=None,
+        first_death_queue=None,
+        exchange="",
+        routing_key="",
+        redelivered=redelivered,
+        body=body,
+        body_size=body_size,
+        flaw=flaw,
+    )
+
+
+def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
+    """Numbers, times, constants of ours and a worker queue's name: enough to decide later."""
+    first_queue = letter.first_death_queue
+    is_of_worker = first_queue is not None and names.owner_of(first_queue) is not None
+    is_dispatch = letter.message_type == DISPATCH_MESSAGE_TYPE
+    death = letter.death and replace(
+        letter.death,
+        queue=None,
+        reason=letter.reason if letter.reason in DEATH_REASONS else UNKNOWN_REASON,
+        exchange=None,
+        routing_keys=(),
+    )
+    return replace(
+        without_fields(
+            key=letter.key,
+            body=letter.body,
+            body_size=letter.body_size,
+            redelivered=letter.redelivered,
+            flaw=None,
+        ),
+        message_type=DISPATCH_MESSAGE_TYPE if is_dispatch else None,
+        execution_id=letter.execution_id,
+        worker_id=letter.worker_id,
+        stamp=letter.stamp,
+        death=death,
+        first_death_queue=first_queue if is_of_worker else None,
+        deliveries=letter.deliveries,
+    )

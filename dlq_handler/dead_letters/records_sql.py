@@ -1,0 +1,209 @@
+"""Letters on record: shown, counted, taken up again, and in the end deleted by retention."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
+from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.dead_letters.decision import REJUDGEABLE, UNRESOLVED, Outcome
+from dlq_handler.dead_letters.letter import DeadLetter, Death
+from dlq_handler.dead_letters.masked_rows_sql import for_people
+from dlq_handler.dead_letters.record import ClaimedLetter, Entry, LetterRecord
+from dlq_handler.endings.retry_delay import retry_delay
+from dlq_handler.text import storable
+
+# By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
+MOST_PUT_UP = 10_000
+
+# The words of the index `letter_kept_idx`: as a parameter the planner could not tell that it is about the same letters.
+CAN_BE_JUDGED_AGAIN = (
+    f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REJUDGEABLE))}) AND NOT is_shadow"
+)
+
+_FIELDS = frozenset(field.name for field in fields(LetterRecord))
+
+# What a list shows of each: neither bodies nor headers, which nobody reads in one.
+LISTED = """
+    id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
+    first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, repeated_at,
+    received_at, judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
+
+
+async def show(database: Database, record_id: int) -> LetterRecord | None:
+    async with database.transaction() as tx:
+        row = await tx.row("SELECT * FROM own.letter WHERE id = :id", id=record_id)
+    return record_of(row) if row else None
+
+
+async def of_execution(database: Database, execution_id: int) -> list[LetterRecord]:
+    """Every letter about it, in the order of their arrival."""
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
+    return [record_of(row) for row in rows]
+
+
+async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
+    """Kept records whose pause is over, the longest waiting first: refused by the database, or put off."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id FROM own.letter
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= statement_timestamp() AND NOT is_shadow
+             ORDER BY next_try_at, id LIMIT :limit
+            """,
+            outcomes=[outcome.value for outcome in REJUDGEABLE],
+            limit=limit,
+        )
+    return [row.id for row in rows]
+
+
+async def rejudgeable(
+    database: Database, outcomes: Collection[Outcome] = REJUDGEABLE, *, limit: int = MOST_PUT_UP
+) -> list[int]:
+    """Records with one of these outcomes that may be judged again: those that are not put up first, and of them the
+    ones judged longest ago, so that whoever asks again and again comes to all of them.
+    """
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id FROM own.letter
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
+             ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :limit
+            """,
+            outcomes=[outcome.value for outcome in outcomes if outcome in REJUDGEABLE],
+            limit=limit,
+        )
+    return [row.id for row in rows]
+
+
+async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
+    """Lock one record to judge it again. None: it is gone, settled meanwhile, or somebody else is at it.
+
+    A shadow record is none to be judged again: the letter itself went another way.
+    """
+    row = await tx.row(
+        """
+        SELECT * FROM own.letter
+         WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
+           FOR NO KEY UPDATE SKIP LOCKED
+        """,
+        id=record_id,
+        outcomes=[outcome.value for outcome in REJUDGEABLE],
+    )
+    if row is None:
+        return None
+    return ClaimedLetter(record_id=row.id, outcome=Outcome(row.outcome), tries=row.tries, letter=_letter(row))
+
+
+async def postpone(database: Database, record_id: int) -> None:
+    """Leave a record as it is until a later try, with a pause that doubles."""
+    async with database.transaction() as tx:
+        claimed = await claim(tx, record_id)
+        if claimed is None:
+            return
+        tries = claimed.tries + 1
+        await tx.run(
+            """
+            UPDATE own.letter SET tries = :tries, next_try_at = clock_timestamp() + make_interval(secs => :pause)
+             WHERE id = :id
+            """,
+            id=record_id,
+            tries=tries,
+            pause=retry_delay(tries).total_seconds(),
+        )
+
+
+async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:
+    """Write the new judgement over the old one."""
+    await tx.run(
+        """
+        UPDATE own.letter
+           SET outcome = :outcome, why = :why, error = :error, tries = :tries, next_try_at = :next_try_at,
+               evidence = CAST(:evidence AS jsonb), judged_at = clock_timestamp()
+         WHERE id = :id
+        """,
+        id=record_id,
+        outcome=entry.outcome.value,
+        why=storable(entry.why),
+        error=None if entry.error is None else storable(entry.error),
+        tries=entry.tries,
+        next_try_at=entry.next_try_at,
+        evidence=as_jsonb(entry.evidence),
+    )
+
+
+async def sweep_resolved(
+    database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
+) -> int:
+    """Delete old dead letters that need no attention anymore. Returns their number."""
+    resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
+    # By the time of the decision too: a dead letter that was kept for days and resolved just now can be looked up.
+    return await _sweep(database, resolved, older_than_seconds, by_judgement=True, may_go_on=may_go_on)
+
+
+async def sweep_unresolved(
+    database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
+) -> int:
+    """Delete dead letters that stayed unresolved for so long. Returns their number."""
+    unresolved = [outcome.value for outcome in UNRESOLVED]
+    return await _sweep(database, unresolved, older_than_seconds, by_judgement=False, may_go_on=may_go_on)
+
+
+async def _sweep(
+    database: Database,
+    outcomes: Sequence[str],
+    older_than_seconds: float,
+    *,
+    by_judgement: bool,
+    may_go_on: MayGoOn,
+) -> int:
+    return await delete_in_batches(
+        database,
+        "letter",
+        """
+        received_at < now() - make_interval(secs => :age)
+        AND (repeated_at IS NULL OR repeated_at < now() - make_interval(secs => :age)
+             OR NOT (routing_key = 'execution.requested' AND reason = 'rejected'))
+        AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
+        AND outcome = ANY (CAST(:outcomes AS text[]))
+        """,
+        until="received_at >= now() - make_interval(secs => :age)",
+        may_go_on=may_go_on,
+        age=float(older_than_seconds),
+        by_judgement=by_judgement,
+        outcomes=list(outcomes),
+    )
+
+
+def record_of(row: Row[Any]) -> LetterRecord:
+    shown = {name: value for name, value in for_people(row).items() if name in _FIELDS}
+    return LetterRecord(**shown | {"outcome": Outcome(row.outcome)})
+
+
+def _letter(row: Row[Any]) -> DeadLetter:
+    death = None
+    if row.death_count is not None:
+        death = Death(queue=row.queue, reason=row.reason, time=row.died_at, count=row.death_count)
+    return DeadLetter(
+        key=row.key,
+        message_id=row.message_id,
+        correlation_id=row.correlation_id,
+        message_type=row.message_type,
+        execution_id=row.execution_id,
+        worker_id=row.worker_id,
+        stamp=row.stamp,
+        death=death,
+        first_death_queue=row.first_death_queue,
+        exchange=row.exchange,
+        routing_key=row.routing_key,
+        redelivered=False,
+        body=row.body,
+        body_size=row.body_size,
+        action_ref=row.action_ref,
+        flaw=row.flaw,
+    )

@@ -1,0 +1,69 @@
+"""The `result` of an execution that a dead letter failed: Attune's own fields for an expired one, else true words."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from dlq_handler.dead_letters.decision import Fail
+from dlq_handler.dead_letters.letter import RESCUED, DeadLetter
+from dlq_handler.host.execution import Execution, ExecutionStatus
+
+FAILED_BY = "dlq_handler"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    error: str
+    message: str
+
+
+_OTHER = _Wording("Dispatch was dead-lettered", "The dispatch to its worker was dead-lettered")
+
+_WORDINGS = MappingProxyType(
+    {
+        "expired": _Wording(
+            "Worker queue TTL expired", "No worker took the dispatch before it expired in the worker's queue"
+        ),
+        "rejected": _Wording(
+            "Dispatch was rejected", "The dispatch was rejected by the consumer of the worker's queue"
+        ),
+        "maxlen": _Wording(
+            "Worker queue overflowed", "The dispatch was pushed out of the worker's queue by its length limit"
+        ),
+        "delivery_limit": _Wording(
+            "Dispatch was redelivered too often",
+            "The dispatch reached the delivery limit of the worker's queue",
+        ),
+        RESCUED: _Wording(
+            "Worker is gone", "The dispatch was taken out of the queue of a worker that is gone"
+        ),
+    }
+)
+
+
+def failure_result(
+    letter: DeadLetter, execution: Execution, verdict: Fail, now: datetime
+) -> dict[str, object]:
+    wording = _WORDINGS.get(letter.reason, _OTHER)
+    died_at = letter.died_at
+    result: dict[str, object] = {
+        "error": wording.error,
+        "message": f"{wording.message}{_about_worker(execution, verdict)}.",
+        "failed_by": FAILED_BY,
+        "reason": letter.reason,
+        "queue": letter.queue,
+        "worker_id": execution.worker_id if execution.worker_id is not None else letter.worker_id,
+        "died_at": died_at.isoformat() if died_at else None,
+        "attempt": letter.stamp.isoformat() if letter.stamp else None,
+        "original_status": execution.status.value,
+    }
+    if letter.reason == "expired":
+        result["expired_at"] = (died_at or now).isoformat()
+    return result
+
+
+def _about_worker(execution: Execution, verdict: Fail) -> str:
+    """Why a running execution was failed. Of a scheduled one the decision only says how its attempt was recognized,
+    which means nothing to a user of Attune.
+    """
+    return f"; {verdict.why}" if execution.status is ExecutionStatus.RUNNING else ""

@@ -1,0 +1,61 @@
+"""Ask a replica for its safety gate: this process, or the one on this machine over its ops listener. Reads only.
+
+An address that refuses the connection, or accepts none in time, is `Unavailable`: no process, or a firewall that drops
+packets. A process that accepts the connection and does not answer is `Hung`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from dlq_handler.diagnosis.view import GateSeen, Hung, Unsure
+from dlq_handler.errors import Unavailable
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.gate_service import Gate
+
+
+async def ask_own_gate(gate: Gate) -> GateSeen | Unsure:
+    state = await gate.look()
+    if state.why_unknown is not None:
+        return Unsure(state.why_unknown)
+    return GateSeen(causes=tuple(state.causes), words="; ".join(state.causes.values()) or None)
+
+
+async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure | Hung:
+    """The causes come from its metrics, the words from the notes of /readyz."""
+    is_connected = False
+
+    async def trace(event: str, _info: Mapping[str, Any]) -> None:
+        nonlocal is_connected
+        if event.startswith("connection.connect_tcp."):
+            is_connected = event.endswith(".complete")
+
+    traced = {"trace": trace}
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_seconds) as client,  # noqa: S501  plain HTTP
+        ):
+            metrics = (await client.get(f"{base_url}/metrics", extensions=traced)).raise_for_status().text
+            # 503 is an answer: not ready, and the notes say why.
+            notes = (await client.get(f"{base_url}/readyz", extensions=traced)).json().get("notes", {})
+    except httpx.ConnectError as error:
+        raise Unavailable("sidecar", f"no process listens at {base_url}") from error
+    except (httpx.TimeoutException, TimeoutError) as error:
+        if not is_connected:
+            raise Unavailable(
+                "sidecar", f"no connection to {base_url} within {timeout_seconds:g} s"
+            ) from error
+        return Hung(f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs")
+    except (httpx.HTTPError, ValueError, AttributeError) as error:
+        raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error
+    if "dlq_handler_gate_closed{" not in metrics:
+        raise Unavailable("sidecar", f"{base_url} answers, but it is not dlq-handler")
+    causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
+    if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
+        # The note is as old as the last look: of one that hangs it says nothing yet.
+        why = notes.get("gate", "it has not checked the database yet, or not lately")
+        return Unsure(f"the replica at {base_url} answers: {why}")
+    return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)

@@ -1,0 +1,276 @@
+"""Diagnose services of the host that run without consumers, and workers that get no work: which to restart. Pure.
+
+Attune's services do not reconnect to RabbitMQ, and its heartbeats do not make an inactive worker active again. Only a
+restart of the service cures either. The other diagnoses say what that does to messages and executions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from dlq_handler.diagnosis.diagnosis import EXECUTOR_SERVICES, WORKER_SERVICES, Diagnosis, diagnosed
+from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.servers import unknown
+from dlq_handler.diagnosis.view import QueueSeen, Unknown, View, WorkerSeen
+from dlq_handler.seconds import in_units
+from dlq_handler.workers.service_look import ServiceLook
+
+NEXT_HEARTBEAT = "start `dlq-handler run`: a running replica knows after the next heartbeat of the worker"
+
+OTHERS = "Attune's other services (API, sensors, supervisor) do not reconnect either: restart those that run"
+
+_NAMED, _SHOWN = 5, 10
+
+
+class ServiceFinding(StrEnum):
+    """Why a service has to be restarted."""
+
+    EXECUTOR_WITHOUT_CONSUMER = "executor_without_consumer"
+    WORKER_WITHOUT_CONSUMER = "worker_without_consumer"
+    WORKER_INACTIVE = "worker_inactive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stranded:
+    """Services without a consumer for one and the same reason."""
+
+    executor: Sequence[QueueSeen] = ()
+    """Its queues that have none."""
+    workers: Sequence[WorkerSeen] = ()
+    look: ServiceLook | None = None
+    """Of the last of them that lost it; None: nothing is on record."""
+
+
+def services(view: View) -> Diagnosis:
+    executor = _unconsumed_of_executor(view)
+    workers = () if isinstance(view.workers, Unknown) else view.workers
+    unconsumed = [one for one in workers if one.reports_unconsumed]
+    inactive = [one for one in workers if one.reports_inactive]
+    if not (unconsumed or inactive or _was_cut_off(executor, view)):
+        # An executor that may just as well be stopped: the checks of its queues report it.
+        return _of_none(view)
+    groups = _by_cause(executor, unconsumed, view)
+    looked = EXECUTOR_SERVICES if executor else WORKER_SERVICES
+    sentences = [*(_sentence(group, view) for group in groups), *_about_inactive(inactive)]
+    cut_off = any(group.look and (group.look.restarted_at or group.look.lost_at) for group in groups)
+    return diagnosed(
+        looked.problem(
+            " ".join(sentences),
+            _next_step(executor, [*unconsumed, *inactive]),
+            headline=_headline(executor, unconsumed, inactive),
+        ),
+        since=min((since for group in groups if (since := _since(group.look))), default=None),
+        evidence=[
+            *(_about_queue(one, view) for one in executor),
+            *_some(_about_worker(one, view) for one in (*unconsumed, *inactive)),
+            *([OTHERS] if cut_off else ()),
+        ],
+        about=[one.registered.worker.id for one in (*unconsumed, *inactive)],
+    )
+
+
+def finding_of(worker: WorkerSeen) -> ServiceFinding | None:
+    """Why this worker has to be restarted; None: nothing says so."""
+    if worker.reports_unconsumed:
+        return ServiceFinding.WORKER_WITHOUT_CONSUMER
+    return ServiceFinding.WORKER_INACTIVE if worker.reports_inactive else None
+
+
+def count_services(view: View) -> Mapping[ServiceFinding, int | None]:
+    """How many have to be restarted; None: unknown."""
+    executor: int | None = 1 if _unconsumed_of_executor(view) else 0
+    if not executor and any(isinstance(one, Unknown) for one in (view.completions, view.requests)):
+        executor = None
+    unconsumed: int | None = None
+    inactive: int | None = None
+    if not isinstance(view.workers, Unknown) and _has_looks(view):
+        inactive = sum(one.reports_inactive for one in view.workers)
+        unconsumed = sum(one.reports_unconsumed for one in view.workers)
+        if not unconsumed and any(_is_blind(one) for one in view.workers):
+            unconsumed = None
+    return {
+        ServiceFinding.EXECUTOR_WITHOUT_CONSUMER: executor,
+        ServiceFinding.WORKER_WITHOUT_CONSUMER: unconsumed,
+        ServiceFinding.WORKER_INACTIVE: inactive,
+    }
+
+
+def _of_none(view: View) -> Diagnosis:
+    """None has to be restarted, as far as that is known."""
+    if isinstance(view.workers, Unknown):
+        return unknown(WORKER_SERVICES, view.workers)
+    for one in view.workers:
+        if isinstance(one.queue, Unknown) and _is_blind(one):
+            return diagnosed(WORKER_SERVICES.cannot_tell(f"{one.name}: {one.queue.why}", MEND_FIRST))
+    first = [one for one in view.workers if one.is_reporting and not one.is_consumed and not one.is_inactive]
+    if not first:
+        return diagnosed(WORKER_SERVICES.ok("every worker that reports consumes its queue"))
+    seen = [f"{one.name}: no consumer at this look" for one in first]
+    if _has_looks(view):
+        return diagnosed(
+            WORKER_SERVICES.ok("no worker has sent two heartbeats without a consumer"), evidence=_some(seen)
+        )
+    return diagnosed(
+        WORKER_SERVICES.cannot_tell(
+            f"{_names(first)} {'reports' if len(first) == 1 else 'report'} and had no consumer at this look; whether "
+            "that lasts is not on record",
+            NEXT_HEARTBEAT,
+        )
+    )
+
+
+def _unconsumed_of_executor(view: View) -> list[QueueSeen]:
+    queues = (view.completions, view.requests)
+    return [one for one in queues if isinstance(one, QueueSeen) and one.taken and one.taken.count == 0]
+
+
+def _has_looks(view: View) -> bool:
+    return not isinstance(view.service_looks, Unknown) and view.service_looks.are_current(view.at)
+
+
+def _is_blind(one: WorkerSeen) -> bool:
+    return one.is_reporting and isinstance(one.queue, Unknown)
+
+
+def _look_at(queue: QueueSeen, view: View) -> ServiceLook | None:
+    if isinstance(view.service_looks, Unknown) or not _has_looks(view):
+        return None
+    return view.service_looks.by_queue.get(queue.name)
+
+
+def _was_cut_off(executor: Sequence[QueueSeen], view: View) -> bool:
+    """It consumed, the connection to the broker broke, and it consumes no more."""
+    looks = [_look_at(one, view) for one in executor]
+    return any(look is not None and (look.restarted_at or look.lost_at) for look in looks)
+
+
+def _by_cause(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen], view: View) -> list[_Stranded]:
+    """Those of one restart together."""
+    groups: dict[object, _Stranded] = {}
+    for queue in executor:
+        look = _look_at(queue, view)
+        group = groups.setdefault(_cause(look), _Stranded())
+        groups[_cause(look)] = replace(
+            group, executor=(*group.executor, queue), look=_newest(group.look, look)
+        )
+    for one in workers:
+        group = groups.setdefault(_cause(one.look), _Stranded())
+        groups[_cause(one.look)] = replace(
+            group, workers=(*group.workers, one), look=_newest(group.look, one.look)
+        )
+    return list(groups.values())
+
+
+def _cause(look: ServiceLook | None) -> object:
+    if look is None:
+        return None
+    return look.restarted_at or ("lost" if look.lost_at else "since")
+
+
+def _newest(one: ServiceLook | None, other: ServiceLook | None) -> ServiceLook | None:
+    """Since the newest of them all are without a consumer: the time of the oldest would be wrong for the others."""
+    return max((look for look in (one, other) if look), key=_began, default=None)
+
+
+def _began(look: ServiceLook) -> datetime:
+    return look.unconsumed_since or datetime.min.replace(tzinfo=UTC)
+
+
+def _since(look: ServiceLook | None) -> datetime | None:
+    return None if look is None else look.restarted_at or look.lost_at or look.unconsumed_since
+
+
+def _sentence(group: _Stranded, view: View) -> str:
+    what = _what(group)
+    look = group.look
+    if look is None or look.unconsumed_since is None:
+        return f"{what[0].upper()}{what[1:]}." if group.executor else f"{what}."
+    if look.restarted_at is not None:
+        return f"The broker restarted at {_clock(look.restarted_at, view)}. Since then {what}."
+    if look.lost_at is not None:
+        lost_at = _clock(look.lost_at, view)
+        return f"dlq-handler's connection to the broker broke at {lost_at}. Since then {what}."
+    return f"Since {_clock(look.unconsumed_since, view)} {what}."
+
+
+def _what(group: _Stranded) -> str:
+    clauses = []
+    if len(group.executor) == 1:
+        clauses.append(f"the executor's queue {group.executor[0].name!r} has no consumer")
+    elif group.executor:
+        clauses.append("the executor's queues have no consumer")
+    if group.workers:
+        verb = "reports" if len(group.workers) == 1 else "report"
+        clauses.append(f"{_names(group.workers)} {verb} without consuming")
+    return ", and ".join(clauses)
+
+
+def _about_inactive(found: Sequence[WorkerSeen]) -> list[str]:
+    if not found:
+        return []
+    verb, them = ("reports and is", "it") if len(found) == 1 else ("report and are", "them")
+    return [
+        f"{_names(found)} {verb} inactive in Attune's worker table, so the scheduler gives {them} no work."
+    ]
+
+
+def _next_step(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen]) -> str:
+    these = "this worker" if len(workers) == 1 else "these workers"
+    whom = [*(["the executor"] if executor else ()), *([these] if workers else ())]
+    return f"restart {' and '.join(whom)}"
+
+
+def _headline(
+    executor: Sequence[QueueSeen], unconsumed: Sequence[WorkerSeen], inactive: Sequence[WorkerSeen]
+) -> str:
+    workers = [*unconsumed, *inactive]
+    if executor:
+        if not workers:
+            return "The executor does not consume"
+        return f"The executor and {_many(workers)} {'get no work' if inactive else 'do not consume'}"
+    if not inactive:
+        return f"{_many(workers)} {'reports' if len(workers) == 1 else 'report'} without consuming"
+    return f"{_many(workers)} {'reports and gets' if len(workers) == 1 else 'report and get'} no work"
+
+
+def _many(workers: Sequence[WorkerSeen]) -> str:
+    return workers[0].name if len(workers) == 1 else f"{len(workers)} workers"
+
+
+def _names(workers: Sequence[WorkerSeen]) -> str:
+    names = [one.name for one in workers[:_NAMED]]
+    rest = len(workers) - _NAMED
+    if rest > 0:
+        return f"{', '.join(names)} and {rest} more workers"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _about_queue(queue: QueueSeen, view: View) -> str:
+    look = _look_at(queue, view)
+    return f"{queue.name}: 0 consumers{_times(look, view)}"
+
+
+def _about_worker(one: WorkerSeen, view: View) -> str:
+    state = "inactive" if one.reports_inactive else f"0 consumers{_times(one.look, view)}"
+    return f"{one.name}: {state}, last heartbeat {in_units(one.silent_seconds)} ago"
+
+
+def _times(look: ServiceLook | None, view: View) -> str:
+    if look is None or look.unconsumed_since is None:
+        return ""
+    before = "" if look.consumed_at is None else f", last seen with one at {_clock(look.consumed_at, view)}"
+    return f" since {_clock(look.unconsumed_since, view)}{before}"
+
+
+def _some(lines: Iterable[str]) -> list[str]:
+    shown = list(lines)
+    rest = len(shown) - _SHOWN
+    return shown[:_SHOWN] + ([f"and {rest} more"] if rest > 0 else [])
+
+
+def _clock(at: datetime, view: View) -> str:
+    """`01:05 UTC`, with its date unless that is today's."""
+    at = at.astimezone(UTC)
+    is_today = at.date() == view.at.astimezone(UTC).date()
+    return f"{at:%H:%M} UTC" if is_today else f"{at:%Y-%m-%d %H:%M} UTC"

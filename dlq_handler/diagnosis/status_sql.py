@@ -1,0 +1,150 @@
+"""What a status asks of the tables: whose executions we ended, what waits, which letters are of no use to anybody.
+
+Asked every few seconds by every replica, so: each question is one statement, found by index. What came is read from the
+counts by minute, an hour of them at most, and never from the letters; what waits (requests, notices) from the rows that
+wait; what the monitor ended from its verdicts of an hour. Spans begin with a whole minute. Shadows count in none.
+"""
+
+from dataclasses import dataclass
+
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE
+from dlq_handler.dead_letters.masked_rows_sql import for_people
+from dlq_handler.diagnosis.attunes_ends import AttunesEnds
+from dlq_handler.diagnosis.view import LettersSeen, OutboxSeen
+from dlq_handler.host.ends import STOCK_MONITOR
+
+HOUR_SECONDS = 3600.0
+LATELY_SECONDS = 300.0
+SPAN_SECONDS = 900.0
+NEWEST_ENDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harm:
+    """What became of one worker's executions."""
+
+    ended_last_hour: int | None = 0
+    """None: unknown."""
+    expired_lately: int = 0
+
+
+async def harm_by_worker(database: Database) -> dict[int, Harm]:
+    """A worker that is missing from the answer lost nothing. A letter is that worker's in whose queue it died."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT worker_id, sum(ended) AS ended, sum(expired) AS expired
+              FROM (SELECT g.worker_id, sum(m.failed) AS ended,
+                           coalesce(sum(m.letters) FILTER (
+                               WHERE g.reason = 'expired' AND m.minute >= date_trunc(
+                                     'minute', statement_timestamp() - make_interval(secs => :lately))), 0) AS expired
+                      FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
+                     WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :hour))
+                     GROUP BY g.worker_id
+                    UNION ALL
+                    SELECT worker_id, count(*), 0 FROM own.stale_verdict
+                     WHERE decided_at > statement_timestamp() - make_interval(secs => :hour) AND NOT is_shadow
+                       AND outcome IN ('failed', 'abandoned', 'cancelled')
+                     GROUP BY worker_id) AS counted
+             WHERE worker_id > 0 GROUP BY worker_id
+            """,
+            lately=LATELY_SECONDS,
+            hour=HOUR_SECONDS,
+        )
+    return {
+        row.worker_id: Harm(ended_last_hour=int(row.ended), expired_lately=int(row.expired)) for row in rows
+    }
+
+
+async def requested_executions(database: Database) -> int:
+    """Those that no worker has been given yet, for whatever reason."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows("SELECT count(*) AS requested FROM execution WHERE status = 'requested'")
+    return int(row.requested)
+
+
+async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
+    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart, as executions. A
+    dead letter that was reprocessed and failed its execution after all was of use.
+    """
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT coalesce(sum(letters) FILTER (WHERE cause = :unreadable AND is_late), 0) AS unreadable,
+                   coalesce(sum(letters) FILTER (WHERE cause = :foreign AND is_late AND NOT is_declined), 0) AS foreign,
+                   coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
+                   -- One record per execution, however often it was requested. The words of its index.
+                   (SELECT count(*) FROM own.letter
+                     WHERE routing_key = 'execution.requested' AND reason = 'rejected' AND NOT is_shadow
+                       AND greatest(received_at, repeated_at) >= statement_timestamp() - make_interval(secs => :span)
+                       AND queue = :requests) AS declined,
+                   min(first_at) FILTER (WHERE NOT is_declined) AS first_at
+              FROM (SELECT g.cause, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
+                           coalesce(g.cause = :foreign AND g.reason = 'rejected' AND g.detail = :request
+                                    AND g.queue = :requests, false) AS is_declined,
+                           m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :span))
+                           AS is_late
+                      FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
+                     WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => 2 * :span))
+                       AND g.cause IN (:unreadable, :foreign) AND m.letters > m.failed) AS unusable
+            """,
+            unreadable=Cause.UNREADABLE.value,
+            foreign=Cause.FOREIGN.value,
+            span=SPAN_SECONDS,
+            requests=requests_queue,
+            request=DISPATCH_MESSAGE_TYPE,
+        )
+    return LettersSeen(
+        span_seconds=SPAN_SECONDS,
+        unreadable=int(row.unreadable),
+        foreign=int(row.foreign),
+        before=int(row.before),
+        declined=int(row.declined),
+        first_at=row.first_at,
+    )
+
+
+async def attunes_ends(database: Database) -> AttunesEnds:
+    """Of the newest ends alone: an hour may hold a million. Its result is small, and a large one is not read at all.
+
+    Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
+    make ends of months ago look new.
+    """
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT count(*) AS ends, min(updated) AS first_at
+              FROM ((SELECT result, updated, worker FROM execution WHERE status = 'failed'
+                      ORDER BY updated DESC LIMIT :newest)
+                    UNION ALL
+                    (SELECT result, updated, worker FROM execution WHERE status = 'abandoned'
+                      ORDER BY updated DESC LIMIT :newest)) AS ended
+             WHERE updated > statement_timestamp() - make_interval(secs => :hour) AND worker IS NOT NULL
+               AND CASE WHEN pg_column_size(result) < 2000
+                        THEN :monitor IN (result ->> 'failed_by', result ->> 'abandoned_by') END
+            """,
+            newest=NEWEST_ENDS,
+            hour=HOUR_SECONDS,
+            monitor=STOCK_MONITOR,
+        )
+    return AttunesEnds(span_seconds=HOUR_SECONDS, count=row.ends, first_at=row.first_at)
+
+
+async def waiting_notices(database: Database) -> OutboxSeen:
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT count(*) AS pending,
+                   CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0) AS double precision)
+                   AS oldest,
+                   (SELECT last_error FROM own.outbox
+                     WHERE confirmed_at IS NULL AND last_error IS NOT NULL
+                     ORDER BY next_try_at, id LIMIT 1) AS last_error
+              FROM own.outbox WHERE confirmed_at IS NULL
+            """
+        )
+    return OutboxSeen(
+        pending=row.pending, oldest_seconds=max(0.0, row.oldest), last_error=for_people(row)["last_error"]
+    )

@@ -1,0 +1,1 @@
+"""How an execution ends and how its completion event is published."""

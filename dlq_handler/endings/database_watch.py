@@ -1,0 +1,88 @@
+"""Check the database every few seconds, and at once when a connection is lost: does it answer, are the tables of
+dlq-handler there, how many entries are in the outbox?
+
+The looks also date the link: only a link that was up without a break says anything about old heartbeats.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database import migrate
+from dlq_handler.database.engine import Database
+from dlq_handler.endings import outbox_sql
+from dlq_handler.errors import SchemaUnfit, Unavailable
+from dlq_handler.host import grants_sql
+from dlq_handler.loop import every
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
+
+log = structlog.get_logger()
+
+# The pause between two counts of the outbox, as a multiple of the time that the first one took.
+COUNT_PAUSE = 50
+
+
+class DatabaseWatch:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        readiness: Readiness,
+        metrics: Metrics,
+        interval_seconds: float = 5.0,
+    ) -> None:
+        self._database, self._readiness, self._metrics = database, readiness, metrics
+        self._interval_seconds = interval_seconds
+        self._were_missing = False
+        self._times_back = 0
+        self._waiting: outbox_sql.Pending | None = None
+        self._count_at = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        lost = self._database.connection_lost
+        await every(self._interval_seconds, self.tick, stop, name="database-watch", wake=lost)
+
+    async def tick(self) -> None:
+        try:
+            await self._database.ping()
+            self._readiness.report("database", ok=True, detail="answers")
+            await migrate.check_current(self._database)
+            self._readiness.report("schema", ok=True, detail="current")
+            waiting = await self._count_waiting()
+            missing = await grants_sql.missing_grants(self._database)
+            if missing and not self._were_missing:
+                statements = await grants_sql.grants_for_us(self._database)
+                log.warning("grants.missed", grants=list(missing), run=statements)
+        except Unavailable as error:
+            part = "schema" if isinstance(error, SchemaUnfit) else "database"
+            self._readiness.report(part, ok=False, detail=error.what)
+            self._waiting = None
+            self._metrics.set_outbox(None, None, None)
+            raise
+        self._tell_of_reconnects()
+        self._metrics.set_outbox(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
+        self._tell_of_grants(missing)
+
+    async def _count_waiting(self) -> outbox_sql.Pending:
+        """Counting a million entries takes long: the longer it took, the longer the last count is used again."""
+        started = monotonic_seconds()
+        if self._waiting is None or started >= self._count_at:
+            self._waiting = await outbox_sql.pending(self._database)
+            finished = monotonic_seconds()
+            self._count_at = finished + COUNT_PAUSE * (finished - started)
+        return self._waiting
+
+    def _tell_of_reconnects(self) -> None:
+        """By the link's own count: an outage between two looks was met by others, and must be counted too."""
+        for _ in range(self._database.times_back - self._times_back):
+            self._metrics.count_reconnect("database")
+        self._times_back = self._database.times_back
+
+    def _tell_of_grants(self, missing: Sequence[str]) -> None:
+        """A note, not a verdict: a host may write its history with rights of its own."""
+        self._were_missing = bool(missing)
+        note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
+        self._readiness.note("grants", note if missing else None)

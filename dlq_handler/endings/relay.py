@@ -1,0 +1,217 @@
+"""Publish what the transactions wrote: each notice until it is confirmed, in order per execution.
+
+A fresh entry comes from the handler's memory, leased to us when it was written; everything else (left by a crash, put
+back after a refusal, written while we were behind) is claimed from the table. A notice repeats only if we die, or lose
+the broker or the database, between its confirm and its mark, and then with the same id.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome, Unknown, Unroutable
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.engine import Database
+from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.host import workflow_tasks_sql
+from dlq_handler.loop import every
+from dlq_handler.metrics import Metrics
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPolicy:
+    batch_size: int
+    lease_seconds: float
+    publish_timeout_seconds: float
+    poll_interval_seconds: float
+    max_backoff_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An entry whose lease is ours until `good_until` by the process clock."""
+
+    entry: OutboxEntry
+    good_until: float
+
+
+class OutboxRelay:
+    def __init__(
+        self,
+        database: Database,
+        publisher: Publisher,
+        policy: RelayPolicy,
+        *,
+        holder: str,
+        metrics: Metrics,
+    ) -> None:
+        self._database, self._publisher, self._policy = database, publisher, policy
+        self._holder, self._metrics = holder, metrics
+        self._held: deque[_Held] = deque()
+        self._unmarked: list[int] = []
+        self._next_claim = 0.0
+        self._wake = asyncio.Event()
+
+    def has_room_for(self, count: int) -> bool:
+        """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
+        return len(self._held) + count <= 4 * self._policy.batch_size
+
+    def offer(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
+        """Take over committed entries with a lease in our name. `leased_at`: the process clock before it was taken."""
+        if entries:
+            self._hold(entries, leased_at)
+            self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
+        await every(self._policy.poll_interval_seconds, self.tick, stop, name="outbox-relay", wake=self._wake)
+        await self._flush()
+
+    async def tick(self) -> None:
+        await self._mark()
+        if self._publisher.is_blocked:
+            # A publish started now would hang until the alarm clears and be delivered after we gave it up.
+            raise Unavailable("broker", "publishing is blocked by a resource alarm")
+        entries = self._take_held() or await self._claim()
+        if entries:
+            await self._publish(entries)
+            self._wake.set()
+
+    async def _claim(self) -> list[_Held]:
+        leased_at = monotonic_seconds()
+        due = await outbox_sql.claim_due(
+            self._database,
+            holder=self._holder,
+            limit=self._policy.batch_size,
+            lease_seconds=self._policy.lease_seconds,
+        )
+        self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
+        adopted = sum(entry.maybe_sent for entry in due)
+        if adopted:
+            log.info("outbox_entry.adopted", count=adopted)
+        self._hold(await self._without_acted_upon(due), leased_at)
+        return self._take_held()
+
+    def _take_held(self) -> list[_Held]:
+        """The next batch from memory; none when it is time to look at the table, lest others' entries starve."""
+        now = monotonic_seconds()
+        if now >= self._next_claim and not self._held_is_full():
+            return []
+        taken: list[_Held] = []
+        let_go = 0
+        while self._held and len(taken) < self._policy.batch_size:
+            held = self._held.popleft()
+            # A lease that could end while we publish is given up: somebody else may claim the entry then.
+            if held.good_until - now > self._policy.publish_timeout_seconds:
+                taken.append(held)
+            else:
+                let_go += 1
+        if let_go:
+            log.info("outbox_entry.let_go", count=let_go)
+        return taken
+
+    def _held_is_full(self) -> bool:
+        return len(self._held) >= self._policy.batch_size
+
+    def _hold(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
+        # Counted from before the lease was written: a slow commit must not make ours outlive the table's.
+        good_until = leased_at + self._policy.lease_seconds
+        self._held.extend(_Held(entry, good_until) for entry in entries)
+
+    async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
+        repeats = [entry for entry in entries if entry.maybe_sent and entry.is_workflow_task]
+        ids = [entry.execution_id for entry in repeats]
+        retried = await workflow_tasks_sql.already_retried(self._database, ids) if ids else frozenset()
+        seen = [entry for entry in repeats if entry.execution_id in retried]
+        fresh = [entry for entry in entries if entry not in seen]
+        if seen:
+            log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
+            self._metrics.notices.labels("withheld").inc(len(seen))
+            await outbox_sql.mark_withheld(self._database, [entry.id for entry in seen])
+        return fresh
+
+    async def _publish(self, held: Sequence[_Held]) -> None:
+        try:
+            outcomes = await self._publisher.publish([_message(item.entry) for item in held])
+        except Unavailable:
+            self._held.extendleft(reversed(held))
+            raise
+        self._unmarked.extend(
+            item.entry.id
+            for item, outcome in zip(held, outcomes, strict=True)
+            if isinstance(outcome, Confirmed)
+        )
+        for name, count in Counter(type(outcome).__name__.lower() for outcome in outcomes).items():
+            self._metrics.notices.labels(name).inc(count)
+        await self._mark()
+        failed = [
+            (item.entry, outcome)
+            for item, outcome in zip(held, outcomes, strict=True)
+            if not isinstance(outcome, Confirmed)
+        ]
+        if failed:
+            await self._put_back(failed)
+
+    async def _mark(self) -> None:
+        if self._unmarked:
+            # Kept until the mark is through: forgetting them here would publish them again when the lease ends.
+            took_seconds = await outbox_sql.mark_confirmed(self._database, self._unmarked)
+            self._unmarked = []
+            # By the table, not by our memory: what was put back, or left by a crash, has waited before we held it.
+            self._metrics.observe_publish_latencies(took_seconds)
+
+    async def _put_back(self, failed: Sequence[tuple[OutboxEntry, PublishOutcome]]) -> None:
+        first, outcome = failed[0]
+        log.error(
+            "notice.not_confirmed",
+            count=len(failed),
+            outcome=type(outcome).__name__.lower(),
+            error=outcome.text,
+            exchange=first.exchange,
+            routing_key=first.routing_key,
+            execution_id=first.execution_id,
+        )
+        await outbox_sql.put_back(
+            self._database,
+            {entry.id: _complaint(outcome) for entry, outcome in failed},
+            maybe_sent=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
+            max_backoff_seconds=self._policy.max_backoff_seconds,
+        )
+
+    async def _flush(self) -> None:
+        """Before the end: publish what is ours, then let go of every lease, so that nobody has to wait for it."""
+        self._next_claim = float("inf")
+        try:
+            while self._held and not self._publisher.is_blocked:
+                if held := self._take_held():
+                    await self._publish(held)
+        except (Unavailable, Contended) as error:
+            log.warning("outbox.left_behind", entries=len(self._held), error=str(error))
+        try:
+            await self._mark()
+            await outbox_sql.release(self._database, holder=self._holder)
+        except (Unavailable, Contended) as error:
+            log.warning("outbox.left_leased", lease_seconds=self._policy.lease_seconds, error=str(error))
+
+
+def _complaint(outcome: PublishOutcome) -> str:
+    return f"{outbox_sql.UNROUTABLE}{outcome.text}" if isinstance(outcome, Unroutable) else outcome.text
+
+
+def _message(entry: OutboxEntry) -> OutgoingMessage:
+    return OutgoingMessage(
+        message_id=str(entry.message_id),
+        correlation_id=str(entry.correlation_id),
+        exchange=entry.exchange,
+        routing_key=entry.routing_key,
+        body=entry.body,
+    )

@@ -1,0 +1,281 @@
+"""Tell the story of one execution: what happened to it, in order of time, by whom and why. Pure.
+
+Told from whatever is on record: a host whose history we may not read, a row or records that were deleted make the
+story shorter, never wrong. Times are the database's, but for a death, which the broker dates.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.explain.records import ExecutionFacts, OutboxRecord, Records, Transition, clock
+from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+from dlq_handler.timeouts.unpublished import unpublished_text
+
+# A verdict is dated by the clock, the row by the beginning of its transaction: a little earlier.
+_SAME_CHANGE = timedelta(seconds=30)
+
+_ENDS = {StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED}
+
+
+class Kind(StrEnum):
+    """In the order in which things of one moment happen."""
+
+    CREATED = "created"
+    DISPATCHED = "dispatched"
+    MOVED = "moved"
+    DIED = "died"
+    JUDGED = "judged"
+    CHANGED = "changed"
+    ANNOUNCED = "announced"
+    UNCONFIRMED = "unconfirmed"
+    RESURRECTED = "resurrected"
+    ENDED = "ended"
+    TOUCHED = "touched"
+    """The row moved, its status did not: whoever deletes a worker moves every row that it had."""
+
+
+_ORDER = {kind: place for place, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    at: datetime
+    kind: Kind
+    text: str
+    by: str | None = None
+    """The replica of ours, or who signed the result; None: the host, or nobody knows."""
+    is_shadow: bool = False
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A change of status that we made."""
+
+    at: datetime
+    before: str
+    after: str
+    by: str
+
+
+def tell(records: Records) -> list[Moment]:
+    changes = list(_our_changes(records))
+    moments = [
+        *_host_moments(records, changes),
+        *(moment for letter in records.letters for moment in _letter_moments(letter)),
+        *(_verdict_moment(verdict) for verdict in records.verdicts),
+        *(_change_moment(change) for change in changes),
+        *(_outbox_moment(entry) for entry in records.outbox),
+        *_unpublished_moments(records),
+    ]
+    return sorted(moments, key=lambda moment: (moment.at, _ORDER[moment.kind]))
+
+
+def _our_changes(records: Records) -> Iterator[_Change]:
+    for letter in records.letters:
+        if letter.outcome is Outcome.FAILED and not letter.is_shadow:
+            before = str(letter.evidence.get("status", "open"))
+            yield _Change(at=letter.judged_at, before=before, after="failed", by=letter.instance)
+    for verdict in records.verdicts:
+        if verdict.outcome in _ENDS and not verdict.is_shadow:
+            yield _Change(
+                at=verdict.decided_at,
+                before=verdict.original_status,
+                after=verdict.outcome.value,
+                by=verdict.instance,
+            )
+
+
+def _host_moments(records: Records, changes: list[_Change]) -> Iterator[Moment]:
+    """What the host did: from its history, and what its row and the letters tell besides."""
+    execution, history = records.execution, records.history or ()
+    told = {step.at for step in history if step.before is not None}
+    if execution is not None and not any(step.before is None for step in history):
+        yield Moment(at=execution.created, kind=Kind.CREATED, text=_created(execution))
+    for step in history:
+        if not any(_is_the_change(step.at, step.after, change) for change in changes):
+            yield _step_moment(step, execution, is_last=step is history[-1])
+    for stamp, worker_id in _stamps(records).items():
+        if stamp not in told:
+            yield _dispatched(stamp, worker_id)
+    if execution is not None and execution.updated not in told:
+        yield from _row_moments(execution, history, changes)
+
+
+def _stamps(records: Records) -> dict[datetime, int | None]:
+    """The attempts that dead letters tell of: each carries the moment it was scheduled."""
+    return {letter.stamp: letter.worker_id for letter in records.letters if letter.stamp is not None}
+
+
+def _row_moments(
+    execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
+) -> Iterator[Moment]:
+    """What the row says that no history told."""
+    if any(_is_the_change(execution.updated, execution.status, change) for change in changes):
+        return
+    before = _known_before(execution, history, changes)
+    is_ours = isinstance(before, _Change)
+    is_same = before is not None and before.after == execution.status
+    if is_same and is_ours and execution.is_terminal and execution.ended_by != FAILED_BY:
+        text = f"{execution.status}, with another's result{_error(execution)}"
+        yield Moment(at=execution.updated, kind=Kind.ENDED, text=text, by=execution.ended_by)
+    elif is_same:
+        yield Moment(at=execution.updated, kind=Kind.TOUCHED, text=f"still {execution.status}")
+    elif execution.status == "running" and execution.started_at is not None:
+        text = f"running{_on_worker(execution.worker_id)}"
+        yield Moment(at=execution.started_at, kind=Kind.MOVED, text=text)
+    elif execution.is_terminal:
+        yield _ended(execution, execution.updated)
+    elif execution.status == "scheduled" and execution.worker_id is None:
+        # A scheduler writes both at once: the worker was deleted since, which is no dispatch.
+        yield Moment(at=execution.updated, kind=Kind.TOUCHED, text="still scheduled, its worker deleted")
+    elif execution.status == "scheduled":
+        yield _dispatched(execution.updated, execution.worker_id)
+    elif execution.updated != execution.created:
+        yield Moment(at=execution.updated, kind=Kind.MOVED, text=execution.status)
+
+
+def _known_before(
+    execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
+) -> Transition | _Change | None:
+    """The last change of status before the row took its present `updated`; ours before the host's record of it."""
+    known: list[Transition | _Change] = [*history, *changes]
+    return max((one for one in known if one.at < execution.updated), key=lambda one: one.at, default=None)
+
+
+def _step_moment(step: Transition, execution: ExecutionFacts | None, *, is_last: bool) -> Moment:
+    if step.before is None:
+        text = _created(execution) if execution is not None else step.after
+        return Moment(at=step.at, kind=Kind.CREATED, text=text)
+    if step.after == "scheduled":
+        return _dispatched(step.at, step.worker_id)
+    if is_last and execution is not None and execution.is_terminal and execution.status == step.after:
+        return _ended(execution, step.at)
+    return Moment(
+        at=step.at, kind=Kind.MOVED, text=f"{step.before} → {step.after}{_on_worker(step.worker_id)}"
+    )
+
+
+def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
+    evidence = dict(letter.evidence)
+    if letter.died_at is not None:
+        x_death = evidence.pop("x_death", None)
+        yield Moment(
+            # The broker tells whole seconds, by its own clock: no dispatch died before it was sent.
+            at=max(letter.died_at, letter.stamp or letter.died_at),
+            kind=Kind.DIED,
+            text=f"in {letter.queue or 'some queue'}: {letter.reason}",
+            evidence={"x_death": x_death} if x_death else {},
+        )
+    last = f", last at {clock(letter.repeated_at)}" if letter.repeated_at else ""
+    again = f", delivered again {letter.repeats} times{last}" if letter.repeats else ""
+    retry = f"; judged again at {clock(letter.next_try_at)}" if letter.next_try_at else ""
+    error = f" ({letter.error})" if letter.error else ""
+    yield Moment(
+        at=letter.judged_at,
+        kind=Kind.JUDGED,
+        text=f"letter {letter.id}{again}: {letter.outcome}: {letter.why}{error}{retry}",
+        by=letter.instance,
+        is_shadow=letter.is_shadow,
+        evidence=evidence,
+    )
+
+
+def _verdict_moment(verdict: StaleRecord) -> Moment:
+    retry = f"; tried again at {clock(verdict.next_try_at)}" if verdict.next_try_at else ""
+    words = {
+        StaleOutcome.FAILED: f"the monitor: failed: {verdict.why}",
+        StaleOutcome.ABANDONED: f"the monitor: abandoned: {verdict.why}",
+        StaleOutcome.CANCELLED: f"the monitor: cancelled: {verdict.why}",
+        StaleOutcome.REANNOUNCED: f"requested again: {verdict.why}",
+        StaleOutcome.ANNOUNCED: f"its end is to be announced: {verdict.why}",
+        StaleOutcome.RESURRECTED: f"came back: {verdict.why}",
+        StaleOutcome.UPDATE_FAILED: f"the monitor: {verdict.why}: {verdict.error}{retry}",
+    }
+    return Moment(
+        at=verdict.decided_at,
+        kind=Kind.RESURRECTED if verdict.outcome is StaleOutcome.RESURRECTED else Kind.JUDGED,
+        text=words[verdict.outcome],
+        by=verdict.instance,
+        is_shadow=verdict.is_shadow,
+        evidence=verdict.evidence,
+    )
+
+
+def _change_moment(change: _Change) -> Moment:
+    return Moment(
+        at=change.at, kind=Kind.CHANGED, text=f"{change.before} → {change.after}, by us", by=change.by
+    )
+
+
+def _outbox_moment(entry: OutboxRecord) -> Moment:
+    evidence = {"message_id": entry.message_id, "attempts": entry.attempts}
+    if entry.confirmed_at is not None and entry.is_withheld:
+        text = f"{entry.routing_key} was {entry.last_error}"
+        return Moment(at=entry.confirmed_at, kind=Kind.ANNOUNCED, text=text, evidence=evidence)
+    if entry.confirmed_at is not None:
+        attempts = "" if entry.attempts <= 1 else f" at attempt {entry.attempts}"
+        text = f"{entry.routing_key} published, confirmed by the broker{attempts}"
+        return Moment(at=entry.confirmed_at, kind=Kind.ANNOUNCED, text=text, evidence=evidence)
+    text = f"{entry.routing_key} is not confirmed yet: {_why_unconfirmed(entry)}"
+    return Moment(at=entry.created_at, kind=Kind.UNCONFIRMED, text=text, evidence=evidence)
+
+
+def _unpublished_moments(records: Records) -> Iterator[Moment]:
+    one = records.unpublished
+    if one is not None:
+        end = one.end
+        yield Moment(
+            at=end.execution.updated,
+            kind=Kind.UNCONFIRMED,
+            text=unpublished_text(one),
+            evidence=end.evidence,
+        )
+
+
+def _why_unconfirmed(entry: OutboxRecord) -> str:
+    if entry.lease_holder is not None and entry.lease_until is not None:
+        return f"held for publishing by {entry.lease_holder} until {clock(entry.lease_until)}"
+    if entry.last_error is not None:
+        return f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_try_at)}"
+    return "nobody has taken it up for publishing; is a sidecar running?"
+
+
+def _is_the_change(at: datetime, status: str, change: _Change) -> bool:
+    # Never later than the verdict: what a late worker writes right after it is not ours.
+    return status == change.after and timedelta() <= change.at - at <= _SAME_CHANGE
+
+
+def _created(execution: ExecutionFacts) -> str:
+    parent = f", task of execution {execution.parent_id}" if execution.parent_id is not None else ""
+    retry = f", retry of execution {execution.retry_of}" if execution.retry_of is not None else ""
+    return f"{execution.action_ref}{parent}{retry}"
+
+
+def _dispatched(at: datetime, worker_id: int | None) -> Moment:
+    """Its time is the stamp that tells this attempt from others, so it is given to the microsecond."""
+    text = f"to worker {worker_id}" if worker_id is not None else "to a worker"
+    return Moment(at=at, kind=Kind.DISPATCHED, text=text, evidence={"attempt": at.isoformat()})
+
+
+def _on_worker(worker_id: int | None) -> str:
+    return f" on worker {worker_id}" if worker_id is not None else ""
+
+
+def _ended(execution: ExecutionFacts, at: datetime) -> Moment:
+    """An end of which no record of ours tells: another's, or ours and deleted by retention."""
+    text = (
+        f"{execution.status}, by us"
+        if execution.ended_by == FAILED_BY
+        else f"{execution.status}, not by us{_error(execution)}"
+    )
+    return Moment(at=at, kind=Kind.ENDED, text=text, by=execution.ended_by)
+
+
+def _error(execution: ExecutionFacts) -> str:
+    return f": {execution.error}" if execution.error else ""

@@ -1,0 +1,1 @@
+"""Events, minute counts and retention."""

@@ -1,0 +1,178 @@
+"""What happened, told by all replicas in one table: the stream of events and the marks of the chart are read from it.
+
+Promises: ids follow the order of commits, so that whoever has seen one has missed none before it. For that whoever
+tells something holds a lock until its commit: tell late in a transaction, and never in that of a batch. Bounded:
+retention deletes old events, by age and by number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.history.event import LETTERS_JUDGED, MARKS, Happening
+from dlq_handler.text import storable
+
+# For so long none is missing. Then those that only say "there are letters" go: they are most of all, and of no use.
+COMPLETE_SECONDS = 3600.0
+MOST_KEPT = 100_000
+_LONGEST_DETAIL = 500
+
+# Any constant will do as long as it stays the same: replicas of all versions must meet at it.
+_LOCK_CLASS = 1_145_852_233
+
+
+async def take_turn(tx: Transaction) -> None:
+    """Wait until nobody else is telling anything. Ours until the transaction ends."""
+    # Of the transaction, not of the session: behind a pooler a session's lock would stay with a stranger.
+    await tx.run(
+        "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
+        lock_class=_LOCK_CLASS,
+        schema=tx.own_schema,
+    )
+
+
+async def tell(
+    tx: Transaction,
+    *,
+    part: str,
+    kind: str,
+    subject: str | None = None,
+    detail: str | None = None,
+    instance: str,
+    at: datetime | None = None,
+    once: bool = False,
+) -> None:
+    """`at`: when it happened, by the database's clock; now if None.
+
+    `once`: every replica sees it and tells of it, so that of all that tell of this kind at this moment the first does.
+    """
+    await take_turn(tx)
+    await tx.run(
+        """
+        INSERT INTO own.happening (at, part, kind, subject, detail, instance)
+        SELECT told.* FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:part AS text),
+                                    CAST(:kind AS text), CAST(:subject AS text), CAST(:detail AS text),
+                                    CAST(:instance AS text))) AS told(at, part, kind)
+         WHERE NOT :once OR NOT EXISTS (SELECT FROM own.happening known
+                                         WHERE known.at = told.at AND known.kind = told.kind)
+        """,
+        at=at,
+        part=part,
+        kind=kind,
+        subject=None if subject is None else storable(subject),
+        detail=None if detail is None else storable(detail)[:_LONGEST_DETAIL],
+        instance=storable(instance),
+        once=once,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """One of many events that one transaction writes together."""
+
+    kind: str
+    subject: str
+    detail: str
+
+
+async def append_events(tx: Transaction, events: Sequence[NewEvent], *, part: str, instance: str) -> None:
+    """Write many events, in this order, with one statement. Call it last: the lock is held until the commit."""
+    if not events:
+        return
+    await take_turn(tx)
+    await tx.run(
+        """
+        INSERT INTO own.happening (at, part, kind, subject, detail, instance)
+        SELECT clock_timestamp(), :part, given.kind, given.subject, given.detail, :instance
+          FROM unnest(CAST(:kinds AS text[]), CAST(:subjects AS text[]), CAST(:details AS text[]))
+               WITH ORDINALITY AS given(kind, subject, detail, place)
+         ORDER BY given.place
+        """,
+        part=part,
+        instance=storable(instance),
+        kinds=[one.kind for one in events],
+        subjects=[storable(one.subject) for one in events],
+        details=[storable(one.detail)[:_LONGEST_DETAIL] for one in events],
+    )
+
+
+async def after(database: Database, happening_id: int, *, limit: int = 500) -> list[Happening]:
+    """In order."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            "SELECT * FROM own.happening WHERE id > :id ORDER BY id LIMIT :limit",
+            id=happening_id,
+            limit=limit,
+        )
+    return _happenings(rows)
+
+
+async def latest_id(database: Database) -> int:
+    """0 when nothing ever happened."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows("SELECT coalesce(max(id), 0) AS id FROM own.happening")
+    return int(row.id)
+
+
+async def oldest_id(database: Database) -> int | None:
+    """The first one since which none is missing, or will come to be within minutes; the next one's when there is none.
+
+    None when nothing is on record at all.
+    """
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT coalesce((SELECT min(id) FROM own.happening
+                              WHERE at > statement_timestamp() - make_interval(secs => :complete)),
+                            (SELECT max(id) + 1 FROM own.happening)) AS id
+            """,
+            complete=COMPLETE_SECONDS,
+        )
+    return None if row.id is None else int(row.id)
+
+
+async def last_at(tx: Transaction, kind: str) -> datetime | None:
+    """When such a thing last happened; None: never, as far as is on record."""
+    row = await tx.row("SELECT max(at) AS at FROM own.happening WHERE kind = :kind", kind=kind)
+    return None if row is None else row.at
+
+
+async def marks(database: Database, *, since: datetime, until: datetime) -> list[Happening]:
+    """Those that stand on the chart, in order of time."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT * FROM own.happening
+             WHERE at >= :since AND at < :until AND kind = ANY (CAST(:kinds AS text[])) ORDER BY at, id
+            """,
+            since=since,
+            until=until,
+            kinds=sorted(MARKS),
+        )
+    return _happenings(rows)
+
+
+async def sweep(database: Database, *, older_than_seconds: float) -> int:
+    async with database.transaction() as tx:
+        result = await tx.run(
+            """
+            DELETE FROM own.happening
+             WHERE at < now() - make_interval(secs => :age)
+                OR (kind = :judged AND at < now() - make_interval(secs => :complete + 300))
+                OR id <= (SELECT max(id) FROM own.happening) - :most
+            """,
+            age=float(older_than_seconds),
+            judged=LETTERS_JUDGED,
+            complete=COMPLETE_SECONDS,
+            most=MOST_KEPT,
+        )
+    return result.rowcount
+
+
+def _happenings(rows: Sequence[Row[Any]]) -> list[Happening]:
+    return [Happening(**row._asdict()) for row in rows]

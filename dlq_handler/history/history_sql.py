@@ -1,0 +1,203 @@
+"""When somebody looked, and how the workers were found: what the chart shows under the letters.
+
+Minutes in which nobody looked have no row, and are told as such.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import Part
+from dlq_handler.history.history import Change, Lane, Span, Workers, change_of, happening_of, lanes_of, unseen
+from dlq_handler.text import storable
+from dlq_handler.workers.availability import Availability
+
+# Advisory lock class. It must never change: replicas of all versions use it.
+_LOCK_CLASS = 1_145_852_234
+
+
+async def saw_last_minute(database: Database, *, consuming_seconds: float) -> None:
+    """If this replica consumed throughout it: a letter that died would have come to us.
+
+    The minute before this one, because nobody knows yet how this one ends. `consuming_seconds`: without a break.
+    """
+    async with database.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO own.seen_minute (part, minute)
+            SELECT :part, minute
+              FROM (SELECT clock_timestamp() AS now) AS clock,
+                   LATERAL (SELECT date_trunc('minute', now) - interval '1 minute' AS minute) AS last
+             WHERE minute >= now - make_interval(secs => :consuming_seconds)
+            ON CONFLICT DO NOTHING
+            """,
+            part=Part.LETTERS.value,
+            consuming_seconds=float(consuming_seconds),
+        )
+
+
+async def blind(database: Database, *, since: datetime, until: datetime) -> list[Span]:
+    """Minutes throughout which no replica consumed, from the first one in which any ever did."""
+    async with database.transaction() as tx:
+        return await _unseen(tx, Part.LETTERS, since=since, until=until)
+
+
+async def note_workers(database: Database, seen: Workers, *, instance: str = "") -> None:
+    """Write and publish the changes since the last look of the leader. A missing worker is not registered anymore.
+
+    The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
+    of an operator waits, is taken last.
+    """
+    async with database.transaction() as tx:
+        # Two replicas that both act as leader write a change once.
+        await _lock_worker_changes(tx)
+        await _looked(tx, Part.WORKERS)
+        before = await _last_changes(tx)
+        changes: list[tuple[int, str, Availability | None]] = []
+        events: list[events_sql.NewEvent] = []
+        for worker_id, (name, availability) in sorted(seen.items()):
+            known = before.get(worker_id)
+            became = change_of(known.availability if known else None, availability)
+            if became is None:
+                continue
+            changes.append((worker_id, name, became))
+            kind = happening_of(known.availability if known else None, became)
+            if kind is not None:
+                events.append(events_sql.NewEvent(kind=kind, subject=name, detail=str(worker_id)))
+        changes += [
+            (worker_id, known.name, None)
+            for worker_id, known in sorted(before.items())
+            if worker_id not in seen and known.availability is not None
+        ]
+        await _write_changes(tx, changes)
+        await events_sql.append_events(tx, events, part=Part.WORKERS, instance=instance)
+
+
+async def lanes(database: Database, *, since: datetime, until: datetime) -> list[Lane]:
+    """Of every worker that was registered at some time of the window, by id."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT least(clock_timestamp(), :until) AS end, worker_id, name, at, availability
+              FROM own.worker_change c
+             WHERE at < :until
+               AND (at >= :since
+                    OR at = (SELECT max(at) FROM own.worker_change WHERE worker_id = c.worker_id AND at < :since))
+             ORDER BY at
+            """,
+            since=since,
+            until=until,
+        )
+        if not rows:
+            return []
+        unwatched = await _unseen(tx, Part.WORKERS, since=since, until=until)
+    return lanes_of([_change_of(row) for row in rows], blind=unwatched, since=since, until=rows[0].end)
+
+
+async def sweep(database: Database, *, older_than_seconds: float) -> int:
+    """The last change of a worker that is registered stays: it is how it is found today."""
+    async with database.transaction() as tx:
+        minutes = await tx.run(
+            "DELETE FROM own.seen_minute WHERE minute < now() - make_interval(secs => :age)",
+            age=float(older_than_seconds),
+        )
+        changes = await tx.run(
+            """
+            DELETE FROM own.worker_change old
+             WHERE at < now() - make_interval(secs => :age)
+               AND (availability IS NULL
+                    OR EXISTS (SELECT FROM own.worker_change newer
+                                WHERE newer.worker_id = old.worker_id AND newer.at > old.at
+                                  AND newer.at < now() - make_interval(secs => :age)))
+            """,
+            age=float(older_than_seconds),
+        )
+    return minutes.rowcount + changes.rowcount
+
+
+async def last_change(database: Database, worker_id: int) -> Change | None:
+    """How a worker was found last, however long ago that was. None: the chronicle has nothing of it."""
+    async with database.transaction() as tx:
+        row = await tx.row(
+            "SELECT worker_id, name, at, availability FROM own.worker_change WHERE worker_id = :id"
+            " ORDER BY at DESC LIMIT 1",
+            id=worker_id,
+        )
+    return _change_of(row) if row else None
+
+
+async def _looked(tx: Transaction, part: Part) -> None:
+    """In the minute that has begun: one look tells how the workers are."""
+    await tx.run(
+        "INSERT INTO own.seen_minute (part, minute) VALUES (:part, date_trunc('minute', clock_timestamp()))"
+        " ON CONFLICT DO NOTHING",
+        part=part.value,
+    )
+
+
+async def _unseen(tx: Transaction, part: Part, *, since: datetime, until: datetime) -> list[Span]:
+    rows = await tx.rows(
+        """
+        SELECT clock_timestamp() AS now, (SELECT min(minute) FROM own.seen_minute WHERE part = :part) AS first, s.minute
+          FROM (VALUES (1)) AS one(row)
+          LEFT JOIN own.seen_minute s
+            ON s.part = :part AND s.minute >= date_trunc('minute', CAST(:since AS timestamptz)) AND s.minute < :until
+        """,
+        part=part.value,
+        since=since,
+        until=until,
+    )
+    seen = [row.minute for row in rows if row.minute is not None]
+    return unseen(seen, first=rows[0].first, since=since, until=until, now=rows[0].now)
+
+
+async def _last_changes(tx: Transaction) -> dict[int, Change]:
+    rows = await tx.rows(
+        """
+        SELECT DISTINCT ON (worker_id) worker_id, name, at, availability
+          FROM own.worker_change ORDER BY worker_id, at DESC
+        """
+    )
+    return {row.worker_id: _change_of(row) for row in rows}
+
+
+def _change_of(row: Row[Any]) -> Change:
+    return Change(
+        worker_id=row.worker_id,
+        name=row.name,
+        at=row.at,
+        availability=None if row.availability is None else Availability(row.availability),
+    )
+
+
+async def _lock_worker_changes(tx: Transaction) -> None:
+    """Held until the transaction ends. Only `note_workers` takes this lock."""
+    await tx.run(
+        "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:name))",
+        lock_class=_LOCK_CLASS,
+        name=tx.own_schema,
+    )
+
+
+async def _write_changes(tx: Transaction, changes: Sequence[tuple[int, str, Availability | None]]) -> None:
+    """`changes`: worker id, name and new availability, each worker once."""
+    if not changes:
+        return
+    # The clock may have been set back since the last change: then the new one replaces a change at the same time.
+    await tx.run(
+        """
+        INSERT INTO own.worker_change (worker_id, at, name, availability)
+        SELECT changed.worker_id, clock_timestamp(), changed.name, changed.availability
+          FROM unnest(CAST(:worker_ids AS bigint[]), CAST(:names AS text[]), CAST(:availabilities AS text[]))
+               AS changed(worker_id, name, availability)
+        ON CONFLICT (worker_id, at) DO UPDATE SET availability = excluded.availability, name = excluded.name
+        """,
+        worker_ids=[worker_id for worker_id, _, _ in changes],
+        names=[storable(name) for _, name, _ in changes],
+        availabilities=[None if became is None else became.value for _, _, became in changes],
+    )

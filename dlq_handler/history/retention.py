@@ -1,0 +1,114 @@
+"""Delete old records: resolved dead letters, decisions of the monitor and confirmed completion events after
+`dead_letter.ttl_ms`, the history of the chart after `history_days`, all others after `unresolved_days`.
+
+Each room exports its steps. The runner knows no table: it is given all steps, in the order in which they run.
+Promises: each table is cleaned by itself, and a stop is obeyed between batches. Never deletes an unresolved dead letter
+before its longer time is over, an unconfirmed completion event, or the record that prevents a second publish.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.expiry_sql import MayGoOn
+from dlq_handler.database.worst_error import worst_error
+from dlq_handler.errors import Unavailable
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.loop import every
+from dlq_handler.workers import connections_sql, looks_sql
+
+log = structlog.get_logger()
+
+_LOOP = "retention-sweeper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    resolved_seconds: float
+    unresolved_seconds: float
+    interval_seconds: float
+    history_seconds: float = 7 * 86_400.0
+
+    @property
+    def longest_seconds(self) -> float:
+        """A letter that was resolved on its last day is kept for as long as any other, and its group with it."""
+        return self.unresolved_seconds + self.resolved_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionStep:
+    """The deletion of one kind of record. `delete` takes the age from the policy and returns the number of records."""
+
+    name: str
+    delete: Callable[[Database, RetentionPolicy, MayGoOn], Awaitable[int]]
+    is_logged: bool = False
+    """True: the number is a field of the log event."""
+
+
+WORKER_STEPS = (
+    RetentionStep(
+        name="worker_looks",
+        delete=lambda database, policy, _: looks_sql.sweep_looks(
+            database, older_than_seconds=policy.resolved_seconds
+        ),
+    ),
+    RetentionStep(
+        name="worker_connections",
+        delete=lambda database, policy, _: connections_sql.delete_old_connections(
+            database, older_than_seconds=policy.resolved_seconds
+        ),
+    ),
+)
+
+HISTORY_STEPS = (
+    RetentionStep(
+        name="happenings",
+        delete=lambda database, policy, _: events_sql.sweep(
+            database, older_than_seconds=policy.history_seconds
+        ),
+    ),
+    RetentionStep(
+        name="history",
+        delete=lambda database, policy, _: history_sql.sweep(
+            database, older_than_seconds=policy.history_seconds
+        ),
+    ),
+)
+
+
+class RetentionRunner:
+    def __init__(self, database: Database, policy: RetentionPolicy, steps: Sequence[RetentionStep]) -> None:
+        self._database, self._policy, self._steps = database, policy, steps
+        self._stop = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        await every(self._policy.interval_seconds, self.tick, stop, name=_LOOP)
+
+    async def tick(self) -> None:
+        """Run each step by itself: an error in one does not keep old records in the others. Raise the worst error."""
+        counts = {step.name: 0 for step in self._steps if step.is_logged}
+        errors: list[Exception] = []
+        for step in self._steps:
+            if not self._may_go_on():
+                break
+            try:
+                count = await step.delete(self._database, self._policy, self._may_go_on)
+            except Exception as error:
+                errors.append(error)
+                if isinstance(error, Unavailable) and self._database.link_age_seconds == 0:
+                    # The database does not answer: all others would only wait for it.
+                    break
+            else:
+                if step.is_logged:
+                    counts[step.name] = count
+        if any(counts.values()):
+            log.info("records.swept", **counts)
+        if errors:
+            raise worst_error(errors, loop=_LOOP)
+
+    def _may_go_on(self) -> bool:
+        return not self._stop.is_set()

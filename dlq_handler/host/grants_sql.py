@@ -1,0 +1,218 @@
+"""The least rights of dlq-handler's database role, as this database needs them: printed as GRANTs, and checked.
+
+One reading serves both, so that after the printed statements nothing is reported as missing.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.host.rights import Need, Rights, SequenceName, host_grants, host_needs, own_grants, own_needs
+from dlq_handler.host.trigger_needs_sql import trigger_needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDatabase:
+    """What `dlq-handler grants` read: the rights for it, and what an administrator has to know besides."""
+
+    rights: Rights
+    has_role: bool
+    foreign_owners: tuple[str, ...]
+    """Other roles that own tables of dlq-handler; only an owner can migrate them."""
+
+
+async def read_database(database: Database, role: str) -> FoundDatabase:
+    """Any role that can connect may read all of it: it is in the catalog."""
+    needs = host_needs(database.host_schema)
+    async with database.transaction() as tx:
+        rights = await _host_rights(tx, database.host_schema, needs)
+        [known] = await tx.rows(
+            "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role) AS has_role", role=role
+        )
+        owners = await tx.rows(
+            """
+            SELECT DISTINCT pg_get_userbyid(c.relowner) AS owner
+              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = :schema
+             WHERE c.relkind = 'r' AND pg_get_userbyid(c.relowner) <> :role
+             ORDER BY 1
+            """,
+            schema=database.own_schema,
+            role=role,
+        )
+    return FoundDatabase(
+        rights=rights, has_role=known.has_role, foreign_owners=tuple(row.owner for row in owners)
+    )
+
+
+async def grants_for_us(database: Database) -> list[str]:
+    """What an administrator has to run for the role that we are connected as."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows("SELECT current_user AS role")
+        rights = await _host_rights(tx, database.host_schema, host_needs(database.host_schema))
+    return [*host_grants(row.role, rights), *own_grants(row.role, database.own_schema)]
+
+
+async def missing_grants(database: Database, *, has_own: bool = True) -> list[str]:
+    """The rights that the role needs and lacks, in words; empty when none is missing.
+
+    `has_own`: whether the tables of dlq-handler are current. Those that exist are checked.
+    """
+    needs = host_needs(database.host_schema)
+    async with database.transaction() as tx:
+        rights = await _host_rights(tx, database.host_schema, needs)
+        schemas = {database.host_schema, database.own_schema, *(need.schema for need in rights.needs)}
+        missing = [*await _missing_on_schemas(tx, schemas), *await _missing(tx, rights)]
+        if has_own:
+            missing += await _missing(tx, await _existing(tx, await _own_needs(tx, database.own_schema)))
+    return missing
+
+
+async def _host_rights(tx: Transaction, host_schema: str, needs: Sequence[Need]) -> Rights:
+    """These needs, and those of the triggers that they fire, as far as the host has the tables."""
+    plain = {(need.schema, need.table, need.privilege) for need in needs if not need.columns}
+    fired = [
+        need
+        for need in await trigger_needs(tx, host_schema, needs)
+        if (need.schema, need.table, need.privilege) not in plain
+    ]
+    return await _existing(tx, [*needs, *fired])
+
+
+async def _own_needs(tx: Transaction, schema: str) -> tuple[Need, ...]:
+    """From the catalog: a list of tables here would miss those that a later migration adds."""
+    rows = await tx.rows(
+        "SELECT tablename FROM pg_tables WHERE schemaname = :schema ORDER BY 1", schema=schema
+    )
+    return own_needs(schema, [row.tablename for row in rows])
+
+
+async def _existing(tx: Transaction, needs: Sequence[Need]) -> Rights:
+    columns = await _columns(tx, needs)
+    there = [need for need in needs if _is_there(need, columns)]
+    return Rights(
+        needs=tuple(there),
+        sequences=await _sequences(tx, [need for need in there if need.privilege == "INSERT"]),
+        absent=tuple(need for need in needs if need.is_required and need not in there),
+    )
+
+
+def _is_there(need: Need, columns: Mapping[tuple[str, str], Collection[str]]) -> bool:
+    found = columns.get((need.schema, need.table))
+    return found is not None and set(need.columns) <= set(found)
+
+
+async def _columns(tx: Transaction, needs: Iterable[Need]) -> dict[tuple[str, str], list[str]]:
+    """Of the tables that exist."""
+    tables = sorted({(need.schema, need.table) for need in needs})
+    rows = await tx.rows(
+        """
+        SELECT n.nspname AS schema, t.relname AS "table",
+               ARRAY(SELECT CAST(a.attname AS text) FROM pg_attribute a
+                      WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns
+          FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[])) AS need(schema, "table")
+          JOIN pg_namespace n ON n.nspname = need.schema
+          JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = need."table"
+         WHERE t.relkind IN ('r', 'p', 'v', 'm', 'f')
+        """,
+        schemas=[schema for schema, _ in tables],
+        tables=[table for _, table in tables],
+    )
+    return {(row.schema, row.table): row.columns for row in rows}
+
+
+async def _sequences(tx: Transaction, inserts: Sequence[Need]) -> tuple[SequenceName, ...]:
+    """Those that an INSERT draws from: of column defaults. An identity column's sequence needs no right."""
+    rows = await tx.rows(
+        """
+        SELECT DISTINCT sn.nspname AS schema, s.relname AS name
+          FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[])) AS need(schema, "table")
+          JOIN pg_namespace n ON n.nspname = need.schema
+          JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = need."table"
+          JOIN pg_attrdef f ON f.adrelid = t.oid
+          JOIN pg_depend d ON d.classid = CAST('pg_attrdef' AS regclass) AND d.objid = f.oid
+           AND d.refclassid = CAST('pg_class' AS regclass)
+          JOIN pg_class s ON s.oid = d.refobjid AND s.relkind = 'S'
+          JOIN pg_namespace sn ON sn.oid = s.relnamespace
+         ORDER BY 1, 2
+        """,
+        schemas=[need.schema for need in inserts],
+        tables=[need.table for need in inserts],
+    )
+    return tuple(SequenceName(row.schema, row.name) for row in rows)
+
+
+async def _missing(tx: Transaction, rights: Rights) -> list[str]:
+    return [
+        *map(_absent_in_words, rights.absent),
+        *(_in_words(need, column) for need, column in await _missing_on_tables(tx, rights.needs)),
+        *(
+            f"USAGE on sequence {one.schema}.{one.name}"
+            for one in await _missing_on_sequences(tx, rights.sequences)
+        ),
+    ]
+
+
+def _absent_in_words(need: Need) -> str:
+    if not need.columns:
+        return f"{need.privilege} on {need.name} (there is no such table)"
+    return (
+        f"{need.privilege} ({', '.join(need.columns)}) on {need.name} (the table or a column does not exist)"
+    )
+
+
+async def _missing_on_schemas(tx: Transaction, schemas: Collection[str]) -> list[str]:
+    rows = await tx.rows(
+        """
+        SELECT nspname AS name FROM pg_namespace
+         WHERE nspname = ANY (CAST(:schemas AS text[])) AND NOT has_schema_privilege(oid, 'USAGE')
+         ORDER BY nspname
+        """,
+        schemas=sorted(schemas),
+    )
+    return [f"USAGE on schema {row.name}" for row in rows]
+
+
+async def _missing_on_tables(tx: Transaction, needs: Sequence[Need]) -> list[tuple[Need, str | None]]:
+    """Each with the column on which it is missing; None: on the table."""
+    asked = [(need, column) for need in needs for column in need.columns or (None,)]
+    rows = await tx.rows(
+        """
+        SELECT need.place
+          FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[]),
+                      CAST(:columns AS text[])) WITH ORDINALITY AS need(schema, "table", privilege, "column", place)
+          JOIN pg_namespace n ON n.nspname = need.schema
+          JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = need."table"
+          LEFT JOIN pg_attribute a ON a.attrelid = t.oid AND a.attname = need."column"
+         WHERE NOT CASE WHEN a.attname IS NULL THEN has_table_privilege(t.oid, need.privilege)
+                        ELSE has_column_privilege(t.oid, a.attnum, need.privilege) END
+         ORDER BY need.place
+        """,
+        schemas=[need.schema for need, _ in asked],
+        tables=[need.table for need, _ in asked],
+        privileges=[need.privilege for need, _ in asked],
+        columns=[column for _, column in asked],
+    )
+    return [asked[row.place - 1] for row in rows]
+
+
+def _in_words(need: Need, column: str | None) -> str:
+    return f"{need.privilege}{f' ({column})' if column else ''} on {need.name}"
+
+
+async def _missing_on_sequences(tx: Transaction, sequences: Sequence[SequenceName]) -> list[SequenceName]:
+    # The inner relkind is no repetition: nothing says that the filter runs before the function, which refuses
+    # anything but a sequence.
+    rows = await tx.rows(
+        """
+        SELECT n.nspname AS schema, s.relname AS name
+          FROM unnest(CAST(:schemas AS text[]), CAST(:names AS text[])) AS need(schema, name)
+          JOIN pg_namespace n ON n.nspname = need.schema
+          JOIN pg_class s ON s.relnamespace = n.oid AND s.relname = need.name
+         WHERE CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE') ELSE false END
+         ORDER BY 1, 2
+        """,
+        schemas=[one.schema for one in sequences],
+        names=[one.name for one in sequences],
+    )
+    return [SequenceName(row.schema, row.name) for row in rows]

@@ -1,0 +1,128 @@
+"""What the sidecar publishes, in Attune's envelope: that an execution has ended, or its request once more."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID, uuid5
+
+from dlq_handler.host.execution import Execution, ExecutionStatus
+
+SOURCE_SERVICE = "dlq-handler"
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+# Fixed for ever: consumers recognise a repeated notice by an id made from this.
+NOTICE_NAMESPACE = UUID("6f1d3c5e-2a0b-5c47-9e1d-0c8b4f7a9d21")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One message about an execution, complete and ready to be published as often as it takes."""
+
+    message_id: UUID
+    correlation_id: UUID
+    execution_id: int
+    is_workflow_task: bool
+    """Whether a repeat would do harm: a second `execution.completed` of a workflow task makes a second retry."""
+    body: bytes
+
+
+def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
+    """The same for every repeat of one status change, another for every other change."""
+    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(replaced_updated)}")
+
+
+def request_id(execution_id: int, updated: datetime, number: int) -> UUID:
+    """Of the request with this number for an execution; never that of a completion event."""
+    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request/{number}")
+
+
+def ended_notice(
+    execution: Execution,
+    becomes: ExecutionStatus,
+    result: object,
+    *,
+    correlation_id: str | None,
+    now: datetime,
+) -> Notice:
+    """`execution` is the row our change replaced; `now` is the database's clock."""
+    message_id = notice_id(execution.id, execution.updated)
+    correlation = _uuid(correlation_id) or message_id
+    moment = rfc3339(now)
+    payload = {
+        "execution_id": execution.id,
+        # Attune's consumer refuses null here; its own services send 0 when they do not know.
+        "action_id": execution.action_id or 0,
+        "action_ref": execution.action_ref,
+        # As Attune's services name it on this exchange: Failed, Abandoned, Cancelled.
+        "status": becomes.value.capitalize(),
+        "result": result,
+        "completed_at": moment,
+    }
+    return Notice(
+        message_id=message_id,
+        correlation_id=correlation,
+        execution_id=execution.id,
+        is_workflow_task=execution.is_workflow_task,
+        body=envelope("ExecutionCompleted", message_id, correlation, payload, moment),
+    )
+
+
+def repeated_request(
+    execution: Execution,
+    *,
+    parent_id: int | None,
+    enforcement_id: int | None,
+    config: object,
+    number: int,
+    now: datetime,
+) -> Notice:
+    """The request for the scheduler, as whoever created the execution published it."""
+    message_id = request_id(execution.id, execution.updated, number)
+    payload = {
+        "execution_id": execution.id,
+        "action_id": execution.action_id,
+        "action_ref": execution.action_ref,
+        "parent_id": parent_id,
+        "enforcement_id": enforcement_id,
+        "config": config,
+    }
+    return Notice(
+        message_id=message_id,
+        correlation_id=message_id,
+        execution_id=execution.id,
+        # The scheduler claims an execution once, however often it is asked: no repeat has to be withheld.
+        is_workflow_task=False,
+        body=envelope("ExecutionRequested", message_id, message_id, payload, rfc3339(now)),
+    )
+
+
+def envelope(
+    message_type: str, message_id: UUID, correlation_id: UUID, payload: Mapping[str, object], moment: str
+) -> bytes:
+    envelope = {
+        "message_id": str(message_id),
+        "correlation_id": str(correlation_id),
+        "message_type": message_type,
+        "version": "1.0",
+        "timestamp": moment,
+        "headers": {"retry_count": 0, "source_service": SOURCE_SERVICE},
+        "payload": payload,
+    }
+    return _ENCODER.encode(envelope).encode()
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
+
+
+def _microseconds(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def rfc3339(moment: datetime) -> str:
+    return _microseconds(moment).replace("+00:00", "Z")

@@ -1,0 +1,122 @@
+"""The rights that dlq-handler's database role needs, and the GRANT statements for them. Connects to nothing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dlq_handler.database.transaction import quoted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A right on one table. With `columns` it is needed on these alone."""
+
+    schema: str
+    table: str
+    privilege: str
+    columns: tuple[str, ...] = ()
+    is_required: bool = False
+    """False: a host without this table needs no right on it."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SequenceName:
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What the role needs in one database. Each of `needs` and `sequences` exists there."""
+
+    needs: tuple[Need, ...]
+    sequences: tuple[SequenceName, ...]
+    absent: tuple[Need, ...] = ()
+    """Needed on tables or columns that are missing there, although dlq-handler cannot work without them."""
+
+
+_HOST_TABLES_READ = (
+    "action",
+    # Read by a trigger of the host's on `execution`.
+    "enforcement",
+    "execution_admission_state",
+    "execution_admission_entry",
+    # For `executions explain` and the page of an execution: Attune's own steps.
+    "execution_history",
+    # The parent of a workflow must not be requested again.
+    "workflow_execution",
+)
+# Written by triggers of the host's on `execution`, which run with the rights of dlq-handler's role. What other triggers
+# need is read from the database (host/trigger_needs_sql.py).
+_HOST_TABLES_WRITTEN = ("execution_history", "audit_event")
+_OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+# The sequences behind columns of Attune's tables. Its history tables have none.
+_ATTUNE_SEQUENCES = {"audit_event": "audit_event_id_seq"}
+
+
+def host_needs(schema: str) -> tuple[Need, ...]:
+    changed = Need(
+        schema=schema, table="execution", privilege="UPDATE", columns=("status", "result"), is_required=True
+    )
+    return (
+        Need(schema=schema, table="execution", privilege="SELECT", is_required=True),
+        changed,
+        Need(schema=schema, table="worker", privilege="SELECT", is_required=True),
+        *(Need(schema=schema, table=table, privilege="SELECT") for table in _HOST_TABLES_READ),
+        *(Need(schema=schema, table=table, privilege="INSERT") for table in _HOST_TABLES_WRITTEN),
+    )
+
+
+def own_needs(schema: str, tables: Iterable[str]) -> tuple[Need, ...]:
+    return tuple(
+        Need(schema=schema, table=table, privilege=privilege)
+        for table in tables
+        for privilege in (("SELECT",) if table == "alembic_version" else _OWN_PRIVILEGES)
+    )
+
+
+def attune_rights(schema: str) -> Rights:
+    """For Attune's schema as it is known, without a look at any database."""
+    needs = host_needs(schema)
+    inserted = dict.fromkeys(need.table for need in needs if need.privilege == "INSERT")
+    return Rights(
+        needs=needs,
+        sequences=tuple(
+            SequenceName(schema, _ATTUNE_SEQUENCES[table]) for table in inserted if table in _ATTUNE_SEQUENCES
+        ),
+    )
+
+
+def host_grants(role: str, rights: Rights) -> list[str]:
+    grantee = quoted(role)
+    schemas = dict.fromkeys(need.schema for need in rights.needs)
+    return [
+        *(f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {grantee};" for schema in schemas),
+        *(
+            f"GRANT {_privilege(need)} ON {quoted(need.schema)}.{quoted(need.table)} TO {grantee};"
+            for need in rights.needs
+        ),
+        *(
+            f"GRANT USAGE ON SEQUENCE {quoted(sequence.schema)}.{quoted(sequence.name)} TO {grantee};"
+            for sequence in rights.sequences
+        ),
+    ]
+
+
+def own_grants(role: str, schema: str) -> list[str]:
+    """Sufficient before and after the tables of dlq-handler exist, whichever role created them."""
+    grantee, own = quoted(role), quoted(schema)
+    return [
+        f"CREATE SCHEMA IF NOT EXISTS {own} AUTHORIZATION {grantee};",
+        f"GRANT USAGE, CREATE ON SCHEMA {own} TO {grantee};",
+        f"GRANT {', '.join(_OWN_PRIVILEGES)} ON ALL TABLES IN SCHEMA {own} TO {grantee};",
+        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {own} TO {grantee};",
+    ]
+
+
+def _privilege(need: Need) -> str:
+    columns = f" ({', '.join(quoted(column) for column in need.columns)})" if need.columns else ""
+    return need.privilege + columns

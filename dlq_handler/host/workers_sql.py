@@ -1,0 +1,133 @@
+"""The host's workers: which are registered, and what their rows say. Read only.
+
+Hosts keep the rows of dead workers for ever, so there may be thousands: each question is one statement.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.moments import age_seconds, readable
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.host.worker import RegisteredWorker, Worker
+
+
+async def worker_ids(database: Database) -> frozenset[int]:
+    """Every worker that takes dispatches, whatever its state: letters die in the queue of a dead one, too."""
+    async with database.transaction() as tx:
+        # `worker_role` is the table's column or, on a host whose workers have no role, the outer one: there, every
+        # worker counts. To ask for it through to_jsonb would make JSON of thousands of rows every two seconds.
+        rows = await tx.rows(
+            """
+            SELECT registered.id
+              FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
+                   LATERAL (SELECT id, CAST(worker_role AS text) AS role FROM worker) AS registered
+             WHERE registered.role = 'action'
+            """
+        )
+    return frozenset(row.id for row in rows)
+
+
+async def read_fleet(database: Database) -> list[Worker]:
+    """Every worker that takes dispatches."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            f"""
+            SELECT registered.id, registered.status, {readable("registered.last_heartbeat")} AS last_heartbeat,
+                   {age_seconds("registered.last_heartbeat")} AS age
+              FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
+                   LATERAL (SELECT id, last_heartbeat, CAST(status AS text) AS status,
+                                   CAST(worker_role AS text) AS role FROM worker) AS registered
+             WHERE registered.role = 'action'
+            """  # noqa: S608  # our own text throughout
+        )
+    return [replace(_worker(row), status=row.status) for row in rows]
+
+
+async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dict[int, Worker]:
+    """Without ids: all workers. An id that is missing from the answer has no row."""
+    rows = await tx.rows(
+        f"""
+        SELECT id, {readable("last_heartbeat")} AS last_heartbeat, {age_seconds("last_heartbeat")} AS age
+          FROM worker WHERE CAST(:ids AS bigint[]) IS NULL OR id = ANY (CAST(:ids AS bigint[]))
+        """,  # noqa: S608  # our own text throughout
+        ids=None if ids is None else sorted(set(ids)),
+    )
+    return {row.id: _worker(row) for row in rows}
+
+
+async def worker_names(database: Database) -> dict[int, str]:
+    async with database.transaction() as tx:
+        rows = await tx.rows("SELECT id, name FROM worker")
+    return {row.id: row.name for row in rows}
+
+
+async def workers_with_dispatches(database: Database) -> frozenset[int]:
+    """Those that executions are scheduled on. Reads every scheduled execution: not for every few seconds."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            "SELECT DISTINCT worker FROM execution WHERE status = 'scheduled' AND worker IS NOT NULL"
+        )
+    return frozenset(row.worker for row in rows)
+
+
+async def list_workers(database: Database) -> list[RegisteredWorker]:
+    """All of them, sensors too, by id."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            f"""
+            SELECT w.id, w.name, CAST(w.status AS text) AS status,
+                   {readable("w.last_heartbeat")} AS last_heartbeat, {age_seconds("w.last_heartbeat")} AS age,
+                   to_jsonb(w) ->> 'worker_role' AS role, to_jsonb(w) ->> 'cordon_reason' AS cordon_reason,
+                   coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned,
+                   to_jsonb(w) ->> 'host' AS host, CAST(to_jsonb(w) ->> 'updated' AS timestamptz) AS updated,
+                   coalesce(load.scheduled, 0) AS scheduled, coalesce(load.running, 0) AS running,
+                   {age_seconds("load.oldest")} AS waited
+              FROM worker w
+              LEFT JOIN (SELECT worker, count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
+                                count(*) FILTER (WHERE status = 'running') AS running,
+                                min(updated) FILTER (WHERE status = 'scheduled') AS oldest
+                           FROM execution WHERE status IN ('scheduled', 'running') GROUP BY worker
+                        ) AS load ON load.worker = w.id
+             ORDER BY w.id
+            """  # noqa: S608  # our own text throughout
+        )
+    return [
+        RegisteredWorker(
+            worker=_worker(row),
+            name=row.name,
+            status=row.status,
+            role=row.role,
+            is_cordoned=row.is_cordoned,
+            cordon_reason=row.cordon_reason,
+            scheduled=row.scheduled,
+            running=row.running,
+            oldest_scheduled_seconds=row.waited,
+            host=row.host,
+            updated=row.updated,
+        )
+        for row in rows
+    ]
+
+
+async def look_at_worker(database: Database, worker_id: int) -> tuple[Worker | None, datetime]:
+    """The worker, None when its row is gone, and the database's clock."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            f"""
+            SELECT w.id, {readable("w.last_heartbeat")} AS last_heartbeat, clock_timestamp() AS now,
+                   {age_seconds("w.last_heartbeat")} AS age
+              FROM (VALUES (1)) AS one(row) LEFT JOIN worker w ON w.id = :id
+            """,  # noqa: S608  # our own text throughout
+            id=worker_id,
+        )
+    [row] = rows
+    return (None if row.id is None else _worker(row)), row.now
+
+
+def _worker(row: Row[Any]) -> Worker:
+    return Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat)

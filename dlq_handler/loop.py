@@ -1,0 +1,100 @@
+"""Run a tick again and again until `stop` is set. The only place that may outlive any exception.
+
+A tick that meets `Unavailable` or `Contended` is tried again after a growing, jittered pause. Any other exception is a
+bug: it is logged with its trace, and the loop goes on. A `CancelledError` that a library raised by itself is one too.
+A requested stop ends the loop, also where code within the tick turned its `CancelledError` into something else.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.heartbeat import beat, beating, heartbeat
+from dlq_handler.tasks import StopCheck
+
+log = structlog.get_logger()
+
+# Of one who looks again and again: so many looks may fail, or come late, before the last one tells nothing any more.
+MISSED_LOOKS = 5
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses that double from `first_seconds` to `most_seconds`, each cut by up to half so that replicas spread out."""
+
+    first_seconds: float = 0.5
+    most_seconds: float = 15.0
+    failures: int = 0
+
+    def next_seconds(self) -> float:
+        pause = min(self.first_seconds * 2.0 ** min(self.failures, 20), self.most_seconds)
+        self.failures += 1
+        return pause * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self.failures = 0
+
+
+async def pause(stop: asyncio.Event, seconds: float, wake: asyncio.Event | None = None) -> bool:
+    """Wait, but not beyond `stop` nor, where given, `wake` (which is cleared). True when it is time to stop."""
+    await first_of(stop, wake or stop, seconds)
+    if wake is not None:
+        wake.clear()
+    return stop.is_set()
+
+
+async def every(
+    seconds: float,
+    tick: Callable[[], Awaitable[None]],
+    stop: asyncio.Event,
+    *,
+    name: str,
+    wake: asyncio.Event | None = None,
+) -> None:
+    """Tick at once, then `seconds` after the end of each tick (sooner when woken), until `stop` is set."""
+    with heartbeat(name, interval_seconds=seconds):
+        backoff, cancelled = Backoff(), StopCheck()
+        while not stop.is_set():
+            beat()
+            try:
+                await tick()
+            except (Unavailable, Contended) as error:
+                if backoff.failures == 0:
+                    # A table that the host has locked, for a migration of its own, is no bug of ours either.
+                    part, what = (
+                        (error.part, error.what)
+                        if isinstance(error, Unavailable)
+                        else ("database", str(error))
+                    )
+                    log.warning("loop.interrupted", loop=name, part=part, error=what)
+                wait = max(seconds, backoff.next_seconds())
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and cancelled.is_stop:
+                    raise
+                log.exception("loop.crashed", loop=name)
+                wait = max(seconds, backoff.next_seconds())
+            else:
+                if backoff.failures:
+                    log.info("loop.resumed", loop=name)
+                backoff.reset()
+                wait = seconds
+            if cancelled.is_stop:
+                raise asyncio.CancelledError
+            # While a server is away nothing may wake the loop early: that would be the hot loop backoff prevents.
+            if await pause(stop, wait, wake if backoff.failures == 0 else None):
+                return
+
+
+async def first_of(one: asyncio.Event, other: asyncio.Event, seconds: float | None = None) -> None:
+    """Return when either is set, or the time is over; which it was, the events tell. A loop that waits here turns."""
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        with beating():
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

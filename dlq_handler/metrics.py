@@ -1,0 +1,379 @@
+"""Every metric of a replica: name, help and labels.
+
+Services use counters and histograms as they are, by the exported name; a method exists where a value may be unknown or
+one fact changes several metrics.
+
+Promises: all label combinations exist at 0 from the first scrape, because `increase()` cannot see a counter that starts
+at 7. A value that is unknown is NaN from the first scrape on. No label holds an id. Names are public API. Gauges of
+shared state are exported by every replica: aggregate with max.
+Never: imports a room (whoever makes a `Metrics` gives it the label values), or asks a server during a scrape.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from dlq_handler import __version__
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# The time of creation would add one series for every counter and label, and has no use.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # ships without its annotation
+
+# Any sender can forge a reason; the label must not grow with what senders invent.
+OTHER_REASON = "other"
+NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+LINKS = ("database", "intake", "publisher", "topology")
+
+_LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
+
+Labelled = TypeVar("Labelled", Counter, Gauge)
+Label = TypeVar("Label", bound=str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelValues:
+    """The label values that rooms define."""
+
+    reasons: Collection[str]
+    """Other reasons are counted as `OTHER_REASON`."""
+    outcomes: Collection[str]
+    stale_outcomes: Collection[tuple[str, str]]
+    """Original status and outcome. Not all combinations exist: each status has one end, and one failure."""
+    reconcile_findings: Collection[str]
+    gate_causes: Collection[str]
+    availabilities: Collection[str]
+    service_findings: Collection[str]
+    canary_states: Collection[str]
+
+
+class Metrics:
+    """One registry per instance, so that tests and replicas in one process do not share counters."""
+
+    def __init__(self, label_values: LabelValues) -> None:
+        self._values = label_values
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._create_dead_letters()
+        self._create_notices()
+        self._create_safety()
+        self._create_workers()
+        self._create_timeouts()
+        self._create_canaries()
+        self._create_process()
+        self.set_intake_queue(None, None)
+        self.set_oldest_dead_letter(None)
+        self.set_outbox(None, None, None)
+        self.set_leaked_slots(None)
+        self.read_brake_from(state=lambda: None, ended_last_minute=lambda: None)
+        self.read_gate_from(dict[str, bool | None])
+        self.set_workers(None)
+        self.set_unattended_queues(None)
+        self.read_services_from(dict[str, int | None])
+        self.set_canaries(None)
+
+    def _create_dead_letters(self) -> None:
+        self._letters = self._counter(
+            "dead_letters",
+            "Dead letters put on record.",
+            reason=(*self._values.reasons, OTHER_REASON),
+            outcome=self._values.outcomes,
+        )
+        self.dead_letter_repeats = self._counter(
+            "dead_letter_repeats", "Deliveries of letters that were on record already."
+        )
+        self.dead_letters_rejudged = self._counter(
+            "dead_letters_rejudged", "Kept letters judged again.", outcome=self._values.outcomes
+        )
+        self._verdict_latency = self._histogram(
+            "verdict_latency_seconds",
+            "From a letter's death (the broker tells whole seconds) to the commit of its verdict.",
+            _LATENCY_BUCKETS,
+        )
+        self._batch_letters = self._histogram("batch_letters", "Letters per transaction.", _BATCH_BUCKETS)
+        self._batch_seconds = self._histogram(
+            "batch_seconds", "Duration of a batch, from judging to commit.", _LATENCY_BUCKETS
+        )
+        self._held_over = self._counter(
+            "dead_letters_held_over", "Letters put off: their row was locked, or the brake had no room."
+        )
+        self.intake_opened = self._counter(
+            "intake_opened", "Times the consumer of the intake queue was registered."
+        )
+        self._dlq_messages = self._gauge(
+            "dlq_messages",
+            "Messages in the intake queue, ready or unacknowledged (NaN: unknown). Without the management API, "
+            "messages that other replicas hold are not counted.",
+        )
+        self._dlq_consumers = self._gauge(
+            "dlq_consumers", "Consumers on the intake queue (NaN: cannot tell)."
+        )
+        self._dlq_oldest = self._gauge(
+            "dlq_oldest_age_seconds",
+            "Since the oldest letter that this replica holds died; 0 when none waits (NaN: cannot tell).",
+        )
+        self.bound_workers = self._gauge(
+            "bound_workers", "Workers whose routing key is bound to the intake queue."
+        )
+
+    def _create_notices(self) -> None:
+        self.notices = self._counter(
+            "notices", "Answers of the broker to published notices.", outcome=NOTICE_OUTCOMES
+        )
+        self._announce_latency = self._histogram(
+            "announce_latency_seconds",
+            "From the transaction of a verdict to the mark that the broker has its notice, by the database's clock: "
+            "including all waits, whichever replica held it.",
+            _LATENCY_BUCKETS,
+        )
+        self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: cannot tell).")
+        self._outbox_oldest = self._gauge(
+            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: cannot tell)."
+        )
+        self._outbox_unroutable = self._gauge(
+            "outbox_unroutable", "Unconfirmed notices that no queue took at the last try (NaN: cannot tell)."
+        )
+
+    def _create_safety(self) -> None:
+        self._brake_state = self._gauge(
+            "brake_state",
+            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: cannot tell, the database was "
+            "not read within ten seconds).",
+        )
+        self.brake_trips = self._counter("brake_trips", "Times the brake tripped, seen by this replica.")
+        self._verdicts_last_minute = self._gauge(
+            "verdicts_last_minute",
+            "Executions ended in the last 60 seconds by all replicas together (NaN: cannot tell).",
+        )
+        self._gate_closed = self._gauge(
+            "gate_closed",
+            "1 while this cause closes the safety gate. schema, recovery and unknown_executions stop all decisions; "
+            "clock_jump and young_link stop those that need heartbeats (NaN: unknown, the database was not checked "
+            "within ten seconds).",
+            cause=self._values.gate_causes,
+        )
+        self.shadow = self._gauge(
+            "shadow",
+            "1 in shadow mode: the counts of letters are what would have been done, and nothing was.",
+        )
+
+    def _create_workers(self) -> None:
+        self._workers = self._gauge(
+            "workers",
+            "Registered workers that sent a heartbeat within a day, by its age (NaN: cannot tell). Who is silent for "
+            "longer is history, as hosts never delete the rows, and counts only where no other worker is left.",
+            availability=self._values.availabilities,
+        )
+        self._unattended_queues = self._gauge(
+            "worker_queues_unattended",
+            "Worker queues with messages and without a consumer (NaN: cannot tell).",
+        )
+        self._services = self._gauge(
+            "services_to_restart",
+            "Services of Attune that run and get no work until they are restarted (NaN: unknown). "
+            "executor_without_consumer: 1 while a queue of the executor has no consumer; worker_without_consumer: "
+            "workers with two heartbeats and no consumer; worker_inactive: workers with two heartbeats that Attune has "
+            "as inactive.",
+            finding=self._values.service_findings,
+        )
+
+    def _create_timeouts(self) -> None:
+        self._slots_leaked = self._gauge(
+            "slots_leaked",
+            "Concurrency slots still held by executions that ended long ago (NaN: cannot tell).",
+        )
+        self.leader = self._gauge(
+            "leader",
+            "1 on the replica that holds the lease. Only that replica runs the timeout monitor (if monitor.enabled) "
+            "and sends canaries.",
+        )
+        self.stale_executions = Counter(
+            "stale_executions",
+            "Executions that the monitor ended, or would have ended in shadow mode; update_failed: refused by the "
+            "database.",
+            ("original_status", "outcome"),
+            namespace="dlq_handler",
+            registry=self.registry,
+        )
+        for combination in self._values.stale_outcomes:
+            self.stale_executions.labels(*combination)
+        self.sweep_seconds = self._histogram(
+            "sweep_seconds", "Duration of one sweep for stale executions.", _LATENCY_BUCKETS
+        )
+        self.reconciled = self._counter(
+            "reconciled",
+            "Executions that Attune had lost track of, and that dlq-handler published again or recorded; also those "
+            "that it would have published in shadow mode.",
+            finding=self._values.reconcile_findings,
+        )
+
+    def _create_canaries(self) -> None:
+        self._canary_workers = self._gauge(
+            "canary_workers",
+            "Workers by what the canary says of their binding (NaN: it could not even be asked).",
+            state=self._values.canary_states,
+        )
+        self._canary_age = self._gauge(
+            "canary_age_seconds",
+            "Since a canary last arrived, for the worker where that is longest ago (NaN: cannot tell, or never).",
+        )
+        self._canary_seconds = self._gauge(
+            "canary_seconds",
+            "How long the last canary took from sending to arrival, its TTL included, for the slowest worker (NaN: "
+            "cannot tell, or never).",
+        )
+        self.canaries_arrived = self._counter(
+            "canaries_arrived", "Canaries taken from the intake queue; they are in no count of letters."
+        )
+
+    def _create_process(self) -> None:
+        self.ready = self._gauge("ready", "1 while /readyz answers 200.")
+        self._reconnects = self._counter(
+            "reconnects", "Links that were there before and were opened again.", link=LINKS
+        )
+        self.loop_lag_seconds = self._histogram(
+            "loop_lag_seconds", "How much too late the event loop does what is due.", _LAG_BUCKETS
+        )
+        build = self._gauge("build_info", "Always 1; the label tells the version.", version=[__version__])
+        build.labels(__version__).set(1)
+
+    def count_dead_letter(self, reason: str, outcome: str, latency_seconds: float | None) -> None:
+        """A dead letter was recorded. The latency is from dead-lettering to the commit, None if unknown."""
+        known = reason if reason in self._values.reasons else OTHER_REASON
+        self._letters.labels(known, outcome).inc()
+        if latency_seconds is not None:
+            self._verdict_latency.observe(max(0.0, latency_seconds))
+
+    def observe_batch(self, letters: int, postponed: int, seconds: float) -> None:
+        """One transaction was committed."""
+        self._batch_letters.observe(letters)
+        self._batch_seconds.observe(seconds)
+        self._held_over.inc(postponed)
+
+    def observe_publish_latencies(self, latencies_seconds: Sequence[float]) -> None:
+        """Outbox entries were marked confirmed. A latency is from the transaction that wrote the entry to the mark."""
+        for seconds in latencies_seconds:
+            self._announce_latency.observe(max(0.0, seconds))
+
+    def count_reconnect(self, link: str) -> None:
+        """A lost connection was opened again: "database", or the purpose of a broker connection."""
+        self._reconnects.labels(link).inc()
+
+    def set_intake_queue(self, messages: int | None, consumers: int | None) -> None:
+        """Messages in the intake queue, ready or unacknowledged, and its consumers; None: unknown."""
+        self._dlq_messages.set(_or_nan(messages))
+        self._dlq_consumers.set(_or_nan(consumers))
+
+    def set_oldest_dead_letter(self, age_seconds: float | None) -> None:
+        """Age of the oldest dead letter that this replica holds, 0 if none waits; None: unknown."""
+        self._dlq_oldest.set(_or_nan(age_seconds))
+
+    def set_leaked_slots(self, count: int | None) -> None:
+        """Concurrency slots that ended executions hold; None: unknown."""
+        self._slots_leaked.set(_or_nan(count))
+
+    def set_outbox(
+        self, pending: int | None, oldest_age_seconds: float | None, unroutable: int | None
+    ) -> None:
+        """Unconfirmed outbox entries; None: unknown."""
+        self._outbox_pending.set(_or_nan(pending))
+        self._outbox_oldest.set(_or_nan(oldest_age_seconds))
+        self._outbox_unroutable.set(_or_nan(unroutable))
+
+    # The answers of brake, gate and services change as time passes, also while a query hangs that would report the
+    # change. So each scrape reads them.
+
+    def read_brake_from(
+        self, *, state: Callable[[], int | None], ended_last_minute: Callable[[], int | None]
+    ) -> None:
+        """State of the brake (0 normal, 1 holding, 2 limited) and executions that all replicas ended; None: unknown."""
+        self._brake_state.set_function(lambda: _or_nan(state()))
+        self._verdicts_last_minute.set_function(lambda: _or_nan(ended_last_minute()))
+
+    def read_gate_from(self, closed_by: Callable[[], Mapping[Label, bool | None]]) -> None:
+        """For each cause: does it close the safety gate? None: unknown."""
+        _read_from(self._gate_closed, self._values.gate_causes, closed_by)
+
+    def set_workers(self, counts: Mapping[Label, int] | None) -> None:
+        """Number of workers by availability, without those that are long gone; None: unknown."""
+        _set_all(self._workers, self._values.availabilities, counts)
+
+    def set_unattended_queues(self, count: int | None) -> None:
+        """Worker queues with messages and without a consumer; None: unknown."""
+        self._unattended_queues.set(_or_nan(count))
+
+    def read_services_from(self, counts: Callable[[], Mapping[Label, int | None]]) -> None:
+        """Number of the host's services to restart by finding; None: unknown."""
+        _read_from(self._services, self._values.service_findings, counts)
+
+    def set_canaries(
+        self,
+        counts: Mapping[Label, int] | None,
+        *,
+        oldest_age_seconds: float | None = None,
+        slowest_seconds: float | None = None,
+    ) -> None:
+        """Number of workers by state of their canary, and the worst age and duration; None: unknown."""
+        _set_all(self._canary_workers, self._values.canary_states, counts)
+        self._canary_age.set(_or_nan(oldest_age_seconds))
+        self._canary_seconds.set(_or_nan(slowest_seconds))
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
+        counter = Counter(name, text, tuple(labels), namespace="dlq_handler", registry=self.registry)
+        return _with_all(counter, labels.values())
+
+    def _gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
+        gauge = Gauge(name, text, tuple(labels), namespace="dlq_handler", registry=self.registry)
+        return _with_all(gauge, labels.values())
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, namespace="dlq_handler", registry=self.registry, buckets=buckets)
+
+
+def _with_all(metric: Labelled, values: Iterable[Iterable[str]]) -> Labelled:
+    if values := list(values):
+        for combination in product(*values):
+            metric.labels(*combination)
+    return metric
+
+
+def _set_all(gauge: Gauge, labels: Iterable[str], counts: Mapping[Label, int] | None) -> None:
+    by_label = None if counts is None else _by_label(counts)
+    for label in labels:
+        gauge.labels(label).set(_or_nan(None if by_label is None else by_label.get(label, 0)))
+
+
+def _read_from(gauge: Gauge, labels: Iterable[str], read: Callable[[], Mapping[Label, float | None]]) -> None:
+    def value_of(label: str) -> Callable[[], float]:
+        return lambda: _or_nan(_by_label(read()).get(label))
+
+    for label in labels:
+        gauge.labels(label).set_function(value_of(label))
+
+
+def _by_label(values: Mapping[Label, float | None]) -> dict[str, float | None]:
+    """A mapping by members of an enum is no mapping by strings for the type checker."""
+    return {str(label): value for label, value in values.items()}
+
+
+def _or_nan(value: float | None) -> float:
+    """NaN means "unknown"; the last known value would mean "all is well" all through an outage."""
+    return float("nan") if value is None else value

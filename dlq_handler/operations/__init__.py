@@ -1,0 +1,1 @@
+"""What operators do, with the expected version and an audit record."""

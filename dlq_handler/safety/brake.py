@@ -1,0 +1,189 @@
+"""The brake: may more executions be ended now, and if so how many?
+
+Pure. A mass failure is more often our own mistake, or an outage seen from one side, than the end of thousands of
+executions at once. So beyond a limit we stop, and a person decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+WINDOW_SECONDS = 60
+
+# With room for fewer batches than this, transactions ask for room one after the other.
+TURNS_BELOW_BATCHES = 4
+
+
+class BrakeMode(StrEnum):
+    OFF = "off"
+    """No limit is set."""
+    NORMAL = "normal"
+    RELEASED = "released"
+    """An operator has said that the mass failure is real: no limit for a while."""
+    HOLDING = "holding"
+    """Tripped: nothing is ended."""
+    LIMITED = "limited"
+    """Tripped, and the hold is over: we go on at the limit's rate until an operator has looked."""
+
+    @property
+    def is_tripped(self) -> bool:
+        return self in (BrakeMode.HOLDING, BrakeMode.LIMITED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakePolicy:
+    max_verdicts_per_minute: int
+    """0: no limit."""
+    hold_seconds: float
+    """0: until an operator releases it."""
+    batch_size: int = 500
+    """The largest number of executions that one transaction ends."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.max_verdicts_per_minute > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeState:
+    """The one row that all replicas share."""
+
+    tripped_at: datetime | None = None
+    hold_until: datetime | None = None
+    """None while tripped: until an operator releases it."""
+    tripped_by: str | None = None
+    why: str | None = None
+    released_at: datetime | None = None
+    released_until: datetime | None = None
+    released_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrakeView:
+    """The brake as it was read, by the database's clock."""
+
+    state: BrakeState
+    ended_last_minute: int
+    """Executions that all replicas together ended in the last 60 seconds."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimit:
+    """End as many as you like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """End so many, and no more."""
+
+    executions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """End nothing. `until` is None when only an operator ends it."""
+
+    until: datetime | None
+    why: str
+
+
+def mode_of(view: BrakeView, policy: BrakePolicy) -> BrakeMode:
+    state = view.state
+    if not policy.is_on:
+        return BrakeMode.OFF
+    if state.tripped_at is not None:
+        is_over = state.hold_until is not None and state.hold_until <= view.now
+        return BrakeMode.LIMITED if is_over else BrakeMode.HOLDING
+    if state.released_until is not None and view.now < state.released_until:
+        return BrakeMode.RELEASED
+    return BrakeMode.NORMAL
+
+
+def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
+    match mode_of(view, policy):
+        case BrakeMode.OFF | BrakeMode.RELEASED:
+            return NoLimit()
+        case BrakeMode.HOLDING:
+            return Hold(view.state.hold_until, view.state.why or "tripped")
+        case BrakeMode.NORMAL | BrakeMode.LIMITED:
+            # Transactions that asked at the same time may have exceeded the limit together: never below zero.
+            return Room(max(0, policy.max_verdicts_per_minute - view.ended_last_minute))
+
+
+def must_take_turns(view: BrakeView, policy: BrakePolicy) -> bool:
+    """Whether a transaction must wait for all others that end executions before it asks for room.
+
+    In limited mode always: then the limit is exact. Before the brake trips only while there is little room: until
+    then transactions that ask at the same time may each exceed the limit by one batch.
+    """
+    room = room_for(view, policy)
+    if not isinstance(room, Room):
+        return False
+    has_little_room = room.executions < TURNS_BELOW_BATCHES * policy.batch_size
+    return has_little_room or mode_of(view, policy) is BrakeMode.LIMITED
+
+
+def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out: int) -> str:
+    limit = policy.max_verdicts_per_minute
+    exceeded = view.ended_last_minute - limit
+    return (
+        f"{view.ended_last_minute} executions ended in {WINDOW_SECONDS} s, {changed} of them in one transaction, where "
+        f"{left_out} more were to be ended; the limit is {limit}"
+        + (f", and batches that ran at the same time exceeded it by {exceeded}" if exceeded > 0 else "")
+    )
+
+
+def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
+    """For people; None when there is nothing to tell."""
+    state = view.state
+    match mode_of(view, policy):
+        case BrakeMode.OFF | BrakeMode.NORMAL:
+            return None
+        case BrakeMode.RELEASED:
+            return f"released by {state.released_by}: no limit until {_moment(state.released_until)}"
+        case BrakeMode.HOLDING:
+            return (
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; nothing is ended "
+                f"{way_out(view, policy)}"
+            )
+        case BrakeMode.LIMITED:
+            return (
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; at most "
+                f"{policy.max_verdicts_per_minute} are ended in a minute {way_out(view, policy)}"
+            )
+
+
+def way_out(view: BrakeView, policy: BrakePolicy) -> str:
+    """Of a brake that is tripped: until when it is as it is."""
+    hold_until = view.state.hold_until
+    if hold_until is not None and mode_of(view, policy) is BrakeMode.HOLDING:
+        return f"until {_moment(hold_until)} or `dlq-handler brake release`"
+    return "until `dlq-handler brake release`"
+
+
+def split_by_room(wanted: Sequence[tuple[int | None, bool]], room: int | None) -> tuple[list[int], list[int]]:
+    """The positions that fit, and those left out, both in order. `wanted`: the execution of each decision, and whether
+    the decision ends it. `room` None: no limit.
+
+    With an end that is left out go all later decisions about its execution: they were made as if it had ended.
+    """
+    if room is None:
+        return list(range(len(wanted))), []
+    fitting: list[int] = []
+    left_out: list[int] = []
+    barred: set[int | None] = set()
+    for position, (execution_id, takes_room) in enumerate(wanted):
+        if takes_room and room <= 0:
+            barred.add(execution_id)
+        if execution_id in barred:
+            left_out.append(position)
+            continue
+        room -= takes_room
+        fitting.append(position)
+    return fitting, left_out
+
+
+def _moment(when: datetime | None) -> str:
+    return "an unknown time" if when is None else f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -1,0 +1,171 @@
+"""The brake at work: asked before executions are ended, told what did not fit, looked at every few seconds.
+
+Promises: all replicas share one state and one count, both in the database. A transaction that leaves executions out
+because of the limit trips the brake. In limited mode the limit is exact: transactions that end executions run one after
+the other. Before the brake trips they do so only with room for fewer than four batches, so that each writer may exceed
+the limit by one batch. Never: ends anything, or decides anything itself.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import assert_never
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.errors import Braked, Contended, Unavailable
+from dlq_handler.loop import MISSED_LOOKS, every
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
+from dlq_handler.safety import brake_sql as store
+from dlq_handler.safety.brake import (
+    BrakeMode,
+    BrakePolicy,
+    BrakeView,
+    Hold,
+    NoLimit,
+    Room,
+    in_words,
+    mode_of,
+    must_take_turns,
+    room_for,
+    why_tripped,
+)
+
+log = structlog.get_logger()
+
+NOTE = "brake"
+
+# The metric's values.
+STATE_NUMBERS = {
+    BrakeMode.OFF: 0,
+    BrakeMode.NORMAL: 0,
+    BrakeMode.RELEASED: 0,
+    BrakeMode.HOLDING: 1,
+    BrakeMode.LIMITED: 2,
+}
+
+
+class Brake:
+    def __init__(
+        self,
+        database: Database,
+        policy: BrakePolicy,
+        *,
+        instance: str,
+        readiness: Readiness,
+        metrics: Metrics,
+        interval_seconds: float = 2.0,
+    ) -> None:
+        self._database, self._policy, self._instance = database, policy, instance
+        self._readiness, self._metrics = readiness, metrics
+        self._interval_seconds = interval_seconds
+        # Told once each, whichever of our transactions sees it first; what was there before us is no news.
+        self._has_looked = False
+        self._holding: str | None = None
+        self._told: set[datetime | None] = {None}
+        self._view: BrakeView | None = None
+        self._looked_at = float("-inf")
+        """The process clock after the look that gave us the view."""
+        metrics.read_brake_from(state=self._state_number, ended_last_minute=self._ended_last_minute)
+
+    def _recent_view(self) -> BrakeView | None:
+        """None if the database was never read, or too long ago, also while the next read hangs."""
+        is_old = monotonic_seconds() - self._looked_at > MISSED_LOOKS * self._interval_seconds
+        return None if is_old else self._view
+
+    def _state_number(self) -> int | None:
+        view = self._recent_view()
+        return None if view is None else STATE_NUMBERS[mode_of(view, self._policy)]
+
+    def _ended_last_minute(self) -> int | None:
+        view = self._recent_view()
+        return None if view is None else view.ended_last_minute
+
+    async def room(self, tx: Transaction) -> int | None:
+        """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds.
+
+        Call it first in a transaction: it may take a lock that comes before all others (see `store.brake.lock_room`).
+        """
+        if not self._policy.is_on:
+            return None
+        view = await store.look(tx)
+        if must_take_turns(view, self._policy):
+            await store.lock_room(tx)
+            # Now the count has every ending of those that held the lock before.
+            view = await store.look(tx)
+        self._tell(view)
+        match room_for(view, self._policy):
+            case NoLimit():
+                return None
+            case Room(executions=executions):
+                return executions
+            case Hold():
+                raise Braked(in_words(view, self._policy) or "tripped")
+            case never:
+                assert_never(never)
+
+    async def check_now(self, tx: Transaction) -> None:
+        """Raises `Braked` while the brake holds. Takes no lock."""
+        if not self._policy.is_on:
+            return
+        view = await store.look(tx)
+        self._tell(view)
+        self.check()
+
+    def check(self) -> None:
+        """Raises `Braked` when the last look, a few seconds ago at most, found it holding. Asks nobody."""
+        if self._holding is not None:
+            raise Braked(self._holding)
+
+    async def note(self, tx: Transaction, changed: int, left_out: int) -> None:
+        """To be called last in a transaction that asked for `room`: how many were ended, how many did not fit.
+
+        Last, because the one row is locked from here to the commit: whoever waits for it must hold nothing that the one
+        who has it still needs. `changed` is for the words: `end_executions` has counted it already.
+        """
+        if left_out == 0 or not self._policy.is_on:
+            return
+        view = await store.look(tx)
+        if mode_of(view, self._policy).is_tripped:
+            return
+        why = why_tripped(view, self._policy, changed=changed, left_out=left_out)
+        await store.trip(tx, by=self._instance, why=why, hold_seconds=self._policy.hold_seconds)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="brake")
+
+    async def tick(self) -> None:
+        """Show the state, also on a replica that has nothing to end, and forget old counts."""
+        try:
+            async with self._database.transaction() as tx:
+                view = await store.look(tx)
+                await store.sweep_count(tx)
+        except (Unavailable, Contended):
+            self._view = None
+            raise
+        self._tell(view)
+
+    def _tell(self, view: BrakeView) -> None:
+        mode, state = mode_of(view, self._policy), view.state
+        self._view, self._looked_at = view, monotonic_seconds()
+        is_holding = isinstance(room_for(view, self._policy), Hold)
+        words = in_words(view, self._policy)
+        self._holding = (words or "tripped") if is_holding else None
+        self._readiness.note(NOTE, words)
+        if mode.is_tripped and state.tripped_at not in self._told:
+            log.error(
+                "brake.tripped",
+                by=state.tripped_by,
+                at=state.tripped_at,
+                hold_until=state.hold_until,
+                why=state.why,
+            )
+            if self._has_looked:
+                self._metrics.brake_trips.inc()
+        if self._has_looked and state.released_at not in self._told:
+            log.info("brake.released", by=state.released_by, no_limit_until=state.released_until)
+        self._told |= {state.tripped_at, state.released_at}
+        self._has_looked = True

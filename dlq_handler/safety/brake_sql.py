@@ -1,0 +1,106 @@
+"""The brake's one row, and the count of executions ended.
+
+The count is appended by `endings.end_executions` itself, in the statement that ends them: nobody can forget it.
+"""
+
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.safety.brake import WINDOW_SECONDS, BrakeState, BrakeView
+
+# What is older says nothing to anybody. Well beyond the window, so that the sweep never meets a reader.
+KEPT_SECONDS = 180
+
+# Advisory lock class. It must never change: replicas of all versions use it.
+_LOCK_CLASS = 1_145_852_235
+
+
+async def look(tx: Transaction) -> BrakeView:
+    """State and count in one statement; the count has this transaction's own endings in it."""
+    # Joined to a row of nothing: where somebody emptied the table, the brake is in its normal state. The statement's
+    # time, because an index cannot be searched by a clock that moves.
+    [row] = await tx.rows(
+        """
+        SELECT clock_timestamp() AS now, b.*,
+               (SELECT coalesce(sum(changed), 0) FROM own.change_count
+                 WHERE at > statement_timestamp() - make_interval(secs => :window)) AS ended
+          FROM (VALUES (1)) AS one(row) LEFT JOIN own.brake b ON true
+        """,
+        window=float(WINDOW_SECONDS),
+    )
+    state = BrakeState(
+        tripped_at=row.tripped_at,
+        hold_until=row.hold_until,
+        tripped_by=row.tripped_by,
+        why=row.why,
+        released_at=row.released_at,
+        released_until=row.released_until,
+        released_by=row.released_by,
+    )
+    return BrakeView(state=state, ended_last_minute=int(row.ended), now=row.now)
+
+
+async def lock_room(tx: Transaction) -> None:
+    """Wait for all other transactions that hold this lock, and hold it until this one ends.
+
+    Lock order: this lock, then rows of executions, records, the lease, the brake's row. A transaction that takes this
+    lock holds none of the others yet. A lock of the transaction: it works through a pooler.
+    """
+    await tx.run(
+        "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
+        lock_class=_LOCK_CLASS,
+        schema=tx.own_schema,
+    )
+
+
+async def trip(tx: Transaction, *, by: str, why: str, hold_seconds: float) -> bool:
+    """True when it was us: of many that trip at once one does, and none does after a release."""
+    row = await tx.row(
+        """
+        INSERT INTO own.brake AS b (tripped_at, hold_until, tripped_by, why)
+        VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => NULLIF(:hold, 0)), :by, :why)
+        ON CONFLICT (is_the_row) DO UPDATE
+           SET tripped_at = excluded.tripped_at, hold_until = excluded.hold_until,
+               tripped_by = excluded.tripped_by, why = excluded.why
+         WHERE b.tripped_at IS NULL AND coalesce(b.released_until <= clock_timestamp(), true)
+        RETURNING true AS is_tripped
+        """,
+        hold=float(hold_seconds),
+        by=by,
+        why=why,
+    )
+    return row is not None
+
+
+async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeState | None = None) -> bool:
+    """False, and nothing done, when it is no longer as it was `seen`; None: whatever it is."""
+    row = await tx.row(
+        """
+        INSERT INTO own.brake AS b (released_at, released_until, released_by)
+        VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => :seconds), :by)
+        ON CONFLICT (is_the_row) DO UPDATE
+           SET tripped_at = NULL, hold_until = NULL, tripped_by = NULL, why = NULL,
+               released_at = excluded.released_at, released_until = excluded.released_until,
+               released_by = excluded.released_by
+         WHERE CAST(:is_any AS boolean)
+            OR (b.tripped_at IS NOT DISTINCT FROM CAST(:tripped_at AS timestamptz)
+                AND b.released_at IS NOT DISTINCT FROM CAST(:released_at AS timestamptz))
+        RETURNING true AS is_released
+        """,
+        seconds=float(for_seconds),
+        by=by,
+        is_any=seen is None,
+        tripped_at=seen.tripped_at if seen else None,
+        released_at=seen.released_at if seen else None,
+    )
+    return row is not None
+
+
+async def sweep_count(tx: Transaction) -> None:
+    # All replicas sweep: what another is at is as good as gone.
+    await tx.run(
+        """
+        DELETE FROM own.change_count WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM own.change_count
+             WHERE at < statement_timestamp() - make_interval(secs => :kept) LIMIT 10000 FOR UPDATE SKIP LOCKED))
+        """,
+        kept=float(KEPT_SECONDS),
+    )

@@ -1,0 +1,214 @@
+"""The safety gate: no decisions while what this process reads from the database is unreliable. One per process.
+
+Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too; that
+it is open is told by one who has looked lately, or by nobody.
+Never: touches a letter. Whoever meets `GateClosed` gives its letters back.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+import structlog
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database import migrate
+from dlq_handler.database.engine import Database
+from dlq_handler.errors import Contended, GateClosed, Unavailable
+from dlq_handler.loop import MISSED_LOOKS, every
+from dlq_handler.metrics import Metrics
+from dlq_handler.readiness import Readiness
+from dlq_handler.safety import gate_sql as store
+from dlq_handler.safety.gate import (
+    REMEMBERED,
+    ClockLook,
+    GateCause,
+    GatePolicy,
+    GateState,
+    is_right_again,
+    is_wrong_database,
+    jump_seconds,
+    latest,
+    recall,
+    steady_after,
+    unknown_among,
+)
+
+log = structlog.get_logger()
+
+NOTE = "gate"
+
+
+class Gate:
+    def __init__(
+        self,
+        database: Database,
+        policy: GatePolicy,
+        *,
+        readiness: Readiness,
+        metrics: Metrics,
+        interval_seconds: float = 2.0,
+    ) -> None:
+        self._database, self._policy = database, policy
+        self._readiness = readiness
+        self._interval_seconds = interval_seconds
+        self._causes: dict[GateCause, str] = {}
+        # The process clock after the last look that the database answered.
+        self._looked_at: float | None = None
+        self._clock: ClockLook | None = None
+        self._steady_since: datetime | None = None
+        # The process clock when heartbeats were last seen to lie.
+        self._blurred_at = float("-inf")
+        self._witnesses: dict[int, bool] = {}
+        self._missing: list[int] = []
+        metrics.read_gate_from(lambda: {cause: self.is_closed(cause) for cause in GateCause})
+
+    @property
+    def watched_seconds(self) -> float:
+        """For how long our view of heartbeats has been whole: the link up, the clock steady, no standby."""
+        return min(self._database.link_age_seconds, monotonic_seconds() - self._blurred_at)
+
+    @property
+    def steady_since(self) -> datetime | None:
+        """The database's time when its clock was first seen after it had jumped ahead; None: it never did, while we
+        watched. What was written before looks older than it is, for ever: count no age from before.
+        """
+        return self._steady_since
+
+    @property
+    def knows_workers(self) -> bool:
+        """Have we watched for long enough to say that a worker is unavailable?"""
+        return self.watched_seconds >= self._policy.unavailable_after_seconds
+
+    @property
+    def fits_schema(self) -> bool:
+        """False: another version of dlq-handler migrated the tables. This replica must leave the work to that one."""
+        return GateCause.SCHEMA not in self._causes
+
+    def is_closed(self, cause: GateCause) -> bool | None:
+        """At this moment, by the age of the last look, also while a look hangs; None: nobody can tell."""
+        if self._why_unsure() is None:
+            return cause in self._causes
+        # What stops everything does so until somebody looks: that much is known.
+        return True if cause in self._stopping() else None
+
+    async def look(self) -> GateState:
+        """The state for people, by the age of the last look at the database."""
+        if self._looked_at is None:
+            # Else the answer during a start would be "unknown" until the next question.
+            with suppress(Unavailable, Contended):
+                await self.tick()
+        why = self._why_unsure()
+        if why is not None and not self._stopping():
+            return GateState(causes={}, why_unknown=why)
+        return GateState(causes=self._causes)
+
+    def check(self) -> None:
+        """Raises `GateClosed` while nothing may be judged."""
+        if stopping := self._stopping():
+            raise GateClosed("; ".join(stopping.values()))
+
+    def consider(self, found: Iterable[tuple[int, bool]]) -> None:
+        """To be called before anything of a batch is written. Raises `GateClosed` when it must not be.
+
+        `found`: the executions that the batch looked up, each with whether it exists.
+        """
+        self.check()
+        if self._policy.unknown_percent == 0:
+            return
+        witnesses = recall(self._witnesses, found)
+        if not is_wrong_database(witnesses, self._policy):
+            self._witnesses = latest(witnesses)
+            return
+        missing = unknown_among(witnesses)
+        self._missing = missing[-REMEMBERED:]
+        self._set(
+            GateCause.UNKNOWN_EXECUTIONS,
+            f"{len(missing)} of the last {len(witnesses)} letters name executions that do not exist: is this the right "
+            f"database? Opens when half of them exist; dlq_handler.gate.unknown_percent: 0 has them recorded all the "
+            f"same",
+        )
+        self.check()
+
+    def see_clock(self, database_time: datetime, *, asked_at: float, answered_at: float) -> None:
+        """To be told each time the database's clock was read, before anything is judged by it."""
+        look = ClockLook(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
+        before, self._clock = self._clock, look
+        jumped = jump_seconds(before, look) if before else 0.0
+        if jumped:
+            self._steady_since = steady_after(jumped, look, before=self._steady_since)
+            self._blur(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(self._interval_seconds, self.tick, stop, name="gate")
+
+    async def tick(self) -> None:
+        try:
+            await self._look()
+        except (Unavailable, Contended):
+            self._tell()
+            raise
+
+    async def _look(self) -> None:
+        asked_at = monotonic_seconds()
+        seen = await store.look(self._database, self._missing)
+        self._looked_at = monotonic_seconds()
+        self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
+        self._set(GateCause.SCHEMA, migrate.why_unfit(seen.version))
+        if seen.is_in_recovery:
+            self._database.renew_connections()
+            self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
+        else:
+            self._set(GateCause.RECOVERY, None)
+        if self._missing and is_right_again(len(self._missing), seen.existing):
+            self._missing, self._witnesses = [], {}
+            self._set(GateCause.UNKNOWN_EXECUTIONS, None)
+        self._look_at_age()
+
+    def _look_at_age(self) -> None:
+        limit = self._policy.unavailable_after_seconds
+        if monotonic_seconds() - self._blurred_at >= limit:
+            self._set(GateCause.CLOCK_JUMP, None)
+        # A standby that was promoted under an open link leaves no other cause, and heartbeats are not believed yet.
+        is_explained = GateCause.RECOVERY in self._causes or GateCause.CLOCK_JUMP in self._causes
+        seconds = self._database.link_age_seconds if is_explained else self.watched_seconds
+        young = f"we have watched the database for {seconds:.0f} s only; heartbeats are believed after {limit:g} s"
+        self._set(GateCause.YOUNG_LINK, young if seconds < limit else None)
+
+    def _blur(self, cause: GateCause, why: str) -> None:
+        self._blurred_at = monotonic_seconds()
+        limit = self._policy.unavailable_after_seconds
+        self._set(cause, f"{why}; heartbeats are believed again after {limit:g} s")
+
+    def _set(self, cause: GateCause, why: str | None) -> None:
+        was_closed = cause in self._causes
+        if why is not None:
+            # Replaced, not changed: metrics are read in another thread.
+            self._causes = self._causes | {cause: why}
+            if not was_closed and cause is GateCause.YOUNG_LINK:
+                # How every process begins.
+                log.info("gate.closed", cause=cause.value, why=why)
+            elif not was_closed:
+                log.warning("gate.closed", cause=cause.value, why=why)
+        elif was_closed:
+            self._causes = {one: other for one, other in self._causes.items() if one is not cause}
+            log.info("gate.opened", cause=cause.value)
+        self._tell()
+
+    def _tell(self) -> None:
+        why = self._why_unsure()
+        causes = self._causes if why is None else self._stopping()
+        self._readiness.note(NOTE, "; ".join([*causes.values(), *([why] if why else [])]) or None)
+
+    def _stopping(self) -> dict[GateCause, str]:
+        return {cause: why for cause, why in self._causes.items() if cause.stops_everything}
+
+    def _why_unsure(self) -> str | None:
+        """None: the database was looked at a moment ago."""
+        if self._looked_at is None:
+            return "it has not looked at the database yet"
+        seconds = monotonic_seconds() - self._looked_at
+        if seconds <= MISSED_LOOKS * self._interval_seconds:
+            return None
+        return f"it looked at the database {seconds:.0f} s ago for the last time"

@@ -1,0 +1,66 @@
+"""Publish a message of dlq-handler's own now and then, unless the relay or the canary has just done so.
+
+Every replica does it, not only the leader: a replica that becomes the leader has then watched the broker already, and
+the timeout monitor can go on at once. After a start it cannot say anything of the time before.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from dlq_handler.broker.publish.publish_checker import PublishChecker, PublishCheckRefused
+from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.broker.publish.publishes import CONFIRMED_WITHIN_SECONDS
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.loop import every
+from dlq_handler.tasks import task_group
+
+log = structlog.get_logger()
+
+# A right that is missing may be granted meanwhile. Each attempt leaves a line in the broker's log.
+TRY_REFUSED_AGAIN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishWatchPolicy:
+    interval_seconds: float
+
+    @classmethod
+    def within(cls, deadline_seconds: float) -> "PublishWatchPolicy":
+        """Several within the time that a confirmed publish counts for, and within each deadline."""
+        return cls(interval_seconds=min(CONFIRMED_WITHIN_SECONDS, deadline_seconds) / 4)
+
+
+class PublishWatch:
+    def __init__(self, check: PublishChecker, record: PublishRecorder, policy: PublishWatchPolicy) -> None:
+        self._check, self._record, self._policy = check, record, policy
+        self._is_refused = False
+        self._refused_until = float("-inf")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            async with task_group() as group:
+                turning = group.create_task(
+                    every(self._policy.interval_seconds, self.tick, stop, name="publish-watch")
+                )
+                await stop.wait()
+                # A publish that hangs in an alarm must not keep the process from its end.
+                turning.cancel()
+        finally:
+            await self._check.close()
+
+    async def tick(self) -> None:
+        ago = self._record.view().confirmed_seconds_ago
+        is_due = ago is None or ago >= self._policy.interval_seconds / 2
+        if not is_due or monotonic_seconds() < self._refused_until:
+            return
+        try:
+            await self._check.publish()
+        except PublishCheckRefused as refused:
+            if not self._is_refused:
+                log.warning("publish_check.refused", error=str(refused), command="dlq-handler grants")
+            self._is_refused = True
+            self._refused_until = monotonic_seconds() + TRY_REFUSED_AGAIN_SECONDS
+            return
+        self._is_refused = False

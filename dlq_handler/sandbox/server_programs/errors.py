@@ -1,9 +1,0 @@
-"""What can go wrong on the way to a server's programs."""
-
-
-class WayClosed(Exception):
-    """One way to a server is not open here. The next is tried; the reason is kept for the final error."""
-
-
-class ProgramFailed(WayClosed):
-    """A program that we needed the answer of ended with an error."""

@@ -1,0 +1,1 @@
+"""The timeout monitor: executions that leave no dead letter."""

@@ -1,0 +1,228 @@
+"""Judge one execution that no letter told of. Pure and total: no I/O, no clock, no exception for odd input.
+
+Promises: never ends a terminal execution, a running or canceling one without a worker, or a scheduled one before its
+message must have died. In doubt it waits: an execution ended late costs time, a live one ended is run twice.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.timeouts.case import StaleCase
+from dlq_handler.timeouts.decision import End, NotStale, StaleVerdict, Wait
+from dlq_handler.workers.connection import KEPT_SECONDS, Began, ProcessView
+from dlq_handler.workers.look import is_empty, is_unattended
+
+SWEPT = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
+
+
+def judge_stale(case: StaleCase) -> StaleVerdict:
+    match case.execution.status:
+        case ExecutionStatus.SCHEDULED:
+            return _judge_scheduled(case)
+        case ExecutionStatus.RUNNING:
+            return _judge_running(case)
+        case ExecutionStatus.CANCELING:
+            return _judge_canceling(case)
+        case ExecutionStatus.REQUESTED | ExecutionStatus.SCHEDULING:
+            return NotStale("not dispatched yet")
+        case (
+            ExecutionStatus.COMPLETED
+            | ExecutionStatus.FAILED
+            | ExecutionStatus.CANCELLED
+            | ExecutionStatus.TIMEOUT
+            | ExecutionStatus.ABANDONED
+        ):
+            return NotStale(f"already {case.execution.status}")
+        case _:
+            assert_never(case.execution.status)
+
+
+def _judge_scheduled(case: StaleCase) -> StaleVerdict:
+    horizon = case.horizon_seconds
+    if case.age_seconds < horizon:
+        return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
+    if case.execution.worker_id is not None and not case.worker.is_queue_known:
+        # The deadline is not known either: the queue may have been declared with more time than the settings say, and
+        # a worker that comes back before that time is over takes the message and runs it.
+        return _wait(case, "the broker cannot be asked about the queue of its worker", None)
+    held_timeout = case.policy.held_timeout_seconds
+    if (queue := case.worker.queue) is not None and queue.has_no_ttl:
+        # No message expires there: a worker that comes back takes it and runs it, however late that is.
+        if queue.holds_messages:
+            why = f"the queue of worker {case.execution.worker_id} has no TTL and holds messages"
+            return _wait(case, why, None)
+        if queue.may_hold_messages and case.age_seconds < held_timeout:
+            why = f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
+            return _wait(case, why, case.when_aged(held_timeout))
+    if case.execution.worker_id is None:
+        why = "it has no worker any more: the worker's row was deleted"
+        return _end(case, ExecutionStatus.FAILED, why, horizon)
+    if case.silence is not None:
+        return _judge_unavailable(case, case.silence)
+    finding = _what_a_second_look_must_find(case)
+    first = _first_such_look(case)
+    confirm_after = case.policy.confirm_after_seconds
+    is_proof = case.publishes.cover(horizon)
+    is_confirmed = first is not None and case.seconds_since(first) >= confirm_after
+    if finding is not None and is_proof and is_confirmed:
+        return _end(case, ExecutionStatus.FAILED, finding, horizon)
+    # Beyond both limits only a publish that hangs right now counts: a broker that is slow now and then must not keep
+    # the execution open without end.
+    is_beyond_both = case.age_seconds >= held_timeout + horizon
+    is_slow = case.publishes.hang_now if is_beyond_both else case.publishes.were_slow_within(horizon)
+    if case.age_seconds >= held_timeout and case.are_heartbeats_believed and not is_slow:
+        why = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
+        return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
+    if finding is not None and is_proof:
+        why = f"{finding}; a second look must find it so"
+        return _wait(case, why, case.after(first or case.now, confirm_after))
+    if finding is not None or is_slow:
+        seen = finding or _what_is_known(case)
+        why = f"{seen}; its message may hang on the way to the broker: {case.publishes.description}"
+        return _wait(case, why, case.when_publishes_cover(horizon))
+    if case.age_seconds >= held_timeout:
+        return _wait(case, _what_is_known(case), case.when_heartbeats_are_believed)
+    return _wait(case, _what_is_known(case), case.when_aged(held_timeout))
+
+
+def _judge_unavailable(case: StaleCase, silence: str) -> StaleVerdict:
+    """Of a scheduled execution. A worker that consumes may still run it, however old its heartbeat is: two looks."""
+    queue, limit = case.worker.queue, case.policy.confirm_after_seconds
+    first = _first_silent_look(case)
+    if is_unattended(queue) or (first is not None and case.seconds_since(first) >= limit):
+        return _end(case, ExecutionStatus.FAILED, silence, case.horizon_seconds)
+    why = f"{silence}, but its queue has a consumer; a second look must find it so"
+    return _wait(case, why, case.after(first or case.now, limit))
+
+
+def _judge_running(case: StaleCase) -> StaleVerdict:
+    if case.execution.worker_id is None:
+        return NotStale("running without a worker, as the parent of a workflow does")
+    silence = case.silence
+    if silence is None:
+        return _judge_process(case)
+    limit = case.policy.confirm_after_seconds
+    first = _first_silent_look(case)
+    if first is None or case.seconds_since(first) < limit:
+        return _wait(case, f"{silence}; a second look must find it so", case.after(first or case.now, limit))
+    unavailable_after = case.policy.availability.unavailable_after_seconds
+    return _end(case, ExecutionStatus.ABANDONED, silence, unavailable_after)
+
+
+def _judge_process(case: StaleCase) -> StaleVerdict:
+    """Of a running execution whose worker is not known to be unavailable: it may have been restarted under its name."""
+    worker_id, process = case.execution.worker_id, case.worker.process
+    if process is None:
+        return _wait(case, f"worker {worker_id} is not known to be unavailable", None)
+    match process.began(case.execution.updated):
+        case Began.BY_PRESENT:
+            why = f"the process of worker {worker_id} that began this run still consumes its queue"
+            return _wait(case, why, None)
+        case Began.BY_FORMER:
+            limit, first = case.policy.confirm_after_seconds, process.look.alone_since or case.now
+            why = f"worker {worker_id} was restarted: the process that began this run is gone"
+            if case.seconds_since(first) < limit:
+                return _wait(case, f"{why}; a second look must find it so", case.after(first, limit))
+            return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Worker restarted")
+        case Began.UNKNOWN:
+            return _judge_run_limit(case, process)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _judge_run_limit(case: StaleCase, process: ProcessView) -> StaleVerdict:
+    limit, updated = case.run_limit_seconds, case.execution.updated
+    unknown = (
+        f"whether worker {case.execution.worker_id} was restarted after this run began is unknown "
+        f"({process.why_unknown})"
+    )
+    if case.age_seconds < limit:
+        why = f"{unknown}; it is abandoned if it still runs at its limit of {limit:g} s"
+        return _wait(case, why, case.when_aged(limit))
+    if not case.are_heartbeats_believed:
+        # While the database was away no worker could write that the run has ended.
+        return _wait(case, f"{unknown}; the database was away", case.when_heartbeats_are_believed)
+    first, needed = process.look.unknown_since(updated), case.policy.confirm_after_seconds
+    if process.look.is_proven(updated):
+        # Its process was there at the last look that found one: an answer that is missing proves nothing.
+        needed = max(KEPT_SECONDS, 3 * needed)
+    if case.seconds_since(first) < needed:
+        why = f"it was not ended within {limit:g} s; {unknown}; a second look must find it so"
+        return _wait(case, why, case.after(first, needed))
+    why = f"it was not ended within {limit:g} s; {unknown}"
+    return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Execution timeout")
+
+
+def _judge_canceling(case: StaleCase) -> StaleVerdict:
+    limit = case.policy.canceling_timeout_seconds
+    if case.execution.worker_id is None:
+        return NotStale("canceling without a worker, as the parent of a workflow does")
+    if case.age_seconds < limit:
+        return _wait(case, "its worker has time to cancel it", case.when_aged(limit))
+    why = f"worker {case.execution.worker_id} has not confirmed the cancellation"
+    return _end(case, ExecutionStatus.CANCELLED, why, limit)
+
+
+def _what_a_second_look_must_find(case: StaleCase) -> str | None:
+    """Of a worker that is not known to be unavailable. None: its queue looks as that of a live worker should."""
+    queue, worker_id = case.worker.queue, case.execution.worker_id
+    # After a restart of the broker we may be back before a worker is that holds the message, and runs it.
+    if queue is None:
+        return f"the queue of worker {worker_id} does not exist"
+    if is_unattended(queue):
+        return f"the queue of worker {worker_id} has no consumer"
+    # A worker that has acknowledged a message needs a moment before it writes `running`.
+    if is_empty(queue):
+        return f"the queue of worker {worker_id} has a consumer, but holds nothing: the message is lost"
+    return None
+
+
+def _what_is_known(case: StaleCase) -> str:
+    """Of a worker that is not known to be unavailable. Unknown is never worded as alive."""
+    queue = case.worker.queue
+    if queue is None:
+        return f"{case.heartbeat_knowledge}; it has no queue"
+    known = f"{case.heartbeat_knowledge}; its queue has {queue.consumers} consumer(s)"
+    if case.age_seconds >= case.policy.held_timeout_seconds:
+        return known
+    if queue.unacked is None:
+        return f"{known}; only the management API could show whether it has the message"
+    return f"{known}; {queue.ready} message(s) are ready, its consumers hold {queue.unacked}"
+
+
+def _first_such_look(case: StaleCase) -> datetime | None:
+    """The earlier one of the last two looks, if it found the queue as it is now and was after the dispatch: one before
+    that says nothing about its message.
+    """
+    look = case.worker.look
+    if look is None:
+        return None
+    since = look.unattended_since if is_unattended(case.worker.queue) else look.empty_since
+    return None if since is None or since < case.execution.updated else since
+
+
+def _first_silent_look(case: StaleCase) -> datetime | None:
+    """The first look that found both the worker and the execution as they are now."""
+    look, row = case.worker.look, case.worker.row
+    if look is None or look.unavailable_since is None:
+        return None
+    if look.last_heartbeat != (row.last_heartbeat if row else None):
+        return None
+    # Whoever wrote the execution since then was perhaps the worker itself.
+    return max(look.unavailable_since, case.execution.updated)
+
+
+def _end(
+    case: StaleCase,
+    becomes: ExecutionStatus,
+    why: str,
+    limit_seconds: float,
+    *,
+    error: str = "Worker unavailable",
+) -> End:
+    return End(becomes, why, case.evidence(), limit_seconds, error=error)
+
+
+def _wait(case: StaleCase, why: str, until: datetime | None) -> Wait:
+    return Wait(why, until, case.evidence())

@@ -1,0 +1,127 @@
+"""The decisions about executions that no letter told of: written with what they changed, read for their story."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
+from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.dead_letters.masked_rows_sql import for_people
+from dlq_handler.text import storable
+from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+
+# The end itself tells the rest; what was only announced must not be announced again.
+_RESOLVED = (StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED)
+
+
+async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
+    """Record decisions, each once per attempt and outcome. A refusal or a repeated request that is on record already is
+    updated. Returns the executions of those that were written.
+    """
+    if not records:
+        return set()
+    ordered = sorted(records, key=lambda one: (one.execution_id, one.attempt, one.outcome))
+    rows = await tx.rows(
+        """
+        INSERT INTO own.stale_verdict AS known (
+            execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries, next_try_at,
+            is_shadow, decided_at, instance)
+        SELECT * FROM unnest(
+            CAST(:execution_id AS bigint[]), CAST(:attempt AS timestamptz[]), CAST(:original_status AS text[]),
+            CAST(:outcome AS text[]), CAST(:worker_id AS bigint[]), CAST(:why AS text[]),
+            CAST(:evidence AS jsonb[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
+            CAST(:next_try_at AS timestamptz[]), CAST(:is_shadow AS boolean[]),
+            CAST(:decided_at AS timestamptz[]), CAST(:instance AS text[]))
+        ON CONFLICT (execution_id, attempt, outcome, is_shadow) DO UPDATE
+           SET error = excluded.error, tries = excluded.tries, next_try_at = excluded.next_try_at,
+               decided_at = excluded.decided_at, instance = excluded.instance, why = excluded.why,
+               evidence = excluded.evidence
+         WHERE known.outcome IN ('update_failed', 'reannounced')
+        RETURNING execution_id
+        """,
+        execution_id=[one.execution_id for one in ordered],
+        attempt=[one.attempt for one in ordered],
+        original_status=[one.original_status for one in ordered],
+        outcome=[one.outcome.value for one in ordered],
+        worker_id=[one.worker_id for one in ordered],
+        why=[storable(one.why) for one in ordered],
+        evidence=[as_jsonb(one.evidence) for one in ordered],
+        error=[None if one.error is None else storable(one.error) for one in ordered],
+        tries=[one.tries for one in ordered],
+        next_try_at=[one.next_try_at for one in ordered],
+        is_shadow=[one.is_shadow for one in ordered],
+        decided_at=[one.decided_at for one in ordered],
+        instance=[storable(one.instance) for one in ordered],
+    )
+    return {row.execution_id for row in rows}
+
+
+async def refusals(tx: Transaction, execution_id: int, attempt: datetime) -> int:
+    """How often the database refused to let this attempt end."""
+    row = await tx.row(
+        """
+        SELECT tries FROM own.stale_verdict
+         WHERE execution_id = :execution_id AND attempt = :attempt AND outcome = 'update_failed' AND NOT is_shadow
+        """,
+        execution_id=execution_id,
+        attempt=attempt,
+    )
+    return row.tries if row is not None else 0
+
+
+async def of_execution(database: Database, execution_id: int) -> list[StaleRecord]:
+    """Every decision about it, oldest first, for people."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries,
+                   next_try_at, is_shadow, decided_at, instance
+              FROM own.stale_verdict WHERE execution_id = :execution_id ORDER BY decided_at, id
+            """,
+            execution_id=execution_id,
+        )
+    return [StaleRecord(**{**for_people(row), "outcome": StaleOutcome(row.outcome)}) for row in rows]
+
+
+async def resurrected_by_worker(database: Database) -> dict[int, int]:
+    """The number of executions that each worker brought back after dlq-handler had ended them."""
+    async with database.transaction() as tx:
+        ours = await tx.row("SELECT to_regclass('own.stale_verdict') IS NOT NULL AS is_there")
+        if ours is None or not ours.is_there:
+            # Before the first migration there is no table.
+            return {}
+        rows = await tx.rows(
+            """
+            SELECT worker_id, count(*) AS executions FROM own.stale_verdict
+             WHERE outcome = 'resurrected' AND worker_id IS NOT NULL GROUP BY worker_id
+            """
+        )
+    return {row.worker_id: row.executions for row in rows}
+
+
+async def sweep_verdicts(
+    database: Database,
+    *,
+    resolved_seconds: float,
+    unresolved_seconds: float,
+    may_go_on: MayGoOn = always,
+) -> int:
+    """Delete old ones. Returns their number."""
+    return await delete_in_batches(
+        database,
+        "stale_verdict",
+        """
+        decided_at < now() - make_interval(secs => :first)
+        AND decided_at < now() - make_interval(secs =>
+              CASE WHEN outcome = ANY (CAST(:outcomes AS text[])) OR is_shadow
+                   THEN CAST(:resolved AS double precision)
+                   ELSE CAST(:unresolved AS double precision) END)
+        """,
+        may_go_on=may_go_on,
+        # The part of the condition that the index can use.
+        first=float(min(resolved_seconds, unresolved_seconds)),
+        resolved=float(resolved_seconds),
+        unresolved=float(unresolved_seconds),
+        outcomes=[outcome.value for outcome in _RESOLVED],
+    )

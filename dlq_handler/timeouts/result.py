@@ -1,0 +1,28 @@
+"""The `result` of an execution that the monitor ended: the fields of Attune's own monitor, and the evidence."""
+
+from datetime import datetime
+
+from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.timeouts.decision import End
+
+
+def stale_result(execution: Execution, verdict: End, now: datetime) -> dict[str, object]:
+    if verdict.becomes is ExecutionStatus.ABANDONED:
+        return {
+            "error": f"{verdict.error}: {verdict.why}",
+            "abandoned_by": FAILED_BY,
+            "original_status": execution.status.value,
+            "worker": execution.worker_id,
+            "reconciled_at": now.isoformat(),
+            "evidence": dict(verdict.evidence),
+        }
+    is_cancelled = verdict.becomes is ExecutionStatus.CANCELLED
+    return {
+        "error": f"Execution timeout: {verdict.why}",
+        "cancelled_by" if is_cancelled else "failed_by": FAILED_BY,
+        "timeout_seconds": int(verdict.limit_seconds),
+        "age_seconds": int((now - execution.updated).total_seconds()),
+        "original_status": execution.status.value,
+        "evidence": dict(verdict.evidence),
+    }

@@ -1,0 +1,1 @@
+"""Exchanges, queues and bindings that dead letters need: blueprint, keeper, check, canary."""

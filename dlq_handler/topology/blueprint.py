@@ -1,0 +1,166 @@
+"""The blueprint: the exchanges, queues and bindings that bring a dead letter to the intake queue.
+
+Pure. What it names is, argument for argument, what Attune's own services declare: all durable, no arguments.
+Ours are only bindings to the dead-letter exchange and, if one is configured, an intake queue of our own. In shadow mode
+that is a queue for copies, with limits, and the stock queue is left as it is.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from dlq_handler.host.worker import WorkerQueueNames
+
+STOCK_QUEUE = "attune.dlx.queue"
+STOCK_BINDING_KEY = "#"
+
+# Keys of Attune's other dead letters. A stock consumer on attune.dlx.queue takes any ExecutionRequested for
+# an expired dispatch and would fail healthy executions over a rejected scheduler request: never bound there.
+OTHER_KEYS = (
+    "execution.requested",
+    "execution.completed",
+    "execution.status.changed",
+    "enforcement.created",
+    "inquiry.responded",
+)
+# By queue of Attune's and the pattern that binds it: every key that Attune publishes and that matches the pattern.
+KEYS_OF_PATTERNS = {("attune.enforcements.queue", "enforcement.#"): ("enforcement.created",)}
+# Queues in which Attune's services reject messages to the dead-letter exchange.
+SERVICE_QUEUES = (
+    "attune.executor.events.queue",
+    "attune.enforcements.queue",
+    "attune.execution.requests.queue",
+    "attune.execution.status.queue",
+    "attune.execution.completed.queue",
+    "attune.inquiry.responses.queue",
+    "attune.events.queue",
+)
+CANCEL_KEY_PATTERN = "execution.cancel.worker.{id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangePlan:
+    """An exchange as Attune declares it: durable, not auto-delete, no arguments."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Binding:
+    """One binding of a queue to the dead-letter exchange."""
+
+    queue: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowLimits:
+    """What keeps the queue of copies small while nobody reads it."""
+
+    max_letters: int
+    ttl_ms: int
+
+    @property
+    def arguments(self) -> dict[str, int | str]:
+        return {
+            "x-max-length": self.max_letters,
+            "x-message-ttl": self.ttl_ms,
+            # The default, said aloud: the other way of overflowing would send refusals to whoever publishes.
+            "x-overflow": "drop-head",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """What must exist. `intake_queue` is either the stock queue or one of our own.
+
+    Without intake nothing is bound: letters would only pile up where nobody takes them.
+    """
+
+    shadow: ShadowLimits | None = None
+    """Set in shadow mode, where `intake_queue` is the one for copies."""
+
+    dead_letter_exchange: str = "attune.dlx"
+    intake_queue: str = STOCK_QUEUE
+    has_intake: bool = True
+    executions_exchange: str = "attune.executions"
+    workers: WorkerQueueNames = field(default_factory=WorkerQueueNames)
+
+    @property
+    def intake_is_our_own(self) -> bool:
+        """Whether we take all letters, from a queue that nobody else knows of."""
+        return self.intake_queue != STOCK_QUEUE and self.shadow is None
+
+    @property
+    def exchanges(self) -> tuple[ExchangePlan, ...]:
+        return (
+            ExchangePlan(name="attune.events", type="topic"),
+            ExchangePlan(name=self.executions_exchange, type="topic"),
+            ExchangePlan(name="attune.notifications", type="fanout"),
+            ExchangePlan(name=self.dead_letter_exchange, type="direct"),
+        )
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        if self.shadow is not None:
+            return (self.intake_queue,) if self.has_intake else ()
+        if self.has_intake and self.intake_is_our_own:
+            return (STOCK_QUEUE, self.intake_queue)
+        return (STOCK_QUEUE,)
+
+    def arguments_of(self, queue: str) -> Mapping[str, int | str]:
+        return self.shadow.arguments if self.shadow is not None and queue == self.intake_queue else {}
+
+
+def bindings_of_worker(blueprint: Blueprint, worker_id: int) -> tuple[Binding, ...]:
+    """What one worker needs: its dispatches, and in a queue of our own its cancel requests as well."""
+    keys = [blueprint.workers.routing_key(worker_id)]
+    if blueprint.intake_is_our_own:
+        keys.append(CANCEL_KEY_PATTERN.replace("{id}", str(worker_id)))
+    return tuple(Binding(queue=blueprint.intake_queue, routing_key=key) for key in keys)
+
+
+def wanted_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> frozenset[Binding]:
+    """All bindings of ours for this set of workers."""
+    if not blueprint.has_intake:
+        return frozenset()
+    fixed = OTHER_KEYS if blueprint.intake_is_our_own else ()
+    return frozenset(Binding(queue=blueprint.intake_queue, routing_key=key) for key in fixed).union(
+        binding for worker_id in worker_ids for binding in bindings_of_worker(blueprint, worker_id)
+    )
+
+
+def superseded_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> frozenset[Binding]:
+    """Bindings that an earlier setting of ours may have left on the stock queue.
+
+    With an intake queue of our own, a worker key still bound there would deliver each letter twice, once to
+    the stock consumer that we are to keep it from. Nobody but us binds these exact keys, so they may go.
+    """
+    if not (blueprint.has_intake and blueprint.intake_is_our_own):
+        return frozenset()
+    return frozenset(
+        Binding(queue=STOCK_QUEUE, routing_key=blueprint.workers.routing_key(worker_id))
+        for worker_id in worker_ids
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What turns the applied bindings into the wanted ones."""
+
+    binds: frozenset[Binding] = frozenset()
+    unbinds: frozenset[Binding] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.binds or self.unbinds)
+
+
+def diff(wanted: frozenset[Binding], applied: frozenset[Binding]) -> Delta:
+    return Delta(binds=wanted - applied, unbinds=applied - wanted)
+
+
+def workers_to_serve(
+    registered: frozenset[int], bound: frozenset[int], queues_left: Collection[int]
+) -> frozenset[int]:
+    """Whose bindings are wanted. A worker without a row keeps them while messages can die in its queue."""
+    return registered | bound.intersection(queues_left)

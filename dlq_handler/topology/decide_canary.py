@@ -1,0 +1,245 @@
+"""Judge whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
+
+The newest probe of a worker that tells anything decides. One that did not arrive tells of a hole only if nothing else
+explains it: we consumed all the while since it was sent, nobody else could have taken it, and nothing waits before it.
+Everything else is "cannot tell", never "ok".
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CanaryState(StrEnum):
+    OK = "ok"
+    LOST = "lost"
+    CANNOT_TELL = "cannot_tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryPolicy:
+    interval_seconds: float
+    """Every how many seconds each worker gets a probe."""
+    limit_seconds: float
+    """For so long after its TTL a probe may be on its way."""
+    round_seconds: float = 5.0
+    round_size: int = 20
+    """So many probes are sent at once, and no more until the next round: a fleet of thousands takes its time."""
+
+    def fresh_seconds(self, workers: int, ttl_seconds: float) -> float:
+        """A probe older than this says nothing any more: by now there should have been two others."""
+        rounds = -(-workers // self.round_size)
+        period = max(self.interval_seconds, rounds * self.round_seconds)
+        return 2 * period + ttl_seconds + self.limit_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One canary."""
+
+    worker_id: int
+    ttl_seconds: float
+    created_seconds_ago: float
+    sent_seconds_ago: float | None
+    """None: the broker never said that it took it over, so nobody knows whether it was sent."""
+    took_seconds: float | None
+    """From sending to arrival; None when it did not arrive (yet)."""
+
+    def is_overdue(self, limit_seconds: float) -> bool:
+        return self.sent_seconds_ago is not None and self.sent_seconds_ago > self.ttl_seconds + limit_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeView:
+    """What this process sees of the intake queue that canaries are to arrive in."""
+
+    consuming_seconds: float
+    """For how long we have consumed it without a break; 0: we do not."""
+    waiting: int | None
+    """Messages ready in it; None: the broker cannot be asked."""
+    foreign: tuple[str, ...] = ()
+    """Consumers that are none of ours."""
+    unseen: int = 0
+    """Consumers of which we cannot see whose they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCanary:
+    """What the canary says of one worker's binding."""
+
+    worker_id: int
+    state: CanaryState
+    why: str
+    passes: bool = False
+    """Nothing is to be mended: the next probe tells."""
+    took_seconds: float | None = None
+    seen_seconds_ago: float | None = None
+    """When one arrived last, whatever became of later ones."""
+
+
+def blindness(view: IntakeView, queue: str) -> str | None:
+    """Why canaries can tell nothing at all just now; None when they can."""
+    if view.consuming_seconds <= 0:
+        return f"we do not consume {queue} just now"
+    if view.waiting is None:
+        return "the broker does not say what waits in the intake queue"
+    if view.foreign:
+        others = ", ".join(map(repr, view.foreign[:5]))
+        return f"{others} also consume(s) {queue}: what does not come to us may have come to them"
+    return None
+
+
+def judge_canaries(
+    probes: Iterable[Probe], workers: Collection[int], view: IntakeView, policy: CanaryPolicy, *, queue: str
+) -> list[WorkerCanary]:
+    """One answer for each worker, by id."""
+    by_worker: dict[int, list[Probe]] = {worker: [] for worker in sorted(workers)}
+    for probe in sorted(probes, key=lambda probe: probe.created_seconds_ago):
+        if probe.worker_id in by_worker:
+            by_worker[probe.worker_id].append(probe)
+    blind = blindness(view, queue)
+    return [
+        _judge(worker, sent, blind=blind, view=view, policy=policy, workers=len(by_worker))
+        for worker, sent in by_worker.items()
+    ]
+
+
+def proven(probes: Collection[Probe]) -> list[Probe]:
+    """For one who looks from outside, and does not know how long a sidecar has consumed: those that tell something.
+
+    A probe that arrived shows that somebody consumed after all that were sent before it: they had come first, if they
+    had come at all. Of those sent later nothing is known yet.
+    """
+    newest_seen = min(
+        (
+            one.sent_seconds_ago
+            for one in probes
+            if one.took_seconds is not None and one.sent_seconds_ago is not None
+        ),
+        default=float("inf"),
+    )
+    return [
+        one
+        for one in probes
+        if one.took_seconds is not None
+        or (one.sent_seconds_ago is not None and one.sent_seconds_ago > newest_seen)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why nothing can be told of one worker, and whether that passes by itself."""
+
+    why: str
+    passes: bool = True
+
+
+def _judge(
+    worker: int,
+    newest_first: Sequence[Probe],
+    *,
+    blind: str | None,
+    view: IntakeView,
+    policy: CanaryPolicy,
+    workers: int,
+) -> WorkerCanary:
+    seen = next((probe for probe in newest_first if probe.took_seconds is not None), None)
+
+    def answer(state: CanaryState, why: str, *, passes: bool = False) -> WorkerCanary:
+        return WorkerCanary(
+            worker_id=worker,
+            state=state,
+            why=why,
+            passes=passes,
+            took_seconds=seen.took_seconds if seen is not None else None,
+            seen_seconds_ago=_seen_seconds_ago(seen),
+        )
+
+    if blind is not None:
+        return answer(CanaryState.CANNOT_TELL, blind)
+    doubt = _Doubt("no probe tells anything yet" if not newest_first else "none has arrived yet")
+    for probe in newest_first:
+        if probe.created_seconds_ago > policy.fresh_seconds(workers, probe.ttl_seconds):
+            doubt = _Doubt("the last probe that tells anything is too old")
+            break
+        if probe.took_seconds is not None:
+            return answer(CanaryState.OK, f"arrived {probe.took_seconds:.1f} s after it was sent")
+        if not probe.is_overdue(policy.limit_seconds) or probe.sent_seconds_ago is None:
+            continue
+        excuse = _excuse(probe.sent_seconds_ago, view)
+        if excuse is None:
+            limit = probe.ttl_seconds + policy.limit_seconds
+            why = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
+            return answer(CanaryState.LOST, why)
+        doubt = excuse
+    return answer(CanaryState.CANNOT_TELL, doubt.why, passes=doubt.passes)
+
+
+def _excuse(sent_seconds_ago: float, view: IntakeView) -> _Doubt | None:
+    """What else than a hole may have kept a probe from us."""
+    if sent_seconds_ago > view.consuming_seconds:
+        return _Doubt(f"we have consumed without a break for {view.consuming_seconds:.0f} s only")
+    if view.unseen:
+        return _Doubt(f"{view.unseen} consumer(s) that we cannot see may have taken it", passes=False)
+    if view.waiting:
+        return _Doubt(f"{view.waiting} letter(s) wait in the intake queue, perhaps before it")
+    return None
+
+
+def _seen_seconds_ago(probe: Probe | None) -> float | None:
+    if probe is None or probe.took_seconds is None or probe.sent_seconds_ago is None:
+        return None
+    return max(0.0, probe.sent_seconds_ago - probe.took_seconds)
+
+
+def choose_due(workers: Collection[int], probes: Iterable[Probe], policy: CanaryPolicy) -> list[int]:
+    """Who gets a probe now: those whose last one is longest ago first, and no more than fit into one round."""
+    last: dict[int, float] = {}
+    for probe in probes:
+        last[probe.worker_id] = min(last.get(probe.worker_id, float("inf")), probe.created_seconds_ago)
+    ages = {worker: last.get(worker, float("inf")) for worker in workers}
+    due = [worker for worker, age in ages.items() if age >= policy.interval_seconds]
+    return sorted(due, key=lambda worker: (-ages[worker], worker))[: policy.round_size]
+
+
+def worst_of(canaries: Collection[WorkerCanary]) -> CanaryState:
+    """Of no worker at all nothing can be told."""
+    states = {canary.state for canary in canaries}
+    for state in (CanaryState.LOST, CanaryState.CANNOT_TELL):
+        if state in states:
+            return state
+    return CanaryState.OK if canaries else CanaryState.CANNOT_TELL
+
+
+def count_by_state(canaries: Iterable[WorkerCanary]) -> Mapping[CanaryState, int]:
+    counts = dict.fromkeys(CanaryState, 0)
+    for canary in canaries:
+        counts[canary.state] += 1
+    return counts
+
+
+def longest(seconds: Iterable[float | None]) -> float | None:
+    """The greatest duration of those that are known; None if none is."""
+    return max((one for one in seconds if one is not None), default=None)
+
+
+def in_words(canaries: Collection[WorkerCanary]) -> str:
+    """For people, in one sentence: the worst first, and one reason for it; one that does not pass, if there is."""
+    if not canaries:
+        return "cannot tell: there is no worker whose key is bound"
+    worst = worst_of(canaries)
+    of_that = [canary for canary in canaries if canary.state is worst]
+    if worst is CanaryState.OK:
+        slowest = max(canary.took_seconds or 0.0 for canary in of_that)
+        return f"ok: arrives with the key of each of {len(of_that)} worker(s), within {slowest:.1f} s"
+    ids = ", ".join(str(canary.worker_id) for canary in of_that[:5])
+    rest = f" and {len(of_that) - 5} more" if len(of_that) > 5 else ""
+    word = worst.value.replace("_", " ")
+    why = min(of_that, key=lambda canary: canary.passes).why
+    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {why}"
+
+
+def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:
+    """What cannot be told just now will be told by the next probes."""
+    unclear = [canary for canary in canaries if canary.state is CanaryState.CANNOT_TELL]
+    return bool(unclear) and all(canary.passes for canary in unclear)

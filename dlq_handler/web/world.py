@@ -1,0 +1,121 @@
+"""Everything that the routes of the ui listener use, gathered once.
+
+Routes read the database through the statements of each room and the last observation through the diagnoser. They change
+something through `operating` alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.diagnosis.view import TopologySeen, Unknown, WorkerSeen
+from dlq_handler.explain.explain import Explanation
+from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.operations.operations import Operating
+from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.topology.consumers import Consumers
+from dlq_handler.web.errors import RETRY_SECONDS, Refused
+from dlq_handler.web.users import Tokens
+
+MOST_STREAMS = 64
+SEARCH_WAIT_SECONDS = 10.0
+
+
+class SearchTurns:
+    """Limits the searches that run at a time: they are slow, and other requests need a database connection too."""
+
+    def __init__(self, most: int, *, wait_seconds: float = SEARCH_WAIT_SECONDS) -> None:
+        self._most, self._wait_seconds = most, wait_seconds
+        self._places = asyncio.Semaphore(most)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Raises `Refused` (503) when no search ends in time."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            refused = Refused(503, f"{self._most} searches are under way, which is the limit. Try again.")
+            refused.headers = {"Retry-After": str(RETRY_SECONDS)}
+            raise refused from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiWorld:
+    database: Database
+    diagnoser: Diagnoser
+    operating: Operating
+    explain: Callable[[int], Awaitable[Explanation | None]]
+    """None: nobody has ever heard of that execution. Asks the broker about the one queue that matters."""
+    brake_policy: BrakePolicy
+    environment: str
+    """Which installation this is, in a word."""
+    retention: RetentionPolicy
+    history_days: int
+    """For how long chart, lanes, happenings and changes of diagnosis are kept."""
+    ttl_seconds: float
+    """Of the workers' queues, as configured."""
+    instance: str
+    tokens: Tokens
+    """Empty: whoever is on this machine may operate."""
+    count_intake: Callable[[], Awaitable[Consumers | None]] | None = None
+    """Reads the intake queue from the broker. None, or an answer of None: there is no such queue."""
+    completed_key: str = "execution.completed"
+    """Routing key of our notices: the outbox holds requests too."""
+    # Below what proxies and load balancers allow a silent connection.
+    alive_every_seconds: float = 15.0
+    """After so long without news an open stream says that it is still there."""
+    most_streams: int = MOST_STREAMS
+    """Maximum number of event streams open at a time."""
+    searches: SearchTurns = field(default_factory=lambda: SearchTurns(2))
+    """Shared by the API and the dashboard, as both use the same pool of connections."""
+    external_url: str | None = None
+    host: str = "127.0.0.1"
+    """The address listened on."""
+    warning_rate: float = 10.0
+    """Letters a minute beyond which the chart and the alert say that something is up."""
+    is_shadow: bool = False
+    runbook_url: str | None = None
+    """Where this installation has its copy of docs/runbook.md."""
+    worker_queues: WorkerQueueNames = field(default_factory=WorkerQueueNames)
+    """How this host names them: tells whose a queue is."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the sidecar ends: open streams must not hold it up."""
+
+    @property
+    def now(self) -> datetime:
+        """The database's clock, as of the last look and what has passed since; this machine's before the first one."""
+        seen = self.diagnoser.latest
+        if seen is None:
+            return datetime.now(UTC)
+        return seen.at + timedelta(seconds=max(0.0, monotonic_seconds() - seen.taken_at))
+
+    @property
+    def seen_at(self) -> datetime:
+        """When everything was looked at last."""
+        seen = self.diagnoser.latest
+        return self.now if seen is None else seen.at
+
+    def runbook_link(self, page: str) -> str | None:
+        """`page` as a diagnosis names it. None: nobody said where the runbook is."""
+        anchor = page.partition("#")[2]
+        return f"{self.runbook_url}#{anchor}" if self.runbook_url else None
+
+    def workers(self) -> Sequence[WorkerSeen] | Unknown:
+        """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""
+        seen = self.diagnoser.latest
+        return Unknown("nobody has looked yet") if seen is None else seen.view.workers
+
+    def topology(self) -> TopologySeen | Unknown:
+        seen = self.diagnoser.latest
+        return Unknown("nobody has looked yet") if seen is None else seen.view.topology

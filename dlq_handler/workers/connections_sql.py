@@ -1,0 +1,86 @@
+"""The connections that leaders found on workers' queues, and the running executions that make them look.
+
+A replica in shadow mode has rows of its own, as it has looks of its own.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.workers.connection import ConnectionLook
+
+_MOMENTS = (
+    "asked_at",
+    "looked_at",
+    "absent_at",
+    "seen_at",
+    "unfound_since",
+    "shared_from",
+    "shared_since",
+    "shared_until",
+)
+
+
+async def oldest_runs(tx: Transaction) -> dict[int, datetime]:
+    """The workers that executions run on, each with the `updated` of the oldest one."""
+    rows = await tx.rows(
+        """
+        SELECT worker, min(updated) AS oldest FROM execution
+         WHERE status = 'running' AND worker IS NOT NULL GROUP BY worker
+        """
+    )
+    return {row.worker: row.oldest for row in rows}
+
+
+async def read_connections(
+    tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool
+) -> dict[int, ConnectionLook]:
+    """A worker that is missing from the answer was never looked at."""
+    rows = await tx.rows(
+        """
+        SELECT worker_id, asked_at, looked_at, connection, absent_at, seen_at, unfound_since,
+               shared_from, shared_since, shared_until
+          FROM own.worker_connection WHERE worker_id = ANY (CAST(:ids AS bigint[])) AND is_shadow = :is_shadow
+        """,
+        ids=sorted(set(worker_ids)),
+        is_shadow=is_shadow,
+    )
+    return {row.worker_id: ConnectionLook(**row._asdict()) for row in rows}
+
+
+async def keep_connections(tx: Transaction, looks: Collection[ConnectionLook], *, is_shadow: bool) -> None:
+    if not looks:
+        return
+    ordered = sorted(looks, key=lambda look: look.worker_id)
+    await tx.run(
+        """
+        INSERT INTO own.worker_connection (worker_id, connection, asked_at, looked_at, absent_at, seen_at,
+                                           unfound_since, shared_from, shared_since, shared_until, is_shadow)
+        SELECT look.*, CAST(:is_shadow AS boolean)
+          FROM unnest(CAST(:ids AS bigint[]), CAST(:connections AS text[]), CAST(:asked_at AS timestamptz[]),
+                      CAST(:looked_at AS timestamptz[]), CAST(:absent_at AS timestamptz[]),
+                      CAST(:seen_at AS timestamptz[]), CAST(:unfound_since AS timestamptz[]),
+                      CAST(:shared_from AS timestamptz[]), CAST(:shared_since AS timestamptz[]),
+                      CAST(:shared_until AS timestamptz[])) AS look
+        ON CONFLICT (worker_id, is_shadow) DO UPDATE
+           SET connection = excluded.connection, asked_at = excluded.asked_at, looked_at = excluded.looked_at,
+               absent_at = excluded.absent_at, seen_at = excluded.seen_at, unfound_since = excluded.unfound_since,
+               shared_from = excluded.shared_from, shared_since = excluded.shared_since,
+               shared_until = excluded.shared_until
+        """,
+        ids=[look.worker_id for look in ordered],
+        connections=[look.connection for look in ordered],
+        is_shadow=is_shadow,
+        **{moment: [getattr(look, moment) for look in ordered] for moment in _MOMENTS},
+    )
+
+
+async def delete_old_connections(database: Database, *, older_than_seconds: float) -> int:
+    """Of workers that have run nothing for long. Returns their number."""
+    async with database.transaction() as tx:
+        result = await tx.run(
+            "DELETE FROM own.worker_connection WHERE asked_at < now() - make_interval(secs => :age)",
+            age=float(older_than_seconds),
+        )
+    return result.rowcount

@@ -1,0 +1,100 @@
+"""A look at a worker, and what it adds to the looks before it. Pure: no clock, no I/O.
+
+One look proves little: a heartbeat may be late, a message may have been acknowledged a moment ago, and after a restart
+of the broker we may be back before the workers are. So looks come in twos, kept in the database, where a new leader
+finds what the old one saw.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
+
+KEPT_SECONDS = 600.0
+"""A look without a consumer counts for at most this time when later looks know nothing about the queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLook:
+    """The last look at one worker, with the time of the first one that saw the same."""
+
+    worker_id: int
+    looked_at: datetime
+    """Of the last look that knew the queue, while `unattended_since` is kept from it."""
+    last_heartbeat: datetime | None = None
+    unavailable_since: datetime | None = None
+    """The first look that found it unavailable, or its row gone, with this last heartbeat."""
+    empty_since: datetime | None = None
+    """The look before this one that found nothing ready and nothing held in its queue; this one, if none did."""
+    unattended_since: datetime | None = None
+    """In the same way: its queue had no consumer, or did not exist."""
+
+
+def look_again(
+    worker_id: int,
+    before: WorkerLook | None,
+    *,
+    worker: Worker | None,
+    queue: QueueSight | None,
+    is_queue_known: bool,
+    now: datetime,
+    watched_seconds: float,
+    availability: AvailabilityPolicy,
+    confirm_after_seconds: float,
+) -> WorkerLook:
+    """`worker` None: its row is gone. `queue` None: there is none, if `is_queue_known`."""
+    heartbeat = worker.last_heartbeat if worker else None
+    unavailable_since = None
+    if worker is None or is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability):
+        # A heartbeat between two looks is a sign of life, however old it is by the second one.
+        is_same = before is not None and before.last_heartbeat == heartbeat
+        unavailable_since = (before.unavailable_since if before and is_same else None) or now
+    empty_since = unattended_since = None
+    if is_empty(queue):
+        since = before.empty_since if before else None
+        empty_since = _first_of_two(before, since, confirm_after_seconds) or now
+    looked_at = now
+    if is_queue_known and is_unattended(queue):
+        since = before.unattended_since if before else None
+        unattended_since = _first_of_two(before, since, confirm_after_seconds) or now
+    elif not is_queue_known and before is not None and _is_recent(before, now):
+        # About a missing queue the broker is asked twice in ten minutes: the looks between the two know nothing, and
+        # must not take the first of them away. That the broker was well all the time, own publishes have to show.
+        unattended_since = before.unattended_since
+        looked_at = now if unattended_since is None else before.looked_at
+    return WorkerLook(
+        worker_id=worker_id,
+        looked_at=looked_at,
+        last_heartbeat=heartbeat,
+        unavailable_since=unavailable_since,
+        empty_since=empty_since,
+        unattended_since=unattended_since,
+    )
+
+
+def is_empty(queue: QueueSight | None) -> bool:
+    """Known to hold nothing, neither ready nor unacked."""
+    return queue is not None and queue.unacked is not None and queue.ready + queue.unacked == 0
+
+
+def is_unattended(queue: QueueSight | None) -> bool:
+    """Nobody consumes it, or there is none (any more)."""
+    return queue is None or queue.consumers == 0
+
+
+def _is_recent(before: WorkerLook, now: datetime) -> bool:
+    return (now - before.looked_at).total_seconds() <= KEPT_SECONDS
+
+
+def _first_of_two(
+    before: WorkerLook | None, since: datetime | None, confirm_after_seconds: float
+) -> datetime | None:
+    """The earlier one of the two looks that this one completes; None: none before it has found the same.
+
+    When the look before has completed two already, it is the first of the next two: counted from the oldest, "empty
+    since ten o'clock" would speak for a message that was sent at half past ten.
+    """
+    if before is None or since is None:
+        return None
+    is_complete = (before.looked_at - since).total_seconds() >= confirm_after_seconds
+    return before.looked_at if is_complete else since

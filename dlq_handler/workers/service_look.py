@@ -1,0 +1,157 @@
+"""Looks at the queues that the host's services must consume: which has no consumer, since when, and why. Pure.
+
+Attune's services do not reconnect to RabbitMQ. After a restart of the broker they go on running without consumers, and
+workers go on sending heartbeats. One look proves nothing: a worker that starts sends its first heartbeat before it
+consumes, and one that stops leaves its queue before its heartbeat is old. So a worker counts after two different
+heartbeats that are both later than the first look without a consumer. An older one may come from a process that still
+consumed: with the heartbeat of its successor, which prepares its environments before it consumes, that would make two.
+What the looks found is kept in the database, where commands and new leaders read it.
+
+Times are by the database's clock. A restart of the broker is claimed only where a look with a consumer came before it,
+and none after it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+# Older looks prove nothing about now: their replica is gone, or the broker did not answer.
+CURRENT_FOR = timedelta(seconds=60)
+
+# After a longer break the looks begin again: a consumer may have come and gone in between.
+LONGEST_BREAK = timedelta(minutes=5)
+
+# The management API's uptime is some seconds old, so the start that follows from it is as much too late.
+UPTIME_ERROR = timedelta(seconds=15)
+
+# The management API starts after the broker, and has no statistics at first.
+START_KNOWN_WITHIN = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLook:
+    """What the looks so far say of one queue. With a consumer and an active worker, all times are None."""
+
+    queue: str
+    unconsumed_since: datetime | None = None
+    """The first look without a consumer."""
+    consumed_at: datetime | None = None
+    """The last look with a consumer before that; None: no look ever found one."""
+    restarted_at: datetime | None = None
+    """When the broker started, if that was between those two looks; None: not known."""
+    lost_at: datetime | None = None
+    """When dlq-handler's own connection to the broker broke, if that was between those two looks."""
+    first_heartbeat: datetime | None = None
+    """The first heartbeat of the worker that is later than `unconsumed_since`."""
+    inactive_heartbeat: datetime | None = None
+    """The first heartbeat of the worker that was seen while the host had it as inactive."""
+
+    @property
+    def is_eventful(self) -> bool:
+        return self.unconsumed_since is not None or self.inactive_heartbeat is not None
+
+    def may_learn_start(self, now: datetime) -> bool:
+        """The broker's start, if it were known, could still explain why there is no consumer."""
+        return (
+            self.unconsumed_since is not None
+            and self.consumed_at is not None
+            and self.restarted_at is None
+            and now - self.unconsumed_since <= START_KNOWN_WITHIN
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLooks:
+    """The looks of the leaders, by queue; those without events are left out."""
+
+    looked_at: datetime | None
+    """The last one; None: there was none."""
+    by_queue: Mapping[str, ServiceLook]
+
+    def are_current(self, now: datetime) -> bool:
+        return self.looked_at is not None and now - self.looked_at <= CURRENT_FOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """A worker whose heartbeat is fresh."""
+
+    last_heartbeat: datetime
+    is_inactive: bool
+    """The host has it as inactive, and gives it no work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRun:
+    """What is known of the broker's last start."""
+
+    started_at: datetime | None = None
+    """By the management API; None: unknown."""
+    lost_at: datetime | None = None
+    """When dlq-handler's own connection last broke; None: it did not."""
+
+
+def look_again(
+    before: ServiceLook | None,
+    *,
+    queue: str,
+    consumers: int,
+    reporting: Reporting | None,
+    broker: BrokerRun,
+    looked_before: datetime | None,
+    now: datetime,
+) -> ServiceLook:
+    """`reporting` None: not a worker's queue, or its worker does not report.
+
+    `looked_before`: the last look at all queues.
+    """
+    if before is not None and (looked_before is None or now - looked_before > LONGEST_BREAK):
+        # A consumer that was there before the break was there; what was missing may have come and gone.
+        before = None if before.is_eventful else before
+    look = (
+        _unconsumed(before, queue, broker, looked_before, now) if consumers == 0 else ServiceLook(queue=queue)
+    )
+    if reporting is None:
+        return replace(look, first_heartbeat=None)
+    if reporting.is_inactive:
+        first = before.inactive_heartbeat if before else None
+        # A worker that stops is set inactive first: what follows it under this name counts from its own heartbeats.
+        return replace(look, first_heartbeat=None, inactive_heartbeat=first or reporting.last_heartbeat)
+    if (
+        look.first_heartbeat is None
+        and look.unconsumed_since
+        and reporting.last_heartbeat > look.unconsumed_since
+    ):
+        return replace(look, first_heartbeat=reporting.last_heartbeat)
+    return look
+
+
+def _unconsumed(
+    before: ServiceLook | None,
+    queue: str,
+    broker: BrokerRun,
+    looked_before: datetime | None,
+    now: datetime,
+) -> ServiceLook:
+    if before is not None and before.unconsumed_since is not None:
+        look = replace(before, inactive_heartbeat=None)
+    else:
+        consumed_at = None if before is None else looked_before
+        look = ServiceLook(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
+        if consumed_at and broker.lost_at and consumed_at <= broker.lost_at <= now:
+            look = replace(look, lost_at=broker.lost_at)
+    if look.may_learn_start(now) and broker.started_at and look.consumed_at and look.unconsumed_since:
+        is_between = look.consumed_at < broker.started_at <= look.unconsumed_since + UPTIME_ERROR
+        return replace(look, restarted_at=broker.started_at) if is_between else look
+    return look
+
+
+def same_start(started_at: datetime, looks: Iterable[ServiceLook]) -> datetime:
+    """As it is on record already: computed again from a newer uptime, one start would become two."""
+    known = [look.restarted_at for look in looks if look.restarted_at]
+    return next((at for at in known if abs(at - started_at) <= UPTIME_ERROR), started_at)
+
+
+def has_reported_twice(first: datetime | None, last_heartbeat: datetime | None) -> bool:
+    """Two different heartbeats were seen."""
+    return first is not None and last_heartbeat is not None and last_heartbeat != first

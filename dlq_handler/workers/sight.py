@@ -1,0 +1,264 @@
+"""See what the broker knows of the workers' queues: who consumes, what waits, what is held, how long it may wait.
+
+Promises: creates and changes nothing; a worker that could not be asked about is left out of the answer, never guessed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Generic, TypeVar
+
+from dlq_handler.broker.admin import many_queues
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import QueueStatistics
+from dlq_handler.broker.admin.queue_counter import UNKNOWN_QUEUE, QueueCounter
+from dlq_handler.broker.admin.queue_probe import QueueCounts
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Unavailable
+from dlq_handler.heartbeat import turn
+from dlq_handler.host.worker import QueueSight, WorkerQueueNames
+from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SightPolicy:
+    counts_kept_seconds: float = 2.0
+    ttl_kept_seconds: float = 600.0
+    """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
+    api_pause_seconds: float = 60.0
+    """So long the management API is not asked again after it could not be."""
+    probes_ttl: bool = True
+    """True: what `look` finds decides about executions, so each queue is asked, and its TTL probed."""
+    refusals: RefusalPolicy = field(default_factory=RefusalPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ttl:
+    ms: int | None = None
+    """None: the queue has none, if `is_known`."""
+    is_known: bool = True
+
+
+UNKNOWN_TTL = _Ttl(is_known=False)
+MOST_TRIED = 10
+"""Maximum number of workers among which a queue is looked for whose TTL can be probed."""
+
+Fact = TypeVar("Fact")
+
+
+class _Kept(Generic[Fact]):
+    """Facts by worker, each for a while. None is a fact too: what is not known is not in the answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._facts: dict[int, tuple[float, Fact]] = {}
+
+    def fresh(self, worker_ids: Iterable[int], now: float) -> dict[int, Fact]:
+        """Also forgets what is old, or workers that nobody asks for any more would stay for ever."""
+        self._facts = {one: kept for one, kept in self._facts.items() if now - kept[0] < self._seconds}
+        return {one: self._facts[one][1] for one in worker_ids if one in self._facts}
+
+    def keep(self, facts: Mapping[int, Fact], now: float) -> None:
+        self._facts.update({one: (now, fact) for one, fact in facts.items()})
+
+
+class WorkerSight:
+    """One for all who look, so that they share its answers. `close` it at the end."""
+
+    def __init__(
+        self,
+        link: AdminConnection,
+        *,
+        statistics: Callable[[], Awaitable[Mapping[str, QueueStatistics]]],
+        names: WorkerQueueNames,
+        policy: SightPolicy | None = None,
+        queues: QueueCounter | None = None,
+        now: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`statistics` asks the management API, which may be missing.
+
+        `queues` counts for everything that decides nothing, and spares the broker's log; without it all are asked.
+        """
+        self._queues = queues
+        self._found: set[str] = set()
+        self._link, self._statistics, self._names, self._now = link, statistics, names, now
+        self._policy = policy or SightPolicy()
+        self._budget = RefusalBudget(self._policy.refusals, now)
+        self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
+        self._ttls = _Kept[_Ttl](self._policy.ttl_kept_seconds)
+        self._longest_ttl_ms: int | None = None
+        self._api_answer: Mapping[str, QueueStatistics] = {}
+        self._api_asked_again_at = 0.0
+        # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
+        self._turn = asyncio.Lock()
+        self.broker_trouble: str | None = None
+        """Why the last look could not ask the broker; None when it could."""
+        self.api_trouble: str | None = None
+        """The same for the management API."""
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
+        """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""
+        async with turn(self._turn):
+            return await self._count(worker_ids, is_quiet=True)
+
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+        """All that can be known. None: no such queue. A worker that is left out is unknown."""
+        return await self._look(worker_ids, is_quiet=not self._policy.probes_ttl)
+
+    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+        """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
+        return await self._look(worker_ids, is_quiet=True)
+
+    def queue_of(self, worker_id: int) -> str:
+        return self._names.queue(worker_id)
+
+    def why_unknown(self, worker_id: int) -> str:
+        """The reason why a quiet look left this worker out while the broker answered."""
+        return (
+            UNKNOWN_QUEUE if self._queues is None else self._queues.why_unknown(self._names.queue(worker_id))
+        )
+
+    async def _look(self, worker_ids: Collection[int], *, is_quiet: bool) -> dict[int, QueueSight | None]:
+        async with turn(self._turn):
+            counted = await self._count(worker_ids, is_quiet=is_quiet)
+            present = [one for one, counts in counted.items() if counts is not None]
+            statistics = await self._ask_api() if present else {}
+            ttls = await self._learn_ttls(present, statistics, is_quiet=is_quiet)
+        return {
+            one: None if counts is None else _sight(counts, statistics.get(self._names.queue(one)), ttls[one])
+            for one, counts in counted.items()
+            if counts is None or one in ttls
+        }
+
+    async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
+        """Of all worker queues that were ever seen here, also of those that are gone: what counts where the queue of a
+        message, or the TTL of that queue, is unknown. 0: they have none. None: unknown.
+
+        A process that has just started has seen none. Without the management API it probes one queue of these workers.
+        """
+        async with turn(self._turn):
+            answer = await self._ask_api()
+            if self.api_trouble is None:
+                self._note_ttl(None)
+            for queue, statistics in answer.items():
+                if self._names.owner_of(queue) is not None:
+                    self._note_ttl(statistics.ttl_ms)
+            if self._longest_ttl_ms is None and self._policy.probes_ttl:
+                counted = await self._count(worker_ids[:MOST_TRIED], is_quiet=True)
+                present = [one for one, counts in counted.items() if counts is not None]
+                await self._learn_ttls(present[:1], {}, is_quiet=False)
+        return self._longest_ttl_ms
+
+    def _note_ttl(self, ttl_ms: int | None) -> None:
+        self._longest_ttl_ms = max(ttl_ms or 0, self._longest_ttl_ms or 0)
+
+    async def _count(self, worker_ids: Collection[int], *, is_quiet: bool) -> dict[int, QueueCounts | None]:
+        known = self._counts.fresh(worker_ids, self._now())
+        queues = {self._names.queue(one): one for one in worker_ids if one not in known}
+        if not queues:
+            return known
+        try:
+            answer = await self._ask_broker(queues, is_quiet=is_quiet)
+        except Unavailable as error:
+            self.broker_trouble = error.what
+            return known
+        self.broker_trouble = None
+        counted = {queues[queue]: counts for queue, counts in answer.items()}
+        # A queue that was missing minutes ago is not evidence for a decision.
+        kept = {one: counts for one, counts in counted.items() if counts is not None or not is_quiet}
+        self._counts.keep(kept, self._now())
+        return known | counted
+
+    async def _ask_broker(
+        self, queues: Collection[str], *, is_quiet: bool
+    ) -> Mapping[str, QueueCounts | None]:
+        if is_quiet:
+            if self._queues is None:
+                return await many_queues.count_all(self._link, queues)
+            return await self._queues.count_all(queues)
+        present = sorted(self._found.intersection(queues))
+        answer = await self._ask(present, refusals=self._budget.places_for_found)
+        # Queues that were found before come first, so that missing ones do not keep them unknown.
+        due = self._budget.due(queue for queue in queues if queue not in self._found and queue not in present)
+        answer |= await self._ask(due, refusals=self._budget.places)
+        if self._queues is not None:
+            self._queues.learn(answer)
+            # A queue that was declared since its last refusal is found by the questions that spare the broker's log.
+            unasked = [queue for queue in queues if queue not in answer]
+            quiet = await self._queues.count_all(unasked) if unasked else {}
+            found = {queue: counts for queue, counts in quiet.items() if counts is not None}
+            self._found |= found.keys()
+            answer |= found
+        return answer
+
+    async def _ask(self, queues: Sequence[str], *, refusals: int) -> dict[str, QueueCounts | None]:
+        if not queues:
+            return {}
+        answer, left = await many_queues.count_until_refused(self._link, queues, refusals=refusals)
+        found = {queue for queue, counts in answer.items() if counts is not None}
+        refused = set(queues).difference(left, found)
+        self._found = self._found.difference(refused) | found
+        self._budget.spend_on(refused)
+        return answer
+
+    async def _ask_api(self) -> Mapping[str, QueueStatistics]:
+        """Empty when it does not answer."""
+        if self._now() < self._api_asked_again_at:
+            return self._api_answer
+        try:
+            self._api_answer, self.api_trouble = await self._statistics(), None
+            kept_seconds = self._policy.counts_kept_seconds
+        except Unavailable as error:
+            self._api_answer, self.api_trouble = {}, str(error)
+            kept_seconds = self._policy.api_pause_seconds
+        self._api_asked_again_at = self._now() + kept_seconds
+        return self._api_answer
+
+    async def _learn_ttls(
+        self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics], *, is_quiet: bool
+    ) -> dict[int, _Ttl]:
+        known = self._ttls.fresh(worker_ids, self._now())
+        for one in worker_ids:
+            if told := statistics.get(self._names.queue(one)):
+                known[one] = _Ttl(ms=told.ttl_ms)
+                self._note_ttl(told.ttl_ms)
+        queues = {self._names.queue(one): one for one in worker_ids if one not in known}
+        if is_quiet:
+            return known | dict.fromkeys(queues.values(), UNKNOWN_TTL)
+        asked = list(islice(queues, self._budget.places))
+        self._budget.spend(len(asked))
+        try:
+            answer = await many_queues.probe_all_ttl_ms(self._link, asked)
+        except Unavailable as error:
+            # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
+            self.broker_trouble = error.what
+            return known
+        probed = {
+            one: _Ttl(ms=answer[queue]) if queue in answer else UNKNOWN_TTL for queue, one in queues.items()
+        }
+        for ttl in probed.values():
+            if ttl.is_known:
+                self._note_ttl(ttl.ms)
+        self._ttls.keep({queues[queue]: probed[queues[queue]] for queue in asked}, self._now())
+        return known | probed
+
+
+def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueSight:
+    """What AMQP says is of this instant; the API's numbers are some seconds old.
+
+    That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
+    were taken, as ready or as unacked, or it had left by then. The two must be of one moment, though: one delivered
+    since then is not ready by AMQP any more and not unacked by the API yet. So the older count of ready ones is not
+    forgotten, and "ready + unacked = 0" holds only if it did for both.
+    """
+    return QueueSight(
+        consumers=counts.consumers,
+        ready=counts.ready if statistics is None else max(counts.ready, statistics.ready),
+        unacked=None if statistics is None else statistics.unacked,
+        ttl_ms=ttl.ms,
+        has_no_ttl=ttl.is_known and ttl.ms is None,
+    )

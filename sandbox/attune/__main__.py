@@ -1,0 +1,143 @@
+"""Run one part of the reference Attune: `python -m sandbox.attune PART`. Its environment tells the rest.
+
+    migrate                          install the schema and the actions, and end
+    api | executor                   serve until SIGTERM
+    worker NAME [--runtime RUNTIME]  serve until SIGTERM
+    health api|executor|worker NAME  exit 0 if it is well; one line either way
+
+A server that is away at the start is waited for, and so is the database at any time. A broker that is lost later is
+lost for good: start the part again, as Attune's.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from sandbox.attune import messages
+from sandbox.attune.actions import RUNTIMES, install_actions
+from sandbox.attune.database import DATABASE_AWAY, Database
+from sandbox.attune.defects import Defect
+from sandbox.attune.environment import BadEnvironment, Environment
+from sandbox.attune.health import Unwell, api_health, executor_health, worker_health
+from sandbox.attune.process import until_signalled
+from sandbox.attune.schema import install
+from sandbox.attune.telling import Say, to_stdout
+
+EXIT_UNWELL = 1
+EXIT_UNAVAILABLE = 69
+EXIT_ENVIRONMENT = 78
+
+END_SECONDS = 5.0
+MIGRATE_PATIENCE_SECONDS = 60.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = _parser().parse_args(arguments)
+    try:
+        environment = Environment.read(os.environ)
+    except BadEnvironment as error:
+        print(error, file=sys.stderr)
+        return EXIT_ENVIRONMENT
+    if Defect.NANOSECONDS in environment.cured:
+        messages.write_microseconds()
+    match chosen.part:
+        case "migrate":
+            return asyncio.run(_migrate(environment, to_stdout("migrate")))
+        case "health":
+            return _tell_health(environment, chosen.of, chosen.name)
+        case "worker":
+            asyncio.run(_run_worker(environment, chosen.name, chosen.runtime or _runtime_by(chosen.name)))
+        case _:
+            asyncio.run(_run(chosen.part, environment))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sandbox.attune",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
+    for name in ("migrate", "api", "executor"):
+        parts.add_parser(name)
+    worker = parts.add_parser("worker")
+    worker.add_argument("name", metavar="NAME")
+    worker.add_argument("--runtime", choices=RUNTIMES, help="by default what the name ends with, else shell")
+    health = parts.add_parser("health")
+    health.add_argument("of", choices=("api", "executor", "worker"))
+    health.add_argument("name", nargs="?", default="", metavar="NAME", help="of the worker")
+    return parser
+
+
+async def _migrate(environment: Environment, say: Say) -> int:
+    database = await Database.open(
+        environment.database_url, environment.schema, patience_seconds=MIGRATE_PATIENCE_SECONDS
+    )
+    try:
+        await database.session.fetchval("SELECT 1")  # waits for the server
+        await install(environment.database_url, environment.schema, cured=environment.cured)
+        async with database.transaction() as session:
+            await install_actions(session)
+    except DATABASE_AWAY as error:
+        say(f"the database is away: {type(error).__name__}: {error}")
+        return EXIT_UNAVAILABLE
+    finally:
+        await database.close()
+    say(f"schema {environment.schema} and the actions are there")
+    return 0
+
+
+async def _run(part: str, environment: Environment) -> None:
+    say = to_stdout(part)
+    _tell_start(environment, say)
+    if part == "api":
+        from sandbox.attune.api.process import run_api as run  # noqa: PLC0415 (slow; others do not need it)
+    else:
+        from sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (slow, too)
+    await until_signalled(
+        lambda stop: run(environment, stop, say),
+        grace_seconds=END_SECONDS,
+        ends_at_once=Defect.SIGTERM_AT_ONCE not in environment.cured,
+    )
+
+
+async def _run_worker(environment: Environment, name: str, runtime: str) -> None:
+    from sandbox.attune.worker_process import WorkerProcess  # noqa: PLC0415 (slow, too)
+
+    say = to_stdout(name)
+    _tell_start(environment, say)
+    worker = WorkerProcess(environment, name, runtime=runtime, say=say)
+    await until_signalled(worker.run, grace_seconds=environment.times.shutdown_seconds + END_SECONDS)
+
+
+def _tell_start(environment: Environment, say: Say) -> None:
+    present = [defect.name for defect in Defect if defect not in environment.cured]
+    say(f"starts with {environment.times.name} times and the defects {' '.join(present) or '(none)'}")
+
+
+def _tell_health(environment: Environment, part: str, name: str) -> int:
+    try:
+        match part:
+            case "api":
+                told = api_health(environment)
+            case "executor":
+                told = asyncio.run(executor_health(environment))
+            case _:
+                told = asyncio.run(worker_health(environment, name))
+    except Unwell as error:
+        print(f"unwell: {error}")
+        return EXIT_UNWELL
+    print(f"well: {told}")
+    return 0
+
+
+def _runtime_by(name: str) -> str:
+    ending = name.rpartition("-")[2]
+    return ending if ending in RUNTIMES else RUNTIMES[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

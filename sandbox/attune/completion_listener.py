@@ -1,0 +1,112 @@
+"""The executor's consumer of execution.completed: it frees the slot, moves the line, advances the workflow.
+
+Like stock Attune it believes the row, not the message: status and result of a notice are ignored. Freeing a
+slot repeats harmlessly; retrying a workflow task does not (a second notice makes a second retry).
+"""
+
+from typing import Unpack
+
+from aio_pika.abc import AbstractChannel
+
+from sandbox.attune import admission, topology
+from sandbox.attune.amqp import PublishFailed, QueueConsumer
+from sandbox.attune.database import Row
+from sandbox.attune.executor import requested_message
+from sandbox.attune.messages import Envelope, SeenNotice, seen_notice
+from sandbox.attune.service import AttuneService, Wiring
+
+_RETRY = """
+INSERT INTO execution (action, action_ref, config, env_vars, parent, enforcement, executor, workflow_def,
+                       workflow_task, retry_count, original_execution)
+SELECT action, action_ref, config, env_vars, parent, enforcement, executor, workflow_def,
+       workflow_task
+           || jsonb_build_object('retry_count', coalesce((workflow_task ->> 'retry_count')::int, 0) + 1),
+       retry_count + 1, coalesce(original_execution, id)
+  FROM execution WHERE id = $1
+RETURNING id
+"""
+
+_ADVANCE = """
+UPDATE workflow_execution
+   SET current_tasks = array_remove(current_tasks, $2),
+       completed_tasks = CASE WHEN $3 THEN array_append(completed_tasks, $2) ELSE completed_tasks END,
+       failed_tasks = CASE WHEN $3 THEN failed_tasks ELSE array_append(failed_tasks, $2) END
+ WHERE id = $1 AND NOT $2 = ANY(completed_tasks || failed_tasks)
+"""
+
+
+class CompletionListener(AttuneService):
+    """`notices`: those it is done with, in order. `promoted`: the executions it called up from a line."""
+
+    role = "completion listener"
+
+    def __init__(self, amqp_url: str, database_url: str, **wiring: Unpack[Wiring]) -> None:
+        super().__init__(amqp_url, database_url, **wiring)
+        self.notices: list[SeenNotice] = []
+        self.promoted: list[int] = []
+        self.consumer: QueueConsumer | None = None
+
+    async def _begin(self, channel: AbstractChannel) -> None:
+        await topology.declare_common(channel)
+        await topology.declare_executor(channel)
+        self.consumer = QueueConsumer(
+            channel,
+            topology.COMPLETED_QUEUE,
+            "executor.completion",
+            self._handle,
+            kept=self._kept,
+            say=self._say,
+        )
+        await self.consumer.start()
+
+    async def _handle(self, envelope: Envelope) -> None:
+        notice = seen_notice(envelope)
+        try:
+            await self._complete(notice)
+        finally:
+            self.notices.append(notice)
+
+    async def _complete(self, notice: SeenNotice) -> None:
+        row = await self.database.session.fetchrow(
+            "SELECT id, status, workflow_task FROM execution WHERE id = $1", notice.execution_id
+        )
+        if row is not None and row["workflow_task"] is not None:
+            if await self._retry(row):
+                return  # defect D13: the slot of a retried task stays taken
+            await self._advance_workflow(row)
+        await self._free_slot(notice.execution_id)
+
+    async def _free_slot(self, execution_id: int) -> None:
+        async with self.database.transaction() as session:
+            released = await admission.release(session, execution_id)
+        if released is None:
+            return
+        if released.promoted is None:
+            self._say(f"execution {execution_id} has ended: its slot is free")
+            return
+        try:
+            await self.publisher.publish(await requested_message(self.database.session, released.promoted))
+        except PublishFailed:
+            async with self.database.transaction() as session:
+                await admission.restore(session, execution_id, released)
+            raise
+        self._say(f"execution {execution_id} has ended: execution {released.promoted} gets its slot")
+        self.promoted.append(released.promoted)
+
+    async def _retry(self, row: Row) -> bool:
+        task = row["workflow_task"]
+        if row["status"] not in {"failed", "timeout"}:
+            return False
+        if (task.get("retry_count") or 0) >= (task.get("max_retries") or 0):
+            return False
+        retry_id = await self.database.session.fetchval(_RETRY, row["id"])
+        await self.publisher.publish(await requested_message(self.database.session, retry_id))
+        return True
+
+    async def _advance_workflow(self, row: Row) -> None:
+        task = row["workflow_task"]
+        async with self.database.transaction() as session:
+            await session.execute("SELECT pg_advisory_xact_lock($1)", task["workflow_execution"])
+            await session.execute(
+                _ADVANCE, task["workflow_execution"], task["task_name"], row["status"] == "completed"
+            )

@@ -1,0 +1,49 @@
+"""What stock Attune acts on and the reference does not: events, enforcements, inquiries, packs, cancellations.
+
+Consumed all the same, by stock's tags: a queue that its part declares and nobody reads would grow for ever. Each
+message is told of in a line and acknowledged.
+"""
+
+from collections.abc import Mapping
+
+from aio_pika.abc import AbstractChannel
+
+from sandbox.attune import topology
+from sandbox.attune.amqp import QueueConsumer
+from sandbox.attune.messages import Envelope
+from sandbox.attune.service import AttuneService
+from sandbox.attune.telling import Say
+
+EXECUTOR_TAGS = {
+    "attune.executor.events.queue": "executor.event",
+    "attune.enforcements.queue": "executor.enforcement",
+    "attune.inquiry.responses.queue": "executor.inquiry",
+}
+
+
+def worker_tags(worker_id: int) -> dict[str, str]:
+    return {
+        f"worker.{worker_id}.packs": f"worker-{worker_id}-packs",
+        f"worker.{worker_id}.cancel": f"worker-{worker_id}-cancel",
+    }
+
+
+async def consume_unmodelled(channel: AbstractChannel, tags: Mapping[str, str], say: Say) -> None:
+    """`tags`: of each queue."""
+    for queue, tag in tags.items():
+
+        async def ignore(envelope: Envelope, queue: str = queue) -> None:
+            say(f"{queue}: {envelope.message_type} is acknowledged; the reference does nothing about it")
+
+        await QueueConsumer(channel, queue, tag, ignore, say=say).start()
+
+
+class UnmodelledListener(AttuneService):
+    """The executor's part of it."""
+
+    role = "listener to what is not modelled"
+
+    async def _begin(self, channel: AbstractChannel) -> None:
+        await topology.declare_common(channel)
+        await topology.declare_executor(channel)
+        await consume_unmodelled(channel, EXECUTOR_TAGS, self._say)

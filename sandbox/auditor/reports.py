@@ -1,0 +1,49 @@
+"""What the auditor says, one JSON object a line: `kind` and the facts. Whoever reads it needs nothing of ours."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import IO
+
+from sandbox.auditor.ledger import Audit, Change, Notice, Violation
+
+
+class Reporter:
+    """Tells the picture only when it differs from the last one told."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._last_picture: dict[str, object] | None = None
+
+    def changes(self, changes: Iterable[Change]) -> None:
+        self._say("changes", changes=[asdict(change) for change in changes])
+
+    def notices(self, notices: Iterable[tuple[Notice, bool]]) -> None:
+        self._say("notices", notices=[asdict(notice) | {"is_repeat": again} for notice, again in notices])
+
+    def picture(
+        self, *, line: Iterable[tuple[int, str]], workers: Mapping[int, str], queues: Mapping[str, int]
+    ) -> None:
+        picture: dict[str, object] = {
+            "line": [list(entry) for entry in line],
+            "workers": [{"id": number, "name": name} for number, name in workers.items()],
+            "queues": dict(queues),
+        }
+        if picture != self._last_picture:
+            self._last_picture = picture
+            self._say("picture", **picture)
+
+    def away(self, server: str, error: BaseException) -> None:
+        self._say("away", server=server, error=str(error) or type(error).__name__)
+
+    def back(self, server: str) -> None:
+        self._say("back", server=server)
+
+    def violation(self, violation: Violation) -> None:
+        self._say("violation", **asdict(violation))
+
+    def audit(self, audit: Audit, **counted: object) -> None:
+        self._say("audit", **asdict(audit), **counted)
+
+    def _say(self, kind: str, **facts: object) -> None:
+        print(json.dumps({"kind": kind, **facts}), file=self._out, flush=True)

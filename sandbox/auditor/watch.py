@@ -1,0 +1,137 @@
+"""Watch both servers without believing anybody, through every restart of either, and audit when asked.
+
+Promises: nothing that was committed or published is missed, however long a server was away; an audit is made of looks
+that began after it was asked for. Never: writes to the database, publishes, or takes from a queue that is not its own.
+"""
+
+import asyncio
+import time
+
+from sandbox.attune import topology
+from sandbox.attune.amqp import BROKER_AWAY
+from sandbox.attune.database import DATABASE_AWAY, Database
+from sandbox.auditor.ledger import Ledger, Notice, Violation
+from sandbox.auditor.losses import Losses
+from sandbox.auditor.notices import STOCK_LETTERS, NoticeQueue
+from sandbox.auditor.reports import Reporter
+from sandbox.auditor.rows import read_changes, read_line, read_terminal_rows, read_workers
+
+LINE_OF = "core.slow"
+LOOK_SECONDS = 0.2
+
+# Attune's own dead-letter queue, and the one that a sidecar makes for itself beside a stock executor.
+LETTER_QUEUES = (topology.DLX_QUEUE, "attune.dlx.sidecar.queue")
+
+
+class Watch:
+    def __init__(
+        self, amqp_url: str, database: Database, reporter: Reporter, *, repeat_margin_seconds: float
+    ) -> None:
+        self._database, self._reporter = database, reporter
+        self._losses = Losses(repeat_margin_seconds)
+        self._ledger = Ledger(self._losses)
+        self._arrived: list[tuple[Notice, bool]] = []
+        self._notices = NoticeQueue(amqp_url, self._take_notice)
+        self._away: set[str] = set()
+        self._last_number = 0
+        self._worker_ids: list[int] = []
+        self._line: list[tuple[int, str]] = []
+        self._queues: dict[str, int] = {}
+        self._stock_letters = 0
+        self._told: set[Violation] = set()
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """For an audit, as soon as both servers answer."""
+        self._asked.set()
+
+    def lose(self, part: str) -> None:
+        """We are told that it is about to be killed: what follows may be a lawful repeat."""
+        self._losses.lost(part, time.monotonic())
+
+    def regain(self, part: str) -> None:
+        """We are told that it works again."""
+        self._losses.back(part, time.monotonic())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                is_asked = self._asked.is_set()
+                if await self.look() and is_asked:
+                    self._asked.clear()
+                    self._reporter.audit(
+                        self._ledger.audit(),
+                        stock_letters=self._stock_letters,
+                        messages_waiting=sum(self._queues.values()),
+                        in_line=len(self._line),
+                    )
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await self._notices.close()
+
+    async def look(self) -> bool:
+        """True when both servers answered. The broker first: what is announced has been committed before."""
+        broker_answered = await self._look_at_broker()
+        database_answered = await self._look_at_database()
+        return broker_answered and database_answered
+
+    async def _look_at_broker(self) -> bool:
+        try:
+            if not self._notices.is_open:
+                await self._notices.open()
+            workers = [topology.worker_queue(number) for number in self._worker_ids]
+            depths = await self._notices.depths([STOCK_LETTERS, *LETTER_QUEUES, *workers])
+        except BROKER_AWAY as error:
+            await self._notices.close()
+            self._is_away("broker", error)
+            return False
+        self._stock_letters = depths.pop(STOCK_LETTERS)
+        self._queues = depths
+        self._is_back("broker")
+        return True
+
+    async def _look_at_database(self) -> bool:
+        arrived, self._arrived = self._arrived, []
+        notice_counts = self._ledger.notice_counts()
+        session = self._database.session
+        try:
+            changes = await read_changes(session, self._last_number)
+            terminal = await read_terminal_rows(session)
+            workers = await read_workers(session)
+            self._line = await read_line(session, LINE_OF)
+        except DATABASE_AWAY as error:
+            self._is_away("database", error)
+            if arrived:
+                self._reporter.notices(arrived)
+            return False
+        self._is_back("database")
+        if fresh := self._ledger.take_changes(changes):
+            self._last_number = changes[-1].number
+            self._reporter.changes(fresh)
+        self._ledger.take_rows(terminal)
+        if arrived:
+            self._reporter.notices(arrived)
+        self._worker_ids = list(workers)
+        self._reporter.picture(line=self._line, workers=workers, queues=self._queues)
+        for violation in self._ledger.violations(notice_counts):
+            if violation not in self._told:
+                self._told.add(violation)
+                self._reporter.violation(violation)
+        return True
+
+    def _take_notice(self, notice: Notice, redelivered: bool) -> None:
+        is_repeat = self._ledger.take_notice(notice, at=time.monotonic(), redelivered=redelivered)
+        # What the broker hands to us again, after it was away, is no news.
+        if not (is_repeat and redelivered):
+            self._arrived.append((notice, is_repeat))
+
+    def _is_away(self, server: str, error: BaseException) -> None:
+        if server not in self._away:
+            self._away.add(server)
+            self._reporter.away(server, error)
+
+    def _is_back(self, server: str) -> None:
+        if server in self._away:
+            self._away.remove(server)
+            self._reporter.back(server)

@@ -1,0 +1,66 @@
+"""The story in five acts, and what the auditor says of it."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.demo.acts_broken import everything_breaks, work_flows
+from sandbox.demo.acts_lost import attune_alone, letters_arrive, requests_are_repeated
+from sandbox.demo.attune_client import attune_client
+from sandbox.demo.auditor_link import auditor
+from sandbox.demo.closing import promises
+from sandbox.demo.ending import Ending, show_ending
+from sandbox.demo.view import View
+from sandbox.demo.world import StoryBroken, World
+from sandbox.stage.programs import ADMISSION_WORKS
+from sandbox.stage.stage import Stage
+from sandbox.times import SCALED, describe_briefly
+
+
+async def tell_story(
+    view: View, folder: Path, *, patience_seconds: float, sidecar_command: Sequence[str] | None
+) -> bool:
+    """True when it was told to its end and every promise was kept."""
+    async with Stage.open(
+        folder,
+        say=view.line,
+        times=SCALED,
+        cured=[ADMISSION_WORKS],
+        sidecar_command=sidecar_command,
+    ) as stage:
+        began = time.monotonic()
+        view.text(["", *describe_briefly(SCALED)])
+        log = stage.log("sidecar").with_name("auditor.log")
+        async with (
+            auditor(stage.amqp_url, stage.database_url, log) as link,
+            attune_client(stage.api_url, stage.api_token) as client,
+        ):
+            world = World(stage, client, link, view, patience_seconds=patience_seconds)
+            broken: StoryBroken | None = None
+            async with world.watched():
+                try:
+                    await _play(world)
+                except StoryBroken as error:
+                    broken = error
+                    world.say(f"the story breaks off: {error}")
+                    await world.settle()
+                audit = await world.audit()
+        # Before the stage is cleared, which takes a few seconds.
+        return show_ending(
+            view,
+            Ending(
+                promises=promises(audit),
+                broken=broken,
+                first_rescue_at=world.first_rescue_at,
+                story_seconds=time.monotonic() - began,
+                logs=log.parent,
+            ),
+        )
+
+
+async def _play(world: World) -> None:
+    waiting = await attune_alone(world)
+    await requests_are_repeated(world, waiting)
+    await letters_arrive(world)
+    await everything_breaks(world)
+    await work_flows(world)

@@ -1,0 +1,55 @@
+"""Sentences for what the auditor reports: one for many executions to which the same happened within a moment. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sandbox.demo.sight import Sight, numbers
+
+# Told of a row only when it comes here: the steps between are seen in the picture.
+_TOLD = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
+
+_BY = {
+    "letter": "by dlq-handler, as its letter came",
+    "monitor": "by dlq-handler's monitor",
+    "worker": "by its worker",
+    "execution_timeout_monitor": "by Attune's own monitor",
+}
+
+
+class Gathering:
+    """Reports of a moment, until they are told."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, set[int]] = defaultdict(set)
+
+    def take(self, report: Mapping[str, Any], sight: Sight) -> None:
+        """`sight`: as it is with this report."""
+        names = {number: name for name, number in sight.workers.items()}
+        for change in report.get("changes", ()):
+            if change["status"] in _TOLD:
+                self._groups[_happened(change, names)].add(change["execution_id"])
+        for notice in report.get("notices", ()):
+            # A worker announces what it completed: told of with the end itself.
+            if notice["source"] != "worker" or notice["is_repeat"]:
+                self._groups[_announced(notice)].add(notice["execution_id"])
+
+    def tell(self) -> Iterable[str]:
+        groups, self._groups = self._groups, defaultdict(set)
+        return [f"{sentence}: {numbers(ids)}" for sentence, ids in groups.items()]
+
+
+def _happened(change: Mapping[str, Any], worker_names: Mapping[int, str]) -> str:
+    status = change["status"]
+    if status == "scheduled":
+        return f"dispatched to {worker_names.get(change['worker_id'], 'a worker')}"
+    by = change["ended_by"]
+    if status == "completed" and by == "worker":
+        return "completed"
+    return f"{status} {_BY.get(by, f'by {by}')}"
+
+
+def _announced(notice: Mapping[str, Any]) -> str:
+    if notice["is_repeat"]:
+        return f"announced again by {notice['source']}, with the same id"
+    return f"announced by {notice['source']}"

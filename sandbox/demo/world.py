@@ -1,0 +1,184 @@
+"""What the acts play with: the stage, work to ask for, and facts to wait for.
+
+Every wait is for a fact that the auditor reports, with a patience: never for time to pass.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sandbox.demo.attune_client import AttuneClient
+from sandbox.demo.auditor_link import AuditorLink
+from sandbox.demo.picture import Condition, Picture
+from sandbox.demo.sight import Sight, numbers
+from sandbox.demo.telling import Gathering
+from sandbox.demo.view import View
+from sandbox.stage.first_error import first_error_alone
+from sandbox.stage.parts import PARTS
+from sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
+from sandbox.stage.stage import Stage
+
+ACTS = 5
+_FRAME_SECONDS = 0.25
+_TELL_SECONDS = 2.0
+_SETTLE_SECONDS = 10.0
+
+
+class StoryBroken(Exception):
+    """A fact did not come true, or a promise was broken before all eyes. Says which, and whose log to read."""
+
+    def __init__(self, what: str, log: Path) -> None:
+        super().__init__(what)
+        self.log = log
+
+
+class World:
+    def __init__(
+        self, stage: Stage, client: AttuneClient, auditor: AuditorLink, view: View, *, patience_seconds: float
+    ) -> None:
+        self.stage, self.view, self.sight = stage, view, Sight()
+        self.first_rescue_at: float | None = None
+        """By the wall clock."""
+        self._client, self._auditor, self._patience_seconds = client, auditor, patience_seconds
+        self._news = asyncio.Event()
+        self._gathering = Gathering()
+        self._picture = Picture(sight=self.sight)
+        for part in PARTS:
+            self._picture.conditions[part] = Condition.ALIVE if stage.is_running(part) else Condition.ABSENT
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Reports are taken and told, and the picture is drawn, while inside."""
+        self.view.open(self._picture)
+        try:
+            with first_error_alone():
+                async with asyncio.TaskGroup() as group:
+                    watching = [
+                        group.create_task(self._take_reports(), name="reports"),
+                        group.create_task(self._draw(), name="picture"),
+                    ]
+                    yield
+                    for task in watching:
+                        task.cancel()
+        finally:
+            self._tell()
+            self.view.close()
+
+    def act(self, number: int, title: str, look_at: str) -> None:
+        self._tell()
+        self._picture.act, self._picture.look_at = f"Act {number} of {ACTS} · {title}", look_at
+        self.view.act(number, title, look_at)
+
+    def say(self, text: str) -> None:
+        # What was seen before comes before.
+        self._tell()
+        self.view.line(text)
+
+    async def ask_for(self, action_ref: str, count: int, **parameters: object) -> list[int]:
+        # It may run without having its broker or database back yet. Its 503 would break the story off and leave a row
+        # that no service knows of.
+        await self.stage.start("api")
+        try:
+            ids = await self._client.execute(action_ref, count, **parameters)
+        except httpx.HTTPError as error:
+            raise StoryBroken(
+                f"Attune's API does not take {action_ref}: {error!r}", self.stage.log("api")
+            ) from error
+        # Before what was seen of them meanwhile.
+        self.view.line(f"asked Attune's API for {count} x {action_ref}: {numbers(ids)}")
+        return ids
+
+    async def start(self, *parts: str) -> None:
+        self._are(parts, Condition.STARTING)
+        began = time.monotonic()
+        await self.stage.start(*parts)
+        await self._auditor.tell_back(parts)
+        self._are(parts, Condition.ALIVE)
+        self.say(f"started in {time.monotonic() - began:.1f} s: {', '.join(parts)}")
+
+    async def restart(self, *parts: str) -> None:
+        """As an operator does: asked to stop, and started again."""
+        for part in parts:
+            await self.stage.stop(part)
+        await self.start(*parts)
+
+    async def kill(self, *parts: str) -> None:
+        self.say(f"kill -9: {', '.join(parts)}")
+        await self._auditor.tell_lost(parts)
+        await self.stage.kill(*parts)
+        self._are(parts, Condition.KILLED)
+
+    async def restart_executor_without_monitor(self) -> None:
+        """As docs/how-to/beside-attune.md advises."""
+        self.stage.change_settings("executor", WITHOUT_TIMEOUT_MONITOR)
+        await self.restart("executor")
+
+    async def hang(self, part: str) -> None:
+        await self.stage.hang(part)
+        self._are([part], Condition.HANGS)
+        self.say(f"{part} hangs (SIGSTOP): connected, silent, holding what it was given")
+
+    async def until(self, what: str, is_so: Callable[[], bool], *, part: str = "sidecar") -> None:
+        """StoryBroken when it is not so in time, naming the log of `part`, or as soon as a promise is broken."""
+        violations = self.sight.violations
+        if not await self._wait(lambda: bool(violations) or is_so(), self._patience_seconds):
+            raise StoryBroken(f"not so after {self._patience_seconds:g} s: {what}", self.stage.log(part))
+        if violations:
+            raise StoryBroken(f"a promise was broken, {violations[0]}", self.stage.log("sidecar"))
+
+    async def settle(self) -> None:
+        """After a story that broke off: what is only unfinished shall not look like a broken promise."""
+        sight = self.sight
+        await self._wait(
+            lambda: sight.are_settled(sight.executions) and not sight.line and not any(sight.queues.values()),
+            _SETTLE_SECONDS,
+        )
+
+    async def audit(self) -> Mapping[str, Any]:
+        await self._auditor.ask_for_audit()
+        if not await self._wait(lambda: self.sight.audit is not None, self._patience_seconds):
+            raise StoryBroken("the auditor does not answer", self._auditor.log)
+        return self.sight.audit or {}
+
+    async def _wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Asked anew at every report."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not is_so():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _are(self, parts: Iterable[str], condition: Condition) -> None:
+        for part in parts:
+            self._picture.conditions[part] = condition
+
+    async def _take_reports(self) -> None:
+        async for report in self._auditor.reports():
+            self.sight.take(report)
+            self._gathering.take(report, self.sight)
+            if report["kind"] in {"away", "back"}:
+                self.say(f"the {report['server']} is {report['kind']}")
+            if self.first_rescue_at is None and self.sight.rescued():
+                self.first_rescue_at = time.time()
+            self._news.set()
+
+    async def _draw(self) -> None:
+        told_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_FRAME_SECONDS)
+            if time.monotonic() - told_at >= _TELL_SECONDS:
+                self._tell()
+                told_at = time.monotonic()
+            self.view.refresh()
+
+    def _tell(self) -> None:
+        for sentence in self._gathering.tell():
+            self.view.line(sentence)

@@ -1,0 +1,14 @@
+"""Report a program that was fetched into the cache."""
+
+import contextlib
+import time
+from collections.abc import Awaitable
+
+from sandbox.server_programs.errors import WayClosed
+
+
+async def print_when_found(program: str, fetching: Awaitable[object]) -> None:
+    began = time.monotonic()
+    with contextlib.suppress(WayClosed):
+        await fetching
+        print(f"./run: {program} is at hand after {time.monotonic() - began:.0f} s", flush=True)

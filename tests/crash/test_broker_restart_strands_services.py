@@ -1,0 +1,126 @@
+"""After a restart of the broker Attune's services run on without consumers: each is named, and what to do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aio_pika
+
+from sandbox.attune import topology
+from sandbox.attune.worker import StockWorker
+from sandbox.servers import PrivateRabbitMQ
+from tests.crash.world import World
+from tests.integration.doctor.conftest import ignore
+from tests.support.eventually import eventually
+from tests.support.sidecar import SidecarProcess
+
+EXECUTOR = (topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE)
+
+
+@asynccontextmanager
+async def consumed(vhost: str, queues: Sequence[str]) -> AsyncIterator[None]:
+    """As a service of Attune's consumes: once its connection is lost, it opens no other."""
+    async with AsyncExitStack() as stack:
+        connection = await aio_pika.connect(vhost)
+        stack.push_async_callback(connection.close)
+        channel = await connection.channel()
+        for queue in queues:
+            await (await channel.get_queue(queue)).consume(ignore)
+        yield
+
+
+@asynccontextmanager
+async def heartbeats(world: World, workers: Sequence[int]) -> AsyncIterator[None]:
+    async def beat() -> None:
+        while True:
+            await world.sql(
+                "UPDATE worker SET last_heartbeat = now() WHERE id = ANY ($1::bigint[])", list(workers)
+            )
+            await asyncio.sleep(0.5)  # the pace of a heartbeat
+
+    async with asyncio.TaskGroup() as group:
+        beating = group.create_task(beat())
+        yield
+        beating.cancel()
+
+
+async def registered(world: World, count: int) -> list[int]:
+    """Workers that are on record and have their queues; the tests consume those."""
+    found = []
+    for number in range(count):
+        worker = StockWorker(world.vhost, world.database, name=f"worker-{number}")
+        await worker.start()
+        await worker.vanish()
+        found.append(worker.id)
+    return found
+
+
+async def services(sidecar: SidecarProcess) -> dict[str, Any]:
+    """What `dlq-handler status` says of them: a process of its own, which looks once."""
+    _, out, err = await sidecar.cli("status", "--output", "json")
+    assert out, err
+    [found] = [one for one in json.loads(out)["diagnoses"] if one["kind"] == "services"]
+    return dict(found)
+
+
+async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named(
+    world: World, rabbitmq: PrivateRabbitMQ
+) -> None:
+    workers = await registered(world, 2)
+    queues = [topology.worker_queue(one) for one in workers]
+    api = rabbitmq.management_url.replace("://", f"://{rabbitmq.user}:{rabbitmq.password}@")
+    settings: dict[str, Any] = {"broker__management_url": api, "ui__look_seconds": "1"}
+
+    async def all_consume() -> bool:
+        rows = await world.sql(
+            "SELECT queue FROM dlq_handler.service_look WHERE unconsumed_since IS NULL AND queue = ANY ($1::text[])",
+            [*EXECUTOR, *queues],
+        )
+        return len(rows) == len(EXECUTOR) + len(queues)
+
+    async def are_named() -> dict[str, Any]:
+        found = await services(sidecar)
+        assert found["health"] == "problem", found
+        assert found["sentence"].startswith("The broker restarted at "), found
+        assert str(workers[1]) in found["about"], found
+        return found
+
+    async with heartbeats(world, workers), world.sidecar(**settings) as sidecar:
+        async with consumed(world.vhost, [*EXECUTOR, *queues]):
+            await eventually(all_consume, timeout=60)
+            assert (await services(sidecar))["health"] == "ok"
+            await rabbitmq.stop()
+            await rabbitmq.start()
+            found = await eventually(are_named, timeout=90)
+            ready = [await topology.ready_count(world.vhost, queue) for queue in queues]
+
+            async def metrics_say() -> list[float]:
+                samples = await sidecar.metrics()
+                counts = [samples[f'dlq_handler_services_to_restart{{finding="{one}"}}'] for one in (
+                    "executor_without_consumer", "worker_without_consumer", "worker_inactive"
+                )]  # fmt: skip
+                assert counts == [1, 2, 0]
+                return counts
+
+            await eventually(metrics_say)
+            _, doctor, _ = await sidecar.cli("doctor", "--no-canary")
+            shown = {one["kind"]: one for one in await sidecar.diagnoses()}["services"]
+
+        assert ready == [0, 0], "no message waits"
+        assert "Since then the executor's queues have no consumer, and worker-0" in found["sentence"]
+        assert found["sentence"].endswith("report without consuming.")
+        assert found["next_step"] == "restart the executor and these workers"
+        assert found["about"] == " ".join(map(str, sorted(workers)))
+        assert found["runbook"] == "docs/runbook.md#services-without-consumers"
+        assert found["sentence"] in doctor
+        assert (shown["sentence"], shown["since"][:19]) == (found["sentence"], found["since"][:19])
+
+        # As an operator must: the services are restarted, and consume again.
+        async with consumed(world.vhost, [*EXECUTOR, *queues]):
+
+            async def is_over() -> bool:
+                return bool((await services(sidecar))["health"] == "ok")
+
+            await eventually(is_over, timeout=60)

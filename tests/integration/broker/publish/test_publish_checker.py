@@ -1,0 +1,119 @@
+"""A publish check on a real broker: it is confirmed, and leaves nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
+from dlq_handler.broker.publish.publish_checker import PublishChecker, PublishCheckRefused
+from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.errors import Unavailable
+from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
+from sandbox.servers import RabbitMQ
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import TcpProxy
+
+
+@pytest.fixture
+def record() -> PublishRecorder:
+    return PublishRecorder()
+
+
+@pytest.fixture
+async def check(vhost: str, record: PublishRecorder) -> AsyncIterator[PublishChecker]:
+    check = PublishChecker(BrokerAddress(urls=[vhost]), record)
+    yield check
+    await check.close()
+
+
+async def left_behind(rabbitmq: RabbitMQ, vhost: str) -> list[str]:
+    name = unquote(urlsplit(vhost).path.removeprefix("/"))
+    answers = [await rabbitmq.ask("GET", f"{kind}/{name}") for kind in ("exchanges", "queues")]
+    found = [one["name"] for answer in answers for one in answer.json()]
+    return [one for one in found if one.startswith(PUBLISH_CHECK_PREFIX)]
+
+
+async def test_it_is_confirmed_again_and_again_and_leaves_nothing_behind(
+    check: PublishChecker, record: PublishRecorder, rabbitmq: RabbitMQ, vhost: str
+) -> None:
+    for _ in range(3):
+        await check.publish()
+    view = record.view()
+    assert view.confirmed_seconds_ago is not None
+    assert view.quick_seconds > view.confirmed_seconds_ago
+    assert len(await left_behind(rabbitmq, vhost)) == 2
+
+    await check.close()
+
+    async def is_gone() -> bool:
+        return await left_behind(rabbitmq, vhost) == []
+
+    await eventually(is_gone)
+
+
+async def test_broker_that_does_not_answer_makes_it_fail_and_the_next_one_connects_again(
+    vhost: str, record: PublishRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlq_handler.broker.publish.publish_checker._GIVE_UP_SECONDS", 0.5)
+    slow_after = "dlq_handler.broker.publish.publish_recorder.SLOW_AFTER_SECONDS"
+    async with TcpProxy.to(vhost) as proxy:
+        check = PublishChecker(BrokerAddress(urls=[proxy.url]), record)
+        await check.publish()
+        proxy.freeze()
+        with monkeypatch.context() as scaled:
+            scaled.setattr(slow_after, 0.25)
+            with pytest.raises(Unavailable):
+                await check.publish()
+        assert record.view().were_slow_within(60)
+        assert record.view().quick_seconds == 0
+        await proxy.heal()
+        await check.publish()
+        assert record.view().quick_seconds > 0
+        await check.close()
+
+
+async def test_watch_publishes_unless_another_publisher_has(
+    check: PublishChecker, record: PublishRecorder
+) -> None:
+    watch = PublishWatch(check, record, PublishWatchPolicy.within(240))
+    with record.publishing() as other:
+        other.is_confirmed = True
+    confirmed = record.view().confirmed_seconds_ago
+    await watch.tick()
+    again = record.view().confirmed_seconds_ago
+    assert confirmed is not None
+    assert again is not None
+    assert again > confirmed, "nothing was published"
+
+
+async def test_watch_ends_when_asked_to(check: PublishChecker, record: PublishRecorder) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(PublishWatch(check, record, PublishWatchPolicy.within(1)).run(stop))
+
+    async def has_published() -> bool:
+        return record.view().confirmed_seconds_ago is not None
+
+    await eventually(has_published)
+    stop.set()
+    async with asyncio.timeout(10):
+        await running
+
+
+async def test_missing_right_is_named(rabbitmq: RabbitMQ, vhost: str, record: PublishRecorder) -> None:
+    name, user = unquote(urlsplit(vhost).path.removeprefix("/")), "no-publish-check"
+    await rabbitmq.ask("PUT", f"users/{user}", {"password": user, "tags": ""})
+    await rabbitmq.ask("PUT", f"permissions/{name}/{user}", {"configure": "", "write": "", "read": ""})
+    parts = urlsplit(vhost)
+    url = parts._replace(netloc=f"{user}:{user}@{parts.hostname}:{parts.port}").geturl()
+    check = PublishChecker(BrokerAddress(urls=[url]), record)
+    try:
+        with pytest.raises(PublishCheckRefused, match="publish_check"):
+            await check.publish()
+        await PublishWatch(check, record, PublishWatchPolicy.within(240)).tick()
+        assert not record.view().were_slow_within(1e9)
+    finally:
+        await check.close()
+        await rabbitmq.ask("DELETE", f"users/{user}")

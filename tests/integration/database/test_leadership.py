@@ -1,0 +1,181 @@
+"""One leader at a time: taken, renewed, lost, given up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.compose.backstop import leadership_policy
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database import leadership as module
+from dlq_handler.database import lease_sql, migrate
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.metrics import Metrics
+from dlq_handler.settings import Settings
+from tests.support.eventually import eventually
+
+POLICY = LeadershipPolicy(name="leader")
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[Database]:
+    store = Database(database, lock_timeout_ms=100)
+    await migrate.upgrade(store)
+    yield store
+    await store.dispose()
+
+
+def a_replica(store: Database, name: str, metrics: Metrics | None = None, **policy: Any) -> Leadership:
+    chosen = LeadershipPolicy(name="leader", **policy) if policy else POLICY
+    return Leadership(store, chosen, holder=name, metrics=metrics or new_metrics())
+
+
+def shown(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("dlq_handler_leader")
+
+
+def leads(replica: Leadership) -> bool:
+    return replica.is_leader
+
+
+async def end_lease(store: Database) -> None:
+    async with store.transaction() as tx:
+        await tx.run("UPDATE own.lease SET until = clock_timestamp() - interval '1 s'")
+
+
+@pytest.mark.parametrize("interval", [1, 10, 3600])
+def test_the_lease_does_not_depend_on_the_interval_of_the_monitor(interval: int) -> None:
+    settings = Settings.model_validate({"dlq_handler": {"monitor": {"interval_seconds": interval}}})
+    policy = leadership_policy(settings)
+    assert (policy.lease_seconds, policy.try_seconds) == (30, 10)
+
+
+async def test_of_two_replicas_one_leads(store: Database) -> None:
+    one, two = a_replica(store, "one"), a_replica(store, "two")
+    async with asyncio.TaskGroup() as both:
+        both.create_task(one.tick())
+        both.create_task(two.tick())
+    assert {leads(one), leads(two)} == {True, False}
+    for _ in range(3):
+        before = leads(one)
+        await two.tick()
+        await one.tick()
+        assert (leads(one), leads(two)) == (before, not before)
+
+
+async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(store: Database) -> None:
+    metrics, woken = new_metrics(), asyncio.Event()
+    one, two = a_replica(store, "one"), a_replica(store, "two", metrics)
+    two.wake_when_taken(woken)
+    await one.tick()
+    await two.tick()
+    assert (woken.is_set(), shown(metrics)) == (False, 0)
+    await end_lease(store)
+    with capture_logs() as told:
+        await two.tick()
+        await two.tick()
+    assert leads(two)
+    assert (woken.is_set(), shown(metrics)) == (True, 1)
+    assert [line["event"] for line in told] == ["leadership.taken"]
+    await one.tick()
+    assert not leads(one)
+
+
+async def test_fence_of_a_leader_that_was_replaced_lets_nothing_through(store: Database) -> None:
+    metrics = new_metrics()
+    one, two = a_replica(store, "one", metrics), a_replica(store, "two")
+    await one.tick()
+    await end_lease(store)
+    await two.tick()
+    assert leads(one), "it does not know yet"
+
+    async def write() -> None:
+        async with store.transaction() as tx:
+            await tx.run("INSERT INTO own.change_count VALUES (now(), 1)")
+            await one.fence(tx)
+
+    with capture_logs() as told, pytest.raises(LeaseLost):
+        await write()
+    assert not leads(one)
+    assert shown(metrics) == 0
+    assert [line["event"] for line in told] == ["leadership.ended"]
+    async with store.transaction() as tx:
+        assert await tx.rows("SELECT * FROM own.change_count") == []
+
+
+async def test_nobody_takes_the_lease_while_a_fenced_transaction_is_open(store: Database) -> None:
+    one, two = a_replica(store, "one"), a_replica(store, "two")
+    await one.tick()
+    await end_lease(store)
+    async with store.transaction() as tx:
+        await one.fence(tx)
+        with pytest.raises(Contended):
+            await lease_sql.take(store, "leader", holder="two", seconds=30)
+        await two.tick()
+        assert not leads(two)
+    await two.tick()
+    assert not leads(two), "the fence has renewed it"
+
+
+async def test_fence_renews_what_ended_and_nobody_took(store: Database) -> None:
+    one = a_replica(store, "one")
+    await one.tick()
+    await end_lease(store)
+    async with store.transaction() as tx:
+        await one.fence(tx)
+    assert leads(one)
+
+
+async def test_leader_that_cannot_renew_stops_believing_in_it(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = new_metrics()
+    one = a_replica(store, "one", metrics)
+    await one.tick()
+
+    async def away(*_: object, **__: object) -> bool:
+        raise Unavailable("database", "away, on purpose")
+
+    monkeypatch.setattr(lease_sql, "take", away)
+    now = monotonic_seconds()
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds - 1)
+    with pytest.raises(Unavailable):
+        await one.tick()
+    assert (leads(one), shown(metrics)) == (True, 1)
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds)
+    # Also without a tick, as none comes to its end while the database hangs.
+    assert shown(metrics) == 0
+    with capture_logs() as told, pytest.raises(Unavailable):
+        await one.tick()
+    assert not leads(one)
+    assert [line["event"] for line in told] == ["leadership.ended"]
+
+
+async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Database) -> None:
+    one, two = a_replica(store, "one", lease_seconds=3600, try_seconds=0.01), a_replica(store, "two")
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(one.run(stop))
+        await eventually(lambda: leads(one))
+        stop.set()
+    assert not leads(one)
+    await two.tick()
+    assert leads(two)
+
+
+async def test_a_replica_that_may_not_lead_leaves_the_lease_to_another(store: Database) -> None:
+    may_lead = True
+    one = Leadership(store, POLICY, holder="one", metrics=new_metrics(), may_lead=lambda: may_lead)
+    two = a_replica(store, "two")
+    await one.tick()
+    await two.tick()
+    assert (leads(one), leads(two)) == (True, False)
+    may_lead = False
+    await one.tick()
+    await two.tick()
+    assert (leads(one), leads(two)) == (False, True)

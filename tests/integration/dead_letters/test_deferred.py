@@ -1,0 +1,113 @@
+"""Dead letters that are recorded undecided, and decided from the record, on stock Attune's tables."""
+
+import pytest
+
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.errors import TooSlow
+from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.metrics import Metrics
+from tests.support.builders import a_dead_letter
+from tests.support.host_tables import Host
+from tests.support.judging import a_judge
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return new_metrics()
+
+
+@pytest.fixture
+def deferrer(store: Database, metrics: Metrics) -> LetterDeferrer:
+    policy = DeferPolicy(after_deliveries=5, instance="test", names=WorkerQueueNames())
+    return LetterDeferrer(store, policy, metrics=metrics)
+
+
+@pytest.fixture
+def rejudger(store: Database, metrics: Metrics) -> Rejudger:
+    return Rejudger(store, a_judge(store), None, metrics=metrics)
+
+
+async def a_letter(host: Host, key: str) -> DeadLetter:
+    execution_id = await host.add_execution()
+    updated = (await host.execution(execution_id))["updated"]
+    return a_dead_letter(
+        key=key, execution_id=execution_id, stamp=updated, worker_id=None, redelivered=True, deliveries=5
+    )
+
+
+def counted_outcomes(metrics: Metrics, name: str) -> dict[str, float]:
+    [family] = [one for one in metrics.registry.collect() if one.name == f"dlq_handler_{name}"]
+    return {sample.labels["outcome"]: sample.value for sample in family.samples if sample.value}
+
+
+async def outcomes(host: Host) -> list[str]:
+    rows = await host.session.fetch("SELECT outcome FROM dlq_handler.letter ORDER BY id")
+    return [row["outcome"] for row in rows]
+
+
+async def test_a_deferred_dead_letter_is_decided_from_its_record(
+    host: Host, deferrer: LetterDeferrer, rejudger: Rejudger, metrics: Metrics
+) -> None:
+    letter = await a_letter(host, "k")
+    await deferrer.record([letter])
+    assert await outcomes(host) == ["deferred"]
+    assert (await host.execution(letter.execution_id or 0))["status"] == "scheduled", "nothing is decided yet"
+
+    await rejudger.tick()
+
+    assert await outcomes(host) == ["failed"]
+    assert (await host.execution(letter.execution_id or 0))["status"] == "failed"
+    assert len(await host.outbox()) == 1
+    assert counted_outcomes(metrics, "dead_letters") == {Outcome.DEFERRED: 1}
+    assert counted_outcomes(metrics, "dead_letters_rejudged") == {Outcome.FAILED: 1}
+    groups = await host.session.fetch("SELECT letters, failed FROM dlq_handler.letter_group")
+    assert [tuple(row.values()) for row in groups] == [(1, 1)]
+
+
+async def test_the_same_one_again_is_one_record(host: Host, deferrer: LetterDeferrer) -> None:
+    letter = await a_letter(host, "k")
+    await deferrer.record([letter, letter])
+    await deferrer.record([letter])
+
+    rows = await host.session.fetch("SELECT outcome, repeats FROM dlq_handler.letter")
+    assert [tuple(row.values()) for row in rows] == [("deferred", 2)]
+
+
+async def test_recording_works_while_no_execution_can_be_locked_or_changed(
+    host: Host, deferrer: LetterDeferrer
+) -> None:
+    found = [await a_letter(host, str(number)) for number in range(20)]
+    async with host.locking_all():
+        await deferrer.record(found)
+
+    assert await outcomes(host) == ["deferred"] * 20
+
+
+async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
+    host: Host, store: Database, deferrer: LetterDeferrer, rejudger: Rejudger
+) -> None:
+    found = [await a_letter(host, str(number)) for number in range(3)]
+    await deferrer.record(found)
+    await host.session.execute(
+        "CREATE FUNCTION cancel() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'; END $$;"
+        "CREATE TRIGGER cancel BEFORE UPDATE ON execution FOR EACH ROW"
+        f" WHEN (NEW.id = {found[0].execution_id}) EXECUTE FUNCTION cancel()"
+    )
+    with pytest.raises(TooSlow):
+        await rejudger.tick()
+    await rejudger.tick()
+    assert await outcomes(host) == ["deferred", "failed", "failed"]
+    assert await records_sql.due_for_rejudge(store) == [], "not before its pause is over"
+
+    await host.session.execute(
+        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.letter SET next_try_at = now() WHERE tries = 1"
+    )
+    await rejudger.tick()
+    assert await outcomes(host) == ["failed"] * 3

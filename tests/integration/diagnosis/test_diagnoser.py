@@ -1,0 +1,260 @@
+"""The diagnoser keeps what it saw, says since when, and the leader puts changes on record."""
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis.collector import answered
+from dlq_handler.diagnosis.collector_database import look_at_database
+from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Seen
+from dlq_handler.diagnosis.diagnosis import Diagnosis
+from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.patience import Patience
+from dlq_handler.diagnosis.view import DATABASE_AWAY, BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
+from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.history import events_sql
+from dlq_handler.readiness import Readiness
+from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.views import NOW, a_queue, a_view
+
+Fact = TypeVar("Fact")
+
+AWAY = BrokerSeen(trouble="no route to host")
+MINUTE = timedelta(minutes=1)
+PATIENCE = Patience(opens_within_seconds=3600, leads_within_seconds=3600)
+
+
+class Replica:
+    def __init__(self, store: Database, name: str = "one") -> None:
+        self.store = store
+        self.view: View = a_view()
+        self.leadership = Leadership(
+            store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
+        )
+        self.diagnoser = Diagnoser(
+            store, look=self._look, leadership=self.leadership, instance=name, patience=PATIENCE
+        )
+
+    async def _look(self) -> View:
+        return self.view
+
+    async def look(self, minute: float = 0, **changed: Any) -> Diagnosis:
+        """The worst of what it says."""
+        whole = a_view(**changed)
+        self.view = View(
+            **{name: getattr(whole, name) for name in View.__slots__} | {"at": NOW + minute * MINUTE}
+        )
+        await self.diagnoser.tick()
+        return self.seen.diagnoses[0]
+
+    @property
+    def seen(self) -> Seen:
+        assert self.diagnoser.latest is not None
+        return self.diagnoser.latest
+
+    async def recorded(self) -> int:
+        return len([one for one in await events_sql.after(self.store, 0) if one.kind == "diagnosis.changed"])
+
+
+async def test_the_answer_is_kept_with_its_view(store: Database) -> None:
+    replica = Replica(store)
+    worst = await replica.look(broker=AWAY)
+    assert (worst.kind, worst.health) == ("broker", Health.PROBLEM)
+    assert (replica.seen.view.broker, replica.seen.at) == (AWAY, NOW)
+
+
+async def test_a_look_that_fails_for_long_does_not_leave_it_green(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(store)
+    assert (await replica.look()).health is Health.OK
+    long_after = replica.seen.taken_at + TOO_OLD_SECONDS + 1
+    monkeypatch.setattr("dlq_handler.diagnosis.diagnoser.monotonic_seconds", lambda: long_after)
+
+    assert {one.health for one in replica.seen.diagnoses} == {Health.CANNOT_TELL}
+    assert "the last look was 91 s ago" in replica.seen.diagnoses[0].sentence
+    assert isinstance(replica.seen.view.workers, Unknown)
+    assert replica.seen.at == NOW, "as old as it is"
+    assert (await replica.look(2)).health is Health.OK
+
+
+async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Database) -> None:
+    replica = Replica(store)
+    await replica.look(database=DatabaseSeen(trouble="away"), leader=Unknown("away"))
+
+    await replica.look(1, leader=LeaderSeen(is_held=False), intake=a_queue("intake", count=0))
+
+    told = {one.kind: one for one in replica.seen.diagnoses}
+    assert (told["monitor"].health, told["sidecar"].health) == (Health.CANNOT_TELL, Health.CANNOT_TELL)
+
+
+async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(
+    store: Database,
+) -> None:
+    first = Replica(store)
+    await first.leadership.tick()
+    assert (await first.look(0, broker=AWAY)).since == NOW
+    assert (await first.look(3, broker=AWAY)).since == NOW
+    second = Replica(store, "two")
+    assert (await second.look(9, broker=AWAY)).since == NOW
+    assert (await second.look(10)).health is Health.OK
+    assert (await second.look(11, broker=AWAY)).since == NOW + 11 * MINUTE
+
+
+async def test_changes_are_recorded_and_told_by_the_leader_alone(store: Database) -> None:
+    leader, other = Replica(store), Replica(store, "two")
+    await leader.leadership.tick()
+    for minute, changed in ((0, {}), (1, {}), (2, {"broker": AWAY}), (3, {"broker": AWAY}), (4, {})):
+        await other.look(minute, **changed)
+        await leader.look(minute, **changed)
+    assert await leader.recorded() == 3
+    assert {one.instance for one in await events_sql.after(store, 0)} == {"one"}
+    assert [_worst(await diagnoses_sql.as_of(store, NOW + minute * MINUTE)) for minute in (1, 3, 4)] == [
+        ("ok", NOW),
+        ("problem", NOW + 2 * MINUTE),
+        ("ok", NOW + 4 * MINUTE),
+    ]
+
+
+async def test_words_of_a_problem_that_lasts_are_refreshed_now_and_then(store: Database) -> None:
+    leader = Replica(store)
+    await leader.leadership.tick()
+    for minute in range(12):
+        trouble = BrokerSeen(trouble=f"away for {minute} min")
+        await leader.look(minute, broker=trouble)
+    assert await leader.recorded() == 3
+    found = await diagnoses_sql.as_of(store, NOW + 11 * MINUTE)
+    assert found is not None
+    assert "away for 10 min" in found[1][0].sentence
+
+
+async def test_a_new_leader_does_not_record_what_is_on_record(store: Database) -> None:
+    first, second = Replica(store), Replica(store, "two")
+    await first.leadership.tick()
+    await first.look(0, broker=AWAY)
+    await first.leadership._give_up()
+    await second.leadership.tick()
+    await second.look(1, broker=AWAY)
+    assert await second.recorded() == 1
+
+
+async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Database) -> None:
+    leader = Replica(store)
+    await leader.leadership.tick()
+    await leader.look(0)
+    gone = DatabaseSeen(trouble="connection refused")
+    await leader.look(1, database=gone)
+    await leader.look(2, database=gone)
+    await leader.look(3, database=gone, broker=AWAY)
+    assert await leader.recorded() == 1
+    await leader.look(4)
+    assert await leader.recorded() == 4
+    found = [await diagnoses_sql.as_of(store, NOW + minute * MINUTE) for minute in (2, 3, 4)]
+    assert [one[1][0].kind if one else None for one in found[:2]] == ["database", "database"]
+    assert [_worst(one) for one in found] == [
+        ("problem", NOW + MINUTE),
+        ("problem", NOW + 3 * MINUTE),
+        ("ok", NOW + 4 * MINUTE),
+    ]
+
+
+async def test_what_nobody_can_see_for_a_while_keeps_its_date(store: Database) -> None:
+    replica = Replica(store)
+    await replica.look(0, broker=AWAY)
+    assert (await replica.look(1, broker=Unknown("no answer"))).health is Health.CANNOT_TELL
+    assert (await replica.look(2, broker=AWAY)).since == NOW
+
+
+def _worst(found: tuple[Any, list[Diagnosis]] | None) -> tuple[str, Any]:
+    assert found is not None
+    return found[1][0].health.value, found[0]
+
+
+async def test_an_outage_of_the_database_is_known_without_waiting_for_the_next_look(
+    store: Database, database: str
+) -> None:
+    """Neither watch nor diagnoser looks again within this test: the lost connection itself is the news."""
+    async with TcpProxy.to(database) as proxy:
+        ours = Database(proxy.url, application_name="outage-test")
+        replica, readiness, stop = Replica(ours), Readiness(), asyncio.Event()
+        metrics = new_metrics()
+        watch = DatabaseWatch(ours, readiness=readiness, metrics=metrics, interval_seconds=3600)
+
+        async def has_looked() -> bool:
+            """The outage must not begin in the middle of the first look, which ends with the outbox."""
+            return metrics.registry.get_sample_value("dlq_handler_outbox_pending") == 0
+
+        async def is_known() -> bool:
+            return not readiness.checks["database"].ok
+
+        async with asyncio.TaskGroup() as running:
+            running.create_task(watch.run(stop))
+            try:
+                await eventually(has_looked)
+                assert (await replica.look()).health is Health.OK
+                before = datetime.now(UTC)
+                await proxy.refuse()
+                await eventually(is_known)
+            finally:
+                stop.set()
+
+        assert readiness.checks["database"].detail.startswith("unreachable (")
+        first, *others = replica.seen.diagnoses
+        assert (first.kind, first.headline) == ("database", "The database is unreachable")
+        # Which of the two was met first depends on the moment: the lost query, or the refused connection.
+        assert "unreachable (" in first.sentence
+        assert first.since is not None
+        assert before <= first.since <= datetime.now(UTC)
+        unknown = {one.kind: one.sentence for one in others if one.health is Health.CANNOT_TELL}
+        assert set(unknown.values()) == {"the database is unreachable"}
+        assert {"workers", "worker gone", "worker queue", "canary", "brake", "own tables"} <= set(unknown)
+
+        await proxy.heal()
+        await ours.ping()
+        assert replica.seen.diagnoses[0].health is Health.OK, "the last look counts again"
+        await ours.dispose()
+
+
+async def test_an_outage_that_begins_in_the_middle_of_a_look_is_one_outage(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as proxy:
+        ours, asked = Database(proxy.url, application_name="outage-test"), 0
+
+        async def ask(asking: Awaitable[Fact]) -> Fact | Unknown:
+            nonlocal asked
+            asked += 1
+            if asked == 4:
+                await proxy.refuse()
+            return await answered(asking, within_seconds=5)
+
+        facts = await look_at_database(
+            ours,
+            brake=BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600),
+            lease="leader",
+            canary_queue="q",
+            requests_queue="r",
+            requests=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
+            ask=ask,
+        )
+        await ours.dispose()
+
+    assert asked > 4, "it began in between"
+    assert facts.database.trouble is not None
+    assert facts.database.trouble.startswith("database: unreachable (connect to ")
+    assert facts.database.since is not None
+    assert {facts.tables, facts.workers, facts.probes} == {DATABASE_AWAY}
+
+
+async def answer(value: bool) -> bool:
+    return value

@@ -1,0 +1,338 @@
+"""The outbox: who may publish what, and when."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Row
+
+from dlq_handler.database import expiry_sql
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.host.messages import Notice
+from dlq_handler.host.workflow_tasks_sql import already_retried
+from tests.integration.timeouts.test_stale import nodes
+from tests.support.host_tables import Host, commit_batch
+
+
+def a_notice(execution_id: int, *, message_id: UUID | None = None) -> Notice:
+    return Notice(
+        message_id=message_id or uuid4(),
+        correlation_id=uuid4(),
+        execution_id=execution_id,
+        is_workflow_task=False,
+        body=b"{}",
+    )
+
+
+async def add(store: Database, *notices: Notice, holder: str | None = None) -> list[OutboxEntry]:
+    async with store.transaction() as tx:
+        return await outbox_sql.add_to_outbox(
+            tx, notices, exchange="x", routing_key="k", lease_holder=holder, lease_seconds=60
+        )
+
+
+async def claim(store: Database, *, holder: str = "me", limit: int = 100) -> list[OutboxEntry]:
+    return await outbox_sql.claim_due(store, holder=holder, limit=limit, lease_seconds=60)
+
+
+def executions(entries: Sequence[OutboxEntry]) -> list[int]:
+    return [entry.execution_id for entry in entries]
+
+
+async def end_leases(host: Host) -> None:
+    await host.session.execute("UPDATE dlq_handler.outbox SET lease_until = now() - interval '1 second'")
+
+
+async def test_fresh_notice_is_leased_to_its_writer_and_to_nobody_else(store: Database) -> None:
+    notice = a_notice(1)
+
+    [entry] = await add(store, notice, holder="me")
+
+    assert (entry.message_id, entry.correlation_id, entry.body, entry.attempts) == (
+        notice.message_id,
+        notice.correlation_id,
+        notice.body,
+        1,
+    )
+    assert await claim(store, holder="another") == []
+
+
+async def test_notice_written_without_a_holder_is_claimed_by_whoever_looks(store: Database) -> None:
+    assert await add(store, a_notice(1), a_notice(2)) == []
+    assert executions(await claim(store)) == [1, 2]
+    assert await claim(store, holder="another") == []
+
+
+async def test_notice_whose_id_is_there_already_is_not_written_again(store: Database, host: Host) -> None:
+    message_id = uuid4()
+    await add(store, a_notice(1, message_id=message_id), holder="me")
+
+    assert await add(store, a_notice(1, message_id=message_id), holder="me") == []
+    assert len(await host.outbox()) == 1
+
+
+async def test_later_notice_of_an_execution_waits_for_the_earlier_one(store: Database) -> None:
+    [first] = await add(store, a_notice(1), holder="me")
+
+    assert await add(store, a_notice(1), holder="me") == []
+    assert await claim(store) == []
+
+    await outbox_sql.mark_confirmed(store, [first.id])
+    [second] = await claim(store)
+    assert second.id > first.id
+
+
+async def test_notice_that_was_put_back_still_holds_up_the_later_ones_of_its_execution_only(
+    store: Database,
+) -> None:
+    [first] = await add(store, a_notice(1), holder="me")
+    await add(store, a_notice(1), a_notice(2))
+    await outbox_sql.put_back(store, {first.id: "unroutable"}, maybe_sent=[], max_backoff_seconds=60)
+
+    assert executions(await claim(store)) == [2]
+
+
+async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
+    store: Database, host: Host
+) -> None:
+    [left_behind] = await add(store, a_notice(1), holder="dead")
+    await end_leases(host)
+
+    [adopted] = await claim(store)
+
+    assert (adopted.id, adopted.attempts, adopted.maybe_sent) == (left_behind.id, 2, True)
+    assert await claim(store, holder="another") == []
+
+
+async def test_only_a_notice_without_an_answer_may_have_been_sent(store: Database, host: Host) -> None:
+    entries = await add(store, a_notice(1), a_notice(2), holder="me")
+    refused, unanswered = (entry.id for entry in entries)
+    await outbox_sql.put_back(
+        store,
+        {refused: "unroutable", unanswered: "no answer"},
+        maybe_sent=[unanswered],
+        max_backoff_seconds=0,
+    )
+    await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
+
+    assert {entry.id: entry.maybe_sent for entry in await claim(store)} == {refused: False, unanswered: True}
+
+
+async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Host) -> None:
+    [entry] = await add(store, a_notice(1), holder="me")
+    await end_leases(host)
+    await outbox_sql.mark_confirmed(store, [entry.id])
+
+    assert await claim(store) == []
+    assert await outbox_sql.pending(store) == outbox_sql.Pending(
+        count=0, oldest_age_seconds=0.0, unroutable=0
+    )
+
+
+async def test_mark_tells_how_long_each_took_and_keeps_the_first_moment(store: Database, host: Host) -> None:
+    first, second = await add(store, a_notice(1), a_notice(2), holder="me")
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '48 s', confirmed_at = now() WHERE id = $1",
+        first.id,
+    )
+    [long, short] = sorted(await outbox_sql.mark_confirmed(store, [first.id, second.id]), reverse=True)
+    assert (long, short < long) == (48.0, True)
+    assert await outbox_sql.mark_confirmed(store, []) == []
+
+
+async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: Database, host: Host) -> None:
+    await add(store, a_notice(1))
+    waits = []
+    for _ in range(4):
+        await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
+        [entry] = await claim(store)
+        await outbox_sql.put_back(store, {entry.id: "no\x00 route"}, maybe_sent=[], max_backoff_seconds=3)
+        waits.append(
+            await host.session.fetchval(
+                "SELECT extract(epoch FROM next_try_at - clock_timestamp())::float FROM dlq_handler.outbox"
+            )
+        )
+        assert await claim(store) == []
+
+    assert [round(wait + 0.45) for wait in waits] == [1, 2, 3, 3]
+    [row] = await host.outbox()
+    assert row["last_error"] == "no\\u0000 route"
+
+
+async def test_released_entries_are_free_at_once_and_others_stay_held(store: Database) -> None:
+    await add(store, a_notice(1), holder="me")
+    await add(store, a_notice(2), holder="another")
+
+    await outbox_sql.release(store, holder="me")
+
+    assert executions(await claim(store, holder="third")) == [1]
+
+
+async def test_claim_takes_the_oldest_and_no_more_than_asked(store: Database) -> None:
+    await add(store, *(a_notice(number) for number in range(1, 6)))
+    assert executions(await claim(store, limit=2)) == [1, 2]
+    assert executions(await claim(store, limit=2)) == [3, 4]
+
+
+async def test_pending_tells_how_many_and_how_old(store: Database, host: Host) -> None:
+    await add(store, a_notice(1), a_notice(2))
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '1 hour' WHERE execution_id = 1"
+    )
+    waiting = await outbox_sql.pending(store)
+    assert waiting.count == 2
+    assert 3600 <= waiting.oldest_age_seconds < 3700
+
+
+async def test_sweep_takes_old_confirmed_entries_and_nothing_else(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
+    entries = await add(store, *(a_notice(number) for number in range(1, 8)), holder="me")
+    await outbox_sql.mark_confirmed(store, [entry.id for entry in entries[:6]])
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '2 hours' WHERE execution_id <> 1"
+    )
+
+    assert await outbox_sql.sweep_confirmed(store, older_than_seconds=3600) == 5
+    assert [row["execution_id"] for row in await host.outbox()] == [1, 7]
+
+
+async def test_fresh_notices_of_a_batch_come_back_leased(store: Database, host: Host) -> None:
+    ids = await host.add_executions(3)
+    letters = [await host.letter_for(execution_id) for execution_id in ids]
+
+    assert executions(await commit_batch(store, letters[::-1], holder="me")) == ids
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        {"original_execution": "done"},
+        {"config": {"retry_of": "done"}},
+        {"workflow_task": {"task_name": "a", "task_index": 1, "retry_count": 2}},
+    ],
+    ids=["by original_execution", "by config.retry_of", "by the workflow task's own count"],
+)
+async def test_retry_that_a_first_copy_caused_is_found(
+    store: Database, host: Host, retry: dict[str, Any]
+) -> None:
+    parent = await host.add_execution(status="running")
+    task = {"task_name": "a", "task_index": 1, "retry_count": 1}
+    done = await host.add_execution(status="failed", parent=parent, workflow_task=task)
+    assert not await already_retried(store, [done])
+
+    if "config" in retry:
+        retry = {"config": {"retry_of": done}}
+    elif "original_execution" in retry:
+        retry = {"original_execution": done}
+    await host.add_execution(status="requested", parent=parent, **retry)
+
+    assert await already_retried(store, [done]) == {done}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"task_name": "b", "task_index": 1, "retry_count": 2},
+        {"task_name": "a", "task_index": 2, "retry_count": 2},
+        {"task_name": "a", "task_index": 1, "retry_count": 0},
+        {"task_name": "a", "task_index": 1},
+        {"task_name": "a", "task_index": 1, "retry_count": None},
+        {"task_name": "a", "task_index": 1, "retry_count": "two"},
+        {"task_name": "a", "task_index": 1, "retry_count": 2.5},
+    ],
+)
+async def test_other_task_of_the_same_workflow_is_no_retry(
+    store: Database, host: Host, task: dict[str, Any]
+) -> None:
+    parent = await host.add_execution(status="running")
+    done = await host.add_execution(
+        status="failed", parent=parent, workflow_task={"task_name": "a", "task_index": 1, "retry_count": 1}
+    )
+    await host.add_execution(parent=parent, workflow_task=task)
+
+    assert not await already_retried(store, [done])
+
+
+async def test_older_attempt_with_a_higher_count_is_no_retry(store: Database, host: Host) -> None:
+    """It would withhold the completion event for ever."""
+    parent = await host.add_execution(status="running")
+    older, done = [
+        await host.add_execution(
+            status="failed", parent=parent, workflow_task={"task_name": "a", "retry_count": retries}
+        )
+        for retries in (2, 1)
+    ]
+    assert not await already_retried(store, [older, done])
+
+
+async def rows_read(tx: Transaction, sql: str, parameters: dict[str, object]) -> tuple[int, set[str]]:
+    """How many entries of the outbox the statement reads, and by which indexes. What it changes is undone."""
+    async with tx.connection.begin_nested() as attempt:
+        [row] = (await tx.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", **parameters)).all()
+        await attempt.rollback()
+    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    scans = [node for node in nodes(told[0]["Plan"]) if node.get("Alias") in ("waiting", "outbox")]
+    read = sum(
+        (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"] for scan in scans
+    )
+    indexes = {node["Index Name"] for node in nodes(told[0]["Plan"]) if "Index Name" in node}
+    return int(read), indexes
+
+
+@pytest.mark.parametrize(("confirmed", "waiting"), [(20_000, 20), (0, 20_000)])
+async def test_neither_those_that_are_confirmed_nor_those_that_are_not_due_are_read_to_find_what_is_due(
+    store: Database, monkeypatch: pytest.MonkeyPatch, confirmed: int, waiting: int
+) -> None:
+    async with store.transaction() as tx:
+        await tx.run(
+            """
+            INSERT INTO own.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange, routing_key,
+                                    body, created_at, next_try_at, confirmed_at)
+            SELECT gen_random_uuid(), gen_random_uuid(), n, false, '', '', '', now(), now() + interval '1 hour',
+                   CASE WHEN n <= CAST(:confirmed AS integer) THEN now() END
+              FROM generate_series(1, CAST(:confirmed AS integer) + CAST(:waiting AS integer)) AS n
+            """,
+            confirmed=confirmed,
+            waiting=waiting,
+        )
+    await add(store, *(a_notice(number) for number in range(1_000_001, 1_000_004)))
+    async with store.transaction() as tx:
+        await tx.run("ANALYZE own.outbox")
+    plain, read = Transaction.rows, dict[str, tuple[int, set[str]]]()
+
+    async def rows(tx: Transaction, sql: str, **parameters: object) -> Sequence[Row[Any]]:
+        if "WITH due" in sql:
+            read["claim"] = await rows_read(tx, sql, parameters)
+        return await plain(tx, sql, **parameters)
+
+    async def row(tx: Transaction, sql: str, **parameters: object) -> Row[Any] | None:
+        if "AS unroutable" in sql:
+            read["pending"] = await rows_read(tx, sql, parameters)
+        return (await tx.run(sql, **parameters)).first()
+
+    monkeypatch.setattr(Transaction, "rows", rows)
+    monkeypatch.setattr(Transaction, "row", row)
+    assert (await outbox_sql.pending(store)).count == waiting + 3
+    assert len(await claim(store)) == 3
+    assert read["claim"][0] == 3, read
+    assert "outbox_due_idx" in read["claim"][1], read
+    assert read["pending"][0] == waiting + 3, read
+    if confirmed:
+        assert read["pending"][1] <= {"outbox_due_idx", "outbox_line_idx"}
+        assert read["pending"][1], "the whole table was read"
+
+
+async def test_entries_are_claimed_in_the_order_in_which_they_became_due(store: Database, host: Host) -> None:
+    """Else those that fail again and again would always come first."""
+    await add(store, *(a_notice(number) for number in (1, 2, 3)))
+    await host.session.execute(
+        "UPDATE dlq_handler.outbox SET next_try_at = now() - make_interval(secs => execution_id)"
+    )
+    assert executions(await claim(store, limit=2)) == [2, 3]

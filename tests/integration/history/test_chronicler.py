@@ -1,0 +1,160 @@
+"""The chronicler writes down what happens, and nothing that does not."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history.chronicler import Chronicler, ChroniclerPolicy
+from dlq_handler.safety import brake_sql
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.gate_service import Gate
+from dlq_handler.workers.availability import Availability
+from tests.support.eventually import eventually
+from tests.support.fail_safe import a_gate
+from tests.support.host_tables import Host
+from tests.support.judging import a_judge
+
+
+class Replica:
+    """A chronicler, and what it is told."""
+
+    def __init__(self, store: Database, name: str = "one", **policy: Any) -> None:
+        self.store = store
+        self.consuming_seconds, self.judged = 0.0, 0
+        self.seen: Mapping[int, Availability] | None = None
+        self.gate: Gate = a_gate(store)
+        self.leadership = Leadership(
+            store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
+        )
+        self.chronicler = Chronicler(
+            store,
+            ChroniclerPolicy(instance=name, **policy),
+            leadership=self.leadership,
+            gate=self.gate,
+            consuming_seconds=lambda: self.consuming_seconds,
+            judged=lambda: self.judged,
+            availabilities=lambda: self.seen,
+        )
+
+    async def told(self) -> list[tuple[str, str | None]]:
+        return [(one.kind, one.subject) for one in await events_sql.after(self.store, 0)]
+
+
+async def test_a_process_tells_that_it_came_judged_and_went(store: Database) -> None:
+    replica, stop = Replica(store, judged_seconds=3600), asyncio.Event()
+    replica.judged = 3
+
+    async def has_told() -> bool:
+        return len(await replica.told()) == 2
+
+    async with asyncio.TaskGroup() as running:
+        running.create_task(replica.chronicler.run(stop))
+        await eventually(has_told)
+        replica.judged = 5
+        stop.set()
+    told = await events_sql.after(store, 0)
+    assert sorted(one.kind for one in told) == [
+        "letters.judged",
+        "letters.judged",
+        "sidecar.started",
+        "sidecar.stopped",
+    ]
+    assert [one.detail for one in told if one.kind == "letters.judged"] == ["3", "2"]
+    assert {one.instance for one in told} == {"one"}
+
+
+async def test_where_nothing_was_judged_nothing_is_told(store: Database) -> None:
+    replica = Replica(store)
+    await replica.chronicler.tell_of_letters()
+    replica.judged = 2
+    for _ in range(3):
+        await replica.chronicler.tell_of_letters()
+    assert await replica.told() == [("letters.judged", None)]
+
+
+async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
+    store: Database, host: Host
+) -> None:
+    replica, shadow = Replica(store), Replica(store, is_shadow=True)
+    # It was back before the minute was over: what died meanwhile has not come.
+    replica.consuming_seconds, shadow.consuming_seconds = 30.0, 3600.0
+    for one in (replica, shadow):
+        await one.chronicler.tick()
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 0
+    replica.consuming_seconds = 120.0
+    await replica.chronicler.tick()
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 1
+
+
+async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database, host: Host) -> None:
+    replica = Replica(store)
+    worker = await host.add_worker()
+    name = await host.session.fetchval("SELECT name FROM worker WHERE id = $1", worker)
+    replica.seen = {worker: Availability.AVAILABLE}
+    await replica.chronicler.tick()
+    now = await host.session.fetchval("SELECT now() + interval '1 hour'")
+    past = await host.session.fetchval("SELECT now() - interval '1 hour'")
+    assert await history_sql.lanes(store, since=past, until=now) == []
+    await replica.leadership.tick()
+    await replica.chronicler.tick()
+    replica.seen = {worker: Availability.UNAVAILABLE}
+    await replica.chronicler.tick()
+    replica.seen = None
+    await replica.chronicler.tick()
+    [lane] = await history_sql.lanes(store, since=past, until=now)
+    assert (lane.worker_id, lane.name) == (worker, name)
+    assert lane.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no lane"
+    assert await replica.told() == [("sidecar.started", "one"), ("worker.gone", name)]
+
+
+async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
+    replica = Replica(store)
+    replica.gate._set(GateCause.YOUNG_LINK, "every process begins so")
+    await replica.chronicler.tick()
+    replica.gate._set(GateCause.CLOCK_JUMP, "it jumped")
+    for _ in range(2):
+        await replica.chronicler.tick()
+    replica.gate._set(GateCause.CLOCK_JUMP, None)
+    await replica.chronicler.tick()
+    assert (await replica.told())[1:] == [("gate.closed", "clock_jump"), ("gate.opened", "clock_jump")]
+
+
+async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, host: Host) -> None:
+    replicas = [Replica(store, "one"), Replica(store, "two")]
+
+    async def look() -> list[tuple[str, str | None]]:
+        for _ in range(2):
+            for one in replicas:
+                await one.chronicler.tick()
+        return (await replicas[0].told())[2:]
+
+    assert await look() == []
+    async with store.transaction() as tx:
+        await brake_sql.trip(tx, by="one", why="too many", hold_seconds=600)
+    assert await look() == [("brake.tripped", "one")]
+    tripped_at = await host.session.fetchval("SELECT tripped_at FROM dlq_handler.brake")
+    assert (await events_sql.after(store, 0))[-1].at == tripped_at
+    async with store.transaction() as tx:
+        await brake_sql.release(tx, by="me@here", for_seconds=60)
+    replicas.append(Replica(store, "came later"))
+    told = await look()
+    assert [kind for kind, _ in told if kind.startswith("brake")] == ["brake.tripped", "brake.released"]
+
+
+async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, host: Host) -> None:
+    await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
+    replica = Replica(store)
+    await replica.chronicler.tick()
+    assert await replica.told() == [("sidecar.started", "one")]
+
+
+async def test_the_judge_counts_what_it_puts_on_record(store: Database, host: Host) -> None:
+    judge = a_judge(store)
+    letters = [await host.letter_for(one) for one in await host.add_executions(3)]
+    await judge.commit(letters)
+    await judge.commit(letters)
+    assert judge.judged == 3

@@ -1,0 +1,102 @@
+"""What happened is told once, in an order that no reader can miss anything of, and not for ever."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from dlq_handler.database.engine import Database
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_JUDGED, WORKER_GONE, WORKER_LATE, Part
+from tests.support.builders import NOON
+from tests.support.eventually import eventually
+from tests.support.host_tables import Host
+
+
+async def tell(store: Database, kind: str = LETTERS_JUDGED, **changes: Any) -> None:
+    async with store.transaction() as tx:
+        await events_sql.tell(tx, **({"part": Part.LETTERS, "kind": kind, "instance": "one"} | changes))
+
+
+async def test_what_is_told_is_read_in_order_from_anywhere(store: Database) -> None:
+    assert (await events_sql.latest_id(store), await events_sql.oldest_id(store)) == (0, None)
+    await tell(store, WORKER_GONE, part=Part.WORKERS, subject="worker-python", detail="7", at=NOON)
+    await tell(store)
+    first, second = await events_sql.after(store, 0)
+    assert (first.at, first.part, first.kind, first.subject, first.detail, first.instance) == (
+        NOON,
+        "workers",
+        WORKER_GONE,
+        "worker-python",
+        "7",
+        "one",
+    )
+    assert await events_sql.after(store, first.id) == [second]
+    assert await events_sql.latest_id(store) == second.id
+    assert [one.id for one in await events_sql.after(store, 0, limit=1)] == [first.id]
+
+
+async def test_a_reader_never_misses_one_that_was_committed_late(store: Database, host: Host) -> None:
+    """The first to tell commits last, and has not lost its place: the second waits for it."""
+    has_told, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        async with store.transaction(lock_timeout_ms=20_000) as tx:
+            await events_sql.tell(tx, part=Part.BRAKE, kind="slow", instance="one")
+            has_told.set()
+            await may_commit.wait()
+
+    async def quick() -> None:
+        async with store.transaction(lock_timeout_ms=20_000) as tx:
+            await events_sql.tell(tx, part=Part.BRAKE, kind="quick", instance="two")
+
+    async def is_waiting() -> bool:
+        assert not second.done(), "it did not wait: a reader would have seen it, and never the first"
+        return bool(await host.session.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+    async with asyncio.TaskGroup() as both:
+        both.create_task(slow())
+        await has_told.wait()
+        second = both.create_task(quick())
+        await eventually(is_waiting)
+        assert await events_sql.after(store, 0) == []
+        may_commit.set()
+    assert [one.kind for one in await events_sql.after(store, 0)] == ["slow", "quick"]
+
+
+async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
+    async with asyncio.TaskGroup() as replicas:
+        for name in ("one", "two", "three"):
+            replicas.create_task(
+                tell(store, BRAKE_TRIPPED, part=Part.BRAKE, instance=name, at=NOON, once=True)
+            )
+    await tell(store, BRAKE_TRIPPED, part=Part.BRAKE, at=NOON + timedelta(seconds=1), once=True)
+    assert [one.at for one in await events_sql.after(store, 0)] == [NOON, NOON + timedelta(seconds=1)]
+
+
+async def test_marks_are_what_stands_on_the_chart_of_a_window(store: Database) -> None:
+    for minutes, kind in enumerate((WORKER_GONE, LETTERS_JUDGED, WORKER_LATE, BRAKE_TRIPPED, WORKER_GONE)):
+        await tell(store, kind, at=NOON + timedelta(minutes=minutes))
+    found = await events_sql.marks(store, since=NOON, until=NOON + timedelta(minutes=4))
+    assert [one.kind for one in found] == [WORKER_GONE, BRAKE_TRIPPED]
+
+
+async def test_old_ones_are_swept_and_those_of_letters_first(store: Database, host: Host) -> None:
+    now: datetime = await host.session.fetchval("SELECT now()")
+    for hours in (200, 3, 0):
+        await tell(store, WORKER_GONE, at=now - timedelta(hours=hours))
+        await tell(store, LETTERS_JUDGED, at=now - timedelta(hours=hours))
+    await events_sql.sweep(store, older_than_seconds=7 * 86_400)
+    left = await events_sql.after(store, 0)
+    assert [one.kind for one in left] == [WORKER_GONE, WORKER_GONE, LETTERS_JUDGED]
+    # Whoever has seen no more than the one of three hours ago has missed something: it is told to begin anew.
+    assert await events_sql.oldest_id(store) == left[1].id
+    await host.session.execute("UPDATE dlq_handler.happening SET at = at - interval '2 hours'")
+    assert await events_sql.oldest_id(store) == left[2].id + 1, "in a quiet hour nothing was missed"
+
+
+async def test_their_number_is_bounded(store: Database, host: Host, monkeypatch: Any) -> None:
+    monkeypatch.setattr(events_sql, "MOST_KEPT", 3)
+    for _ in range(5):
+        await tell(store)
+    await events_sql.sweep(store, older_than_seconds=86_400)
+    assert len(await events_sql.after(store, 0)) == 3

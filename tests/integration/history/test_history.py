@@ -1,0 +1,296 @@
+"""How the workers were found, when nobody looked, what was diagnosed, who did what: all there in the morning."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import CursorResult
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.view import BrokerSeen
+from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history.event import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
+from dlq_handler.history.history import Span, Workers
+from dlq_handler.operations import audit_sql
+from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operations import Actor, Operating
+from dlq_handler.workers.availability import Availability
+from tests.support.builders import NOON
+from tests.support.host_tables import Host
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.views import a_view, a_worker
+
+AVAILABLE, GONE = Availability.AVAILABLE, Availability.UNAVAILABLE
+HOUR = timedelta(hours=1)
+
+
+async def clock(host: Host) -> datetime:
+    now: datetime = await host.session.fetchval("SELECT clock_timestamp()")
+    return now
+
+
+async def back(host: Host, interval: str, *tables: str) -> None:
+    columns = {"seen_minute": "minute"}
+    for table in tables:
+        column = columns.get(table, "at")
+        await host.session.execute(
+            f"UPDATE dlq_handler.{table} SET {column} = {column} - interval '{interval}'"
+        )
+
+
+async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host: Host) -> None:
+    end = (await clock(host)).replace(second=0, microsecond=0) - timedelta(minutes=5)
+    window: dict[str, Any] = {"since": end - HOUR, "until": end}
+    assert await history_sql.blind(store, **window) == [], "nobody ever looked"
+    await history_sql.saw_last_minute(store, consuming_seconds=180)
+    await history_sql.saw_last_minute(store, consuming_seconds=180)
+    seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.seen_minute")
+    assert seen - end in (timedelta(minutes=4), timedelta(minutes=5))
+    assert await history_sql.blind(store, **window) == [], "nobody had looked yet"
+    for minutes in (45, 15):
+        await host.session.execute(
+            "INSERT INTO dlq_handler.seen_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
+        )
+    assert await history_sql.blind(store, **window) == [
+        Span(since=end - timedelta(minutes=44), until=end - timedelta(minutes=15)),
+        Span(since=end - timedelta(minutes=14), until=end),
+    ]
+
+
+async def test_a_minute_counts_only_if_somebody_consumed_throughout_it(store: Database, host: Host) -> None:
+    """Another replica's break takes nothing from one that had none."""
+
+    async def last_seen() -> datetime | None:
+        minute: datetime | None = await host.session.fetchval(
+            "SELECT max(minute) FROM dlq_handler.seen_minute"
+        )
+        return minute
+
+    for consuming_seconds in (0, 30, 59):
+        await history_sql.saw_last_minute(store, consuming_seconds=consuming_seconds)
+    assert await last_seen() is None
+    await history_sql.saw_last_minute(store, consuming_seconds=120)
+    seen = await last_seen()
+    await history_sql.saw_last_minute(store, consuming_seconds=5)
+    assert seen is not None
+    assert await last_seen() == seen
+    assert (await clock(host)) - seen >= timedelta(minutes=1), "the one that has begun is not over"
+
+
+async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
+    store: Database, host: Host
+) -> None:
+    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, instance="leader")
+    await history_sql.note_workers(store, {1: ("w1", Availability.CANNOT_TELL), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", AVAILABLE)})
+    now = await clock(host)
+
+    first, second = await history_sql.lanes(store, since=now - HOUR, until=now + HOUR)
+
+    assert (first.worker_id, first.name, second.name) == (1, "w1", "w2")
+    assert [one.availability for one in first.segments] == [AVAILABLE, GONE, AVAILABLE]
+    assert first.segments[0].until == first.segments[1].since
+    assert now <= first.segments[-1].until <= await clock(host), "not beyond what anybody has seen"
+    assert [one.availability for one in second.segments] == [AVAILABLE]
+    assert second.segments[-1].until < now, "it is not registered any more"
+    told = await events_sql.after(store, 0)
+    assert [(one.kind, one.subject, one.detail) for one in told] == [
+        (WORKER_GONE, "w1", "1"),
+        (WORKER_BACK, "w1", "1"),
+    ]
+
+
+def a_fleet(size: int, availability: Availability) -> Workers:
+    return {number: (f"w{number}", availability) for number in range(1, size + 1)}
+
+
+def noted_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that is run from now on."""
+    plain, noted = Transaction.run, list[str]()
+
+    async def run(tx: Transaction, sql: str, **parameters: object) -> CursorResult[Any]:
+        noted.append(sql)
+        return await plain(tx, sql, **parameters)
+
+    monkeypatch.setattr(Transaction, "run", run)
+    return noted
+
+
+async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_global_lock_comes_last(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_lock(sql: str) -> bool:
+        return "lock_class" in sql and "hashtext(:schema)" in sql
+
+    counts: list[Sequence[str]] = []
+    for size in (1, 300):
+        await history_sql.note_workers(store, a_fleet(size, AVAILABLE))
+        with monkeypatch.context() as patched:
+            noted = noted_statements(patched)
+            await history_sql.note_workers(store, a_fleet(size, GONE))
+        counts.append(noted)
+        assert is_lock(noted[-2]), noted
+        assert "INTO own.happening" in noted[-1]
+        assert sum(is_lock(sql) for sql in noted) == 1
+    assert len(counts[0]) == len(counts[1])
+    told = await events_sql.after(store, 0)
+    assert [one.detail for one in told if one.kind == WORKER_GONE] == ["1", *map(str, range(1, 301))]
+
+
+async def test_the_same_look_of_two_leaders_at_once_is_one_change(store: Database) -> None:
+    await history_sql.note_workers(store, a_fleet(50, AVAILABLE))
+    async with asyncio.TaskGroup() as leaders:
+        for name in ("one", "two"):
+            leaders.create_task(history_sql.note_workers(store, a_fleet(50, GONE), instance=name))
+    assert len(await events_sql.after(store, 0)) == 50
+
+
+async def test_a_look_without_a_change_does_not_wait_for_the_global_lock(store: Database) -> None:
+    await history_sql.note_workers(store, a_fleet(2, AVAILABLE))
+    async with store.transaction() as tx:
+        await events_sql.take_turn(tx)
+        await history_sql.note_workers(store, a_fleet(2, AVAILABLE))
+
+
+async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable(
+    store: Database, database: str
+) -> None:
+    async with TcpProxy.to(database) as proxy:
+        far = Database(proxy.url)
+        await history_sql.note_workers(far, a_fleet(1500, AVAILABLE))
+        proxy.latency_seconds = 0.001
+        change = asyncio.create_task(history_sql.note_workers(far, a_fleet(1500, GONE)))
+        operating, released = Operating(store, None), 0
+        while not change.done() or released == 0:
+            await operating.release_brake(Actor(who="me", via=Via.CLI), reason="test", for_seconds=60)
+            released += 1
+        await change
+        await far.dispose()
+    told = await events_sql.after(store, 0, limit=10_000)
+    assert sum(one.kind == WORKER_GONE for one in told) == 1500
+
+
+async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
+    store: Database, host: Host
+) -> None:
+    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await back(host, "3 hours", "worker_change", "seen_minute")
+    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    now = await clock(host)
+    [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
+    assert [one.availability for one in lane.segments] == [Availability.CANNOT_TELL, GONE]
+    assert lane.segments[0].since == now - HOUR
+
+
+async def test_what_is_known_of_today_survives_the_sweep(store: Database, host: Host) -> None:
+    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await back(host, "10 days", "worker_change", "seen_minute")
+    await history_sql.saw_last_minute(store, consuming_seconds=180)
+    await history_sql.sweep(store, older_than_seconds=7 * 86_400)
+    now = await clock(host)
+    [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
+    assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
+    [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.seen_minute")
+    assert row["minutes"] == 1
+
+
+async def test_the_last_change_of_a_worker_that_is_not_registered_is_kept_for_as_long_as_history(
+    store: Database, host: Host
+) -> None:
+    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    left = await history_sql.last_change(store, 2)
+    assert left is not None
+    assert (left.name, left.availability) == ("w2", None)
+    await back(host, "10 days", "worker_change")
+    await history_sql.sweep(store, older_than_seconds=7 * 86_400)
+    assert await history_sql.last_change(store, 2) is None
+    assert await history_sql.last_change(store, 1) is not None, "it is registered"
+
+
+async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -> None:
+    well, ill = diagnose(a_view()), diagnose(a_view(broker=BrokerSeen(trouble="no route to host")))
+    async with store.transaction() as tx:
+        assert await diagnoses_sql.last(tx) is None
+        await diagnoses_sql.record_change(tx, well, at=NOON)
+        await diagnoses_sql.record_change(tx, ill, at=NOON + HOUR)
+        assert await diagnoses_sql.last(tx) == (NOON + HOUR, list(ill))
+    assert await diagnoses_sql.as_of(store, NOON - HOUR) is None
+    assert await diagnoses_sql.as_of(store, NOON + HOUR / 2) == (NOON, list(well))
+    assert await diagnoses_sql.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill))
+    await diagnoses_sql.sweep(store, older_than_seconds=-10 * 365 * 86_400)
+    assert await diagnoses_sql.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill)), "the last one stays"
+    assert await diagnoses_sql.as_of(store, NOON) is None
+
+
+async def test_whom_a_diagnosis_is_about_is_kept_and_a_record_without_it_can_still_be_read(
+    store: Database, host: Host
+) -> None:
+    ill = diagnose(a_view(workers=(a_worker(silent_seconds=1920, queue=None),)))
+    async with store.transaction() as tx:
+        await diagnoses_sql.record_change(tx, ill, at=NOON)
+    assert await diagnoses_sql.as_of(store, NOON) == (NOON, list(ill))
+
+    await host.session.execute(
+        """
+        UPDATE dlq_handler.diagnosis_change SET diagnoses = jsonb_build_object('diagnoses',
+            (SELECT jsonb_agg(one - 'about') FROM jsonb_array_elements(diagnoses -> 'diagnoses') AS one))
+        """
+    )
+    found = await diagnoses_sql.as_of(store, NOON)
+    assert found is not None
+    assert {one.about for one in found[1]} == {""}
+
+
+async def operate(store: Database, what: str, **changes: Any) -> int:
+    fields: dict[str, Any] = {"who": "night-shift", "via": "api", "target": None, "reason": "it is real"}
+    async with store.transaction() as tx:
+        return await audit_sql.record(tx, what=what, result="done", **(fields | changes))
+
+
+async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
+    first = await operate(store, "brake.release")
+    second = await operate(
+        store, "letters.rejudge", who="me@here", via="cli", target="letter 7\x00", reason=None
+    )
+    listed = await audit_sql.list_operations(store)
+    assert [(one.id, one.who, one.via, one.what, one.target, one.reason, one.result) for one in listed] == [
+        (second, "me@here", "cli", "letters.rejudge", "letter 7\\u0000", None, "done"),
+        (first, "night-shift", "api", "brake.release", None, "it is real", "done"),
+    ]
+    now = await clock(host)
+    for wanted, found in (
+        ({"what": "brake.release"}, [first]),
+        ({"who": "me@here"}, [second]),
+        ({"before_id": second}, [first]),
+        ({"limit": 1}, [second]),
+        ({"since": now}, []),
+    ):
+        assert [one.id for one in await audit_sql.list_operations(store, **wanted)] == found
+    assert {one.kind for one in await events_sql.after(store, 0)} == {OPERATION_RECORDED}
+    await back(host, "40 days", "operation")
+    third = await operate(store, "letter.body_read")
+    await audit_sql.sweep(store, older_than_seconds=30 * 86_400)
+    assert [one.id for one in await audit_sql.list_operations(store)] == [third]
+
+
+async def test_an_operation_that_fails_leaves_no_line(store: Database) -> None:
+    async def release_in_vain() -> None:
+        async with store.transaction() as tx:
+            await audit_sql.record(
+                tx, who="me", via="cli", what="brake.release", target=None, reason="", result=""
+            )
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await release_in_vain()
+    assert await audit_sql.list_operations(store) == []
+    assert await events_sql.after(store, 0) == []

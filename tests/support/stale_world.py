@@ -1,0 +1,214 @@
+"""A monitor on a real database, with a broker and a clock that tests can set."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from dlq_handler.broker.consume.drain_tracker import DrainTracker
+from dlq_handler.broker.publish.publishes import PublishView
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.host.worker import AvailabilityPolicy, QueueSight
+from dlq_handler.readiness import Readiness
+from dlq_handler.safety.gate import GatePolicy
+from dlq_handler.safety.gate_service import Gate
+from dlq_handler.timeouts.case import StalePolicy
+from dlq_handler.timeouts.commit import StaleJudge, StaleJudgePolicy
+from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
+from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.processes import WorkerProcesses
+from tests.support.fail_safe import a_brake
+from tests.support.host_tables import Host
+
+POLICY = StalePolicy(
+    horizon_seconds=330,
+    grace_seconds=30,
+    confirm_after_seconds=30,
+    held_timeout_seconds=7200,
+    canceling_timeout_seconds=600,
+    availability=AvailabilityPolicy(unavailable_after_seconds=90),
+)
+BUSY = QueueSight(consumers=1, ready=0, unacked=3)
+EMPTY = QueueSight(consumers=1, ready=0, unacked=0)
+UNATTENDED = QueueSight(consumers=0, ready=0)
+HOUR = 3600.0
+
+
+class SetSight:
+    """What the broker would say; a worker that was not set cannot be asked about."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, QueueSight | None] = {}
+        self.asked: list[set[int]] = []
+        self.asked_quietly: list[set[int]] = []
+        self.longest_ttl: int | None = 300_000
+        self.asked_for_ttl: list[Sequence[int]] = []
+
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+        self.asked.append(set(worker_ids))
+        return {one: self.queues[one] for one in worker_ids if one in self.queues}
+
+    async def look_quietly(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+        self.asked_quietly.append(set(worker_ids))
+        return {one: self.queues[one] for one in worker_ids if one in self.queues}
+
+    async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
+        self.asked_for_ttl.append(worker_ids)
+        return self.longest_ttl
+
+
+class LongOpenGate(Gate):
+    """We have watched for long, unless a test says otherwise."""
+
+    watched = HOUR
+
+    @property
+    def watched_seconds(self) -> float:
+        return self.watched
+
+
+class Replica:
+    def __init__(
+        self,
+        store: Database,
+        sight: SetSight,
+        *,
+        name: str = "one",
+        page_size: int = 100,
+        limit: int = 0,
+        is_shadow: bool = False,
+        intake: DrainTracker | None = None,
+        connections: ConnectionSource | None = None,
+    ) -> None:
+        self.metrics = new_metrics()
+        self.gate = LongOpenGate(
+            store,
+            GatePolicy(unknown_percent=0, unavailable_after_seconds=90),
+            readiness=Readiness(),
+            metrics=self.metrics,
+        )
+        self.leadership = Leadership(
+            store,
+            LeadershipPolicy(name="shadow leader" if is_shadow else "leader"),
+            holder=name,
+            metrics=self.metrics,
+        )
+        policy = StaleJudgePolicy(
+            stale=POLICY,
+            instance=name,
+            lease_holder=name,
+            exchange="attune.executions",
+            routing_key="execution.completed",
+            lease_seconds=60,
+            is_shadow=is_shadow,
+            page_size=page_size,
+        )
+        self.judge = StaleJudge(
+            store,
+            policy,
+            leadership=self.leadership,
+            brake=a_brake(store, limit=limit),
+            gate=self.gate,
+            metrics=self.metrics,
+            publishes=lambda: self.publishes,
+        )
+        self.publishes = PublishView(quick_seconds=24 * HOUR, confirmed_seconds_ago=1)
+        self.monitor = TimeoutMonitor(
+            store,
+            MonitorPolicy(interval_seconds=60, page_size=page_size, stale=POLICY),
+            judge=self.judge,
+            leadership=self.leadership,
+            gate=self.gate,
+            sight=sight,
+            relay=None,
+            metrics=self.metrics,
+            publishes=lambda: self.publishes,
+            intake=intake,
+            processes=None
+            if connections is None
+            else WorkerProcesses(store, connections, self.leadership, is_shadow=is_shadow),
+        )
+
+    @property
+    def found(self) -> dict[tuple[str, str], float]:
+        """Decisions that the metrics counted, by original status and outcome."""
+        [family] = self.metrics.stale_executions.collect()
+        return {
+            (sample.labels["original_status"], sample.labels["outcome"]): sample.value
+            for sample in family.samples
+            if sample.value
+        }
+
+    @property
+    def sweeps(self) -> float | None:
+        return self.metrics.registry.get_sample_value("dlq_handler_sweep_seconds_count")
+
+    async def sweep(self) -> None:
+        """Lead, if nobody else does, and look once."""
+        await self.leadership.tick()
+        await self.monitor.tick()
+
+
+class StaleWorld:
+    def __init__(self, store: Database, host: Host) -> None:
+        self.store, self.host, self.sight = store, host, SetSight()
+
+    def a_replica(self, **changes: Any) -> Replica:
+        return Replica(self.store, self.sight, **changes)
+
+    async def a_worker(
+        self, *, heartbeat_age_seconds: float | None = 0.0, queue: QueueSight | None = BUSY
+    ) -> int:
+        worker_id = await self.host.add_worker(heartbeat_age_seconds=heartbeat_age_seconds)
+        self.sight.queues[worker_id] = queue
+        return worker_id
+
+    async def a_dead_worker(self, *, queue: QueueSight | None = UNATTENDED) -> int:
+        return await self.a_worker(heartbeat_age_seconds=HOUR, queue=queue)
+
+    async def stale_ones(
+        self, count: int = 1, *, status: str = "scheduled", age_seconds: float = HOUR, **columns: Any
+    ) -> list[int]:
+        ids = await self.host.add_executions(count, status=status, **columns)
+        await self.make_old(ids, age_seconds)
+        return ids
+
+    async def a_stale_one(self, **how: Any) -> int:
+        [one] = await self.stale_ones(**how)
+        return one
+
+    async def make_old(self, ids: Sequence[int], age_seconds: float = HOUR) -> None:
+        """Without the triggers, one of which would make them new."""
+        await self.host.session.execute(
+            "SET session_replication_role = replica;"
+            f"UPDATE execution SET updated = now() - interval '{age_seconds} seconds'"
+            f" WHERE id IN ({','.join(map(str, ids))});"
+            "SET session_replication_role = DEFAULT"
+        )
+
+    async def looks_age(self, seconds: float) -> None:
+        """As if so much time had passed since the last look."""
+        await self.host.session.execute(
+            "UPDATE dlq_handler.worker_look SET looked_at = looked_at - make_interval(secs => $1),"
+            " unavailable_since = unavailable_since - make_interval(secs => $1),"
+            " empty_since = empty_since - make_interval(secs => $1),"
+            " unattended_since = unattended_since - make_interval(secs => $1)",
+            seconds,
+        )
+
+    async def status(self, execution_id: int) -> str:
+        return str((await self.host.execution(execution_id))["status"])
+
+    async def statuses(self, ids: Sequence[int]) -> set[str]:
+        return {await self.status(one) for one in ids}
+
+    async def verdicts(self) -> list[Mapping[str, Any]]:
+        return await self.host.session.fetch("SELECT * FROM dlq_handler.stale_verdict ORDER BY id")
+
+    async def changes(self) -> list[tuple[int, str]]:
+        """Every change of a status that was ever made."""
+        rows = await self.host.session.fetch(
+            "SELECT entity_id, new_values ->> 'status' AS status FROM execution_history"
+            " WHERE operation = 'UPDATE' AND new_values ? 'status' ORDER BY entity_id"
+        )
+        return [(row["entity_id"], row["status"]) for row in rows]

@@ -1,0 +1,115 @@
+"""What `status` prints: for people what is not ok in full, and in a pipe one whole line for each diagnosis."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dlq_handler.cli import doctor, status
+from dlq_handler.cli.status import Answer
+from dlq_handler.compose.view import ops_url
+from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.view import DatabaseSeen, Unknown
+from dlq_handler.settings import load
+from tests.support.views import NOW, a_view, a_worker
+
+GONE = a_worker(name="py\x1b[31m\tthon", silent_seconds=1920, queue=None, ended_last_hour=611)
+DIAGNOSES = diagnose(a_view(workers=(GONE, a_worker(number=8)), brake=Unknown("the database sleeps")))
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    return lambda: capsys.readouterr().out
+
+
+def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: Callable[[], str]) -> None:
+    status.print_for_people(Answer(at=NOW, diagnoses=DIAGNOSES))
+    out = printed()
+
+    first, second, *_ = out.splitlines()
+    headline = "py\\x1b[31m\\tthon (7) is unavailable since 2026-03-01T02:33:00Z (27 min ago)."
+    assert first == f"✕ problem  {headline}"
+    assert second.startswith(
+        "    what   workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of"
+    )
+    assert "    run    dlq-handler workers list\n" in out
+    assert "    read   docs/runbook.md#worker-gone\n" in out
+    assert (
+        "? cannot tell  The result of the check “brake” is unknown.\n    what   us: brake: the database sleeps\n"
+        in out
+    )
+    assert "✓ ok: database, broker," in out
+    assert out.endswith("✕ problem: worker gone, as of 2026-03-01T03:00:00Z\n")
+
+
+def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
+    printed: Callable[[], str],
+) -> None:
+    away = Unknown("the database does not answer")
+    diagnoses = diagnose(
+        a_view(
+            database=DatabaseSeen(trouble="database: unreachable (connect to db-7:5432: connection refused)"),
+            tables=away,
+            rights=away,
+            workers=away,
+            brake=away,
+            alarms=Unknown("the management API is slow"),
+        )
+    )
+    status.print_for_people(Answer(at=NOW, diagnoses=diagnoses))
+    lines = printed().splitlines()
+
+    assert lines[0] == "✕ problem  The database is unreachable."
+    assert lines[1] == "    what   database: unreachable (connect to db-7:5432: connection refused)"
+    [folded] = [
+        line for line in lines if line.startswith("? cannot tell  own tables, database rights, brake, ")
+    ]
+    assert folded.endswith(", worker backlog: the database does not answer")
+    assert lines.count("    next   mend that first, then ask again") == 1
+    assert "    read   docs/runbook.md#broker-alarm" in lines, "alone with its reason, so in full"
+    assert lines[-1] == "✕ problem: database, as of 2026-03-01T03:00:00Z"
+    status.print_for_people(Answer(at=NOW, diagnoses=diagnoses * 2))
+    assert printed().splitlines()[-1].startswith("✕ problem: database and 1 more, as of ")
+
+
+def test_a_pipe_gets_one_line_of_tabs_for_each_and_nothing_is_cut_off(printed: Callable[[], str]) -> None:
+    status.print_lines(DIAGNOSES)
+    header, *lines = [line.split("\t") for line in printed().splitlines()]
+
+    assert len(lines) == len(DIAGNOSES)
+    assert {len(line) for line in lines} == {len(header)}, "a tab in a worker's name is none of ours"
+    assert lines[0][:4] == ["problem", "workers", "worker gone", "2026-03-01T02:33:00Z"]
+
+
+def test_the_doctor_adds_what_only_the_status_looks_at(printed: Callable[[], str]) -> None:
+    examined = [
+        doctor_database_lines.WORKERS.ok("2 have reported"),
+        doctor_broker_lines.TOPOLOGY.ok("all arrive"),
+    ]
+
+    added = doctor.beyond(examined, DIAGNOSES)
+    doctor.print_right_now(added)
+
+    assert {"workers", "topology"} == {one.kind for one in DIAGNOSES} - {one.kind for one in added}
+    out = printed()
+    assert "✕ problem  workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of" in out
+    assert "  read: docs/runbook.md#worker-gone\n" in out
+    assert "✓ ok: database, broker," in out
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:9464"),
+        ("::", "http://[::1]:9464"),
+        ("10.1.2.3", "http://10.1.2.3:9464"),
+        ("ops.example", "http://ops.example:9464"),
+    ],
+)
+def test_who_listens_everywhere_is_asked_on_this_machine(host: str, url: str) -> None:
+    environment = {
+        "ATTUNE__DLQ_HANDLER__HTTP__HOST": host,
+        "ATTUNE__DATABASE__URL": "postgresql://127.0.0.1/attune",
+        "ATTUNE__MESSAGE_QUEUE__URL": "amqp://127.0.0.1/",
+    }
+    assert ops_url(load(None, environment).settings) == url

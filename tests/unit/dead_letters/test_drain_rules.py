@@ -1,0 +1,84 @@
+"""When a queue may be emptied, and what its messages look like as letters."""
+
+from datetime import timedelta
+
+import pytest
+
+from dlq_handler.dead_letters.decide_batch import judge_batch
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.drain_rules import rescued, why_not_rescue
+from dlq_handler.dead_letters.letter import Rescue
+from dlq_handler.host.worker import Worker
+from tests.support.builders import NOON, a_dead_letter, an_execution, circumstances
+
+GONE = Worker(id=7, heartbeat_age_seconds=600, last_heartbeat=NOON)
+QUEUE = "worker.7.executions"
+RESCUE = Rescue(worker_id=7, heartbeat_age_seconds=600, other_consumers=0)
+LATER = NOON + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("found", "other_consumers", "why"),
+    [
+        (GONE, 0, None),
+        (GONE, 1, "its queue has a consumer"),
+        (Worker(id=7, heartbeat_age_seconds=500, last_heartbeat=LATER), 0, "it has reported again"),
+        (Worker(id=7, heartbeat_age_seconds=None, last_heartbeat=None), 0, "it has reported again"),
+        (None, 0, "its row is gone"),
+    ],
+)
+def test_queue_is_emptied_only_if_its_worker_is_as_gone_as_before(
+    found: Worker | None, other_consumers: int, why: str | None
+) -> None:
+    assert why_not_rescue(GONE, found, other_consumers=other_consumers) == why
+
+
+def test_worker_that_never_reported_is_not_gone() -> None:
+    never = Worker(id=7, heartbeat_age_seconds=None, last_heartbeat=None)
+
+    assert why_not_rescue(never, never, other_consumers=0) is not None
+
+
+def test_message_becomes_a_letter_that_died_of_being_rescued() -> None:
+    message = a_dead_letter(death=None, first_death_queue=None, worker_id=None)
+
+    letter = rescued(message, RESCUE, queue=QUEUE, now=LATER)
+
+    assert (letter.reason, letter.queue, letter.died_at, letter.first_death_queue) == (
+        "rescued",
+        QUEUE,
+        LATER,
+        QUEUE,
+    )
+    assert letter.execution_id == message.execution_id
+
+
+def test_same_message_is_the_same_letter_whenever_it_is_taken() -> None:
+    message = a_dead_letter(death=None)
+
+    first = rescued(message, RESCUE, queue=QUEUE, now=NOON)
+    again = rescued(message, RESCUE, queue=QUEUE, now=LATER)
+
+    assert first.key == again.key
+    assert first.key != message.key
+    assert first.key != rescued(a_dead_letter(key="k2", death=None), RESCUE, queue=QUEUE, now=NOON).key
+    assert first.key != rescued(message, RESCUE, queue="worker.8.executions", now=NOON).key
+
+
+@pytest.mark.parametrize("stamp", [NOON, None])
+def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(stamp: object) -> None:
+    letter = rescued(a_dead_letter(death=None, stamp=stamp, worker_id=None), RESCUE, queue=QUEUE, now=LATER)
+
+    [ruling] = judge_batch(
+        [letter], executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
+    )
+
+    assert ruling.verdict.outcome is Outcome.FAILED
+    assert ruling.ending is not None
+    assert ruling.ending.result["error"] == "Worker is gone"
+    assert ruling.evidence["rescue"] == {
+        "worker": 7,
+        "heartbeat_age_seconds": 600,
+        "other_consumers": 0,
+    }
+    assert "x_death" not in ruling.evidence

@@ -1,0 +1,130 @@
+"""A group is what came for one cause out of one queue; its name depends on nothing else."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.group import Cause, Group, GroupKey, group_id_of, group_key_of, title_of
+from dlq_handler.dead_letters.record import Entry
+from tests.support.builders import NOON, a_dead_letter, a_death, a_raw_letter, read
+
+
+def an_entry(outcome: Outcome = Outcome.FAILED, why: str = "why", **changes: Any) -> Entry:
+    return Entry(letter=a_dead_letter(**changes), outcome=outcome, why=why)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("expired", Cause.NOT_TAKEN),
+        ("maxlen", Cause.QUEUE_FULL),
+        ("rejected", Cause.REJECTED),
+        ("delivery_limit", Cause.DELIVERY_LIMIT),
+        ("rescued", Cause.RESCUED),
+        ("of the next broker", Cause.OTHER_DEATH),
+    ],
+)
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.STALE_ATTEMPT, Outcome.UPDATE_FAILED])
+def test_cause_is_how_it_died_whatever_became_of_it(reason: str, cause: Cause, outcome: Outcome) -> None:
+    key = group_key_of(an_entry(outcome, death=a_death(reason=reason)))
+    assert key == GroupKey(cause=cause, reason=reason, queue="worker.7.executions")
+
+
+def test_letter_that_died_nowhere_says_so() -> None:
+    key = group_key_of(an_entry(death=None, first_death_queue=None))
+    assert key == GroupKey(cause=Cause.NO_DEATH, reason="none", queue=None)
+
+
+def test_letter_of_no_use_is_grouped_by_what_is_wrong_with_it() -> None:
+    foreign = group_key_of(an_entry(Outcome.FOREIGN, message_type="EnforcementCreated"))
+    unknown = group_key_of(an_entry(Outcome.UNKNOWN_EXECUTION))
+    assert (foreign.cause, foreign.detail) == (Cause.FOREIGN, "EnforcementCreated")
+    assert (unknown.cause, unknown.detail) == (Cause.UNKNOWN_EXECUTION, None)
+
+
+def test_unreadable_letters_that_differ_in_a_position_only_are_one_group() -> None:
+    bodies = [b"{", b'{"a": 1,', b"nonsense"]
+    flaws = {read(a_raw_letter(body)).flaw for body in bodies}
+    assert len(flaws) > 1, "the flaw itself names the position"
+    entries = [Entry(letter=read(a_raw_letter(body)), outcome=Outcome.UNREADABLE, why="") for body in bodies]
+    [key] = {group_key_of(entry) for entry in entries}
+    assert key.detail == "body is not JSON"
+
+
+def test_unreadable_letter_that_was_refused_too_stays_unreadable() -> None:
+    refused = an_entry(Outcome.UPDATE_FAILED, flaw="body is not UTF-8")
+    assert group_key_of(refused).cause is Cause.UNREADABLE
+
+
+def test_id_is_short_and_neither_of_a_time_nor_of_a_letter() -> None:
+    first = an_entry(key="a", execution_id=1)
+    later = an_entry(key="b", execution_id=2, death=a_death(time=NOON + timedelta(days=3)))
+    assert group_id_of(first) == group_id_of(later) == group_key_of(first).id
+    # Links to it stand in mails and chats: it must be the same in every version.
+    assert group_id_of(first) == "5a9eeca0f7"
+
+
+def test_each_part_makes_another_group() -> None:
+    key = GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail="d")
+    others = [
+        GroupKey(cause=Cause.REJECTED, reason="expired", queue="q", detail="d"),
+        GroupKey(cause=Cause.NOT_TAKEN, reason="maxlen", queue="q", detail="d"),
+        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="p", detail="d"),
+        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail=None),
+        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail=""),
+        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue=None, detail="d"),
+    ]
+    assert len({key.id, *(other.id for other in others)}) == 1 + len(others)
+
+
+def test_a_text_without_end_makes_no_key_without_end() -> None:
+    key = group_key_of(an_entry(Outcome.FOREIGN, message_type="x" * 500, first_death_queue="y" * 500))
+    assert key.queue is not None
+    assert key.detail is not None
+    assert len(key.queue) == len(key.detail) == 200
+
+
+def a_group(cause: Cause, *, queue: str | None = "worker.7.executions", detail: str | None = None) -> Group:
+    return Group(
+        id="0",
+        cause=cause,
+        reason="expired",
+        queue=queue,
+        detail=detail,
+        worker_id=7,
+        first_at=NOON,
+        last_at=NOON,
+        letters=1,
+        failed=1,
+        actions=(),
+        more_actions=0,
+    )
+
+
+def test_title_says_what_happened_and_to_whom() -> None:
+    def title(group: Group, name: str | None = "worker-python", *, was_gone: bool = False) -> str:
+        return title_of(group, worker_name=name, was_gone=was_gone)
+
+    assert title(a_group(Cause.NOT_TAKEN), was_gone=True) == "Worker gone: worker-python"
+    assert title(a_group(Cause.NOT_TAKEN)) == "Not taken in time: worker-python"
+    assert title(a_group(Cause.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
+    assert title(a_group(Cause.QUEUE_FULL), was_gone=True) == "Queue full: worker-python"
+    assert title(a_group(Cause.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
+    assert title(a_group(Cause.FOREIGN)) == "Foreign"
+    assert title(a_group(Cause.NO_DEATH, queue=None), None) == "Published without a death"
+
+
+def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake() -> None:
+    foreign = a_group(Cause.FOREIGN, queue="attune.execution.requests.queue", detail="ExecutionRequested")
+    declined = replace(foreign, reason="rejected", worker_id=None)
+
+    def title(group: Group) -> str:
+        return title_of(group, worker_name=None, was_gone=False)
+
+    assert title(declined) == "Requests turned down for want of a worker"
+    assert title(replace(declined, reason="expired")) == "Foreign: ExecutionRequested"
+    assert title(replace(declined, worker_id=7)) == "Foreign: ExecutionRequested"
+    assert title(replace(declined, detail="Odd")) == "Foreign: Odd"

@@ -1,0 +1,415 @@
+"""The intake loop itself: what it does when opening works and the batch does not."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.compose.metric_labels import new_metrics
+from dlq_handler.database.batch_size import BatchSize
+from dlq_handler.dead_letters import intake
+from dlq_handler.dead_letters.committed import Committed
+from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.errors import Braked, GateClosed, TooSlow
+from dlq_handler.readiness import Readiness
+from tests.support.builders import a_canary, a_dead_letter
+
+
+class Source:
+    """Always opens, always has a letter."""
+
+    queue = "attune.dlx.queue"
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.opened = 0
+        self.prefetch = 0
+        self.acknowledged = 0
+        self.batch = [Delivery(1, 1, a_dead_letter())]
+
+    async def open(self, *, prefetch: int | None = None) -> None:
+        self.is_open = True
+        self.opened += 1
+        self.prefetch = prefetch or 1500
+
+    async def grow_prefetch(self, factor: int) -> None:
+        self.prefetch = min(1500, self.prefetch * factor)
+
+    async def close(self) -> None:
+        self.is_open = False
+
+    async def next_batch(
+        self, _: asyncio.Event, timeout_seconds: float | None = None
+    ) -> list[Delivery[DeadLetter]]:
+        return self.batch
+
+    def postpone(self, deliveries: list[Delivery[DeadLetter]], _: float) -> None:
+        assert deliveries == []
+
+    async def acknowledge(self, deliveries: list[Delivery[DeadLetter]]) -> int:
+        self.acknowledged += len(deliveries)
+        return len(deliveries)
+
+
+class Judge:
+    """Fails as often as it is told to, with what nobody foresaw unless told otherwise."""
+
+    def __init__(self, failures: float, error: Exception | None = None) -> None:
+        self.failures, self.error = failures, error or ValueError("a bug")
+        self.batch_size = BatchSize(500, limit_seconds=30.0)
+        self.commits = 0
+        self.judged: list[DeadLetter] = []
+
+    async def check(self) -> None:
+        if isinstance(self.error, Braked | GateClosed) and self.commits and self.failures > 0:
+            raise self.error
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        self.commits += 1
+        self.judged += letters
+        self.failures -= 1
+        if self.failures >= 0:
+            raise self.error
+        return Committed(outbox=(), leased_at=0.0)
+
+
+class SlowJudge(Judge):
+    """No transaction over more than `fits` dead letters is quick enough."""
+
+    def __init__(self, fits: int) -> None:
+        super().__init__(failures=0)
+        self.fits = fits
+        self.sizes: list[int] = []
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        self.sizes.append(len(letters))
+        if len(letters) > self.fits:
+            self.batch_size.too_slow(len(letters))
+            raise TooSlow("query: canceling statement due to statement timeout (57014)")
+        return await super().commit(letters)
+
+
+class BreaksWhenCalledOff(Judge):
+    """The second batch meets a closed gate; the first one is called off over that, and meets a bug on its way out."""
+
+    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+        self.commits += 1
+        if self.commits > 1:
+            raise GateClosed("a standby")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise self.error from None
+        raise AssertionError("nobody called it off")
+
+
+class Deaf:
+    def offer(self, *_: Any, **__: Any) -> None: ...
+
+    def reapply_now(self) -> None: ...
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the handler waited for after failed batches; nobody really waits."""
+    seen: list[float] = []
+
+    async def pause(stop: asyncio.Event, seconds: float) -> bool:
+        seen.append(seconds)
+        return stop.is_set()
+
+    monkeypatch.setattr(intake, "pause", pause)
+    return seen
+
+
+def a_handler(
+    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1, **more: Any
+) -> DeadLetterHandler:
+    return DeadLetterHandler(
+        cast("Any", source),
+        cast("Any", judge),
+        cast("Any", Deaf()),
+        cast("Any", Deaf()),
+        IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
+        readiness=readiness,
+        metrics=new_metrics(),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("batches_at_once", [1, 2, 3])
+async def test_batches_that_always_fail_are_tried_ever_more_rarely(
+    waits: list[float], batches_at_once: int
+) -> None:
+    source, readiness = Source(), Readiness()
+    handler = a_handler(source, Judge(failures=float("inf")), readiness, batches_at_once=batches_at_once)
+    stop = asyncio.Event()
+    for _ in range(10):
+        await handler._take(stop)
+        with pytest.raises(ValueError, match="a bug"):
+            await handler._take(stop)
+        assert not source.is_open, "the letters are given back"
+        assert not readiness.checks["consumer"].ok
+    assert len(waits) == source.opened - 1 == 9
+    assert min(waits[6:]) >= 15
+    assert source.acknowledged == 0
+
+
+@pytest.mark.parametrize("batches_at_once", [1, 2])
+async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], batches_at_once: int) -> None:
+    judge = Judge(failures=float("inf"), error=Braked("too many"))
+    handler = a_handler(Source(), judge, Readiness(), batches_at_once=batches_at_once)
+    await handler._take(asyncio.Event())
+    with pytest.raises(Braked):
+        await handler._take(asyncio.Event())
+    task = asyncio.current_task()
+    assert task
+    assert task.cancelling() == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+
+async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[float]) -> None:
+    source, readiness = Source(), Readiness()
+    handler = a_handler(source, Judge(failures=1), readiness)
+    stop = asyncio.Event()
+    await handler._take(stop)
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(stop)
+    seen = []
+    for _ in range(2):
+        await handler._take(stop)
+        seen.append(readiness.checks["consumer"].ok)
+    assert seen == [False, True], "that it opened proves nothing"
+    assert source.acknowledged == 1
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("error", [Braked("too many"), GateClosed("a standby")], ids=["brake", "gate"])
+async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the_next_is_taken(
+    waits: list[float], error: Exception
+) -> None:
+    source, readiness = Source(), Readiness()
+    judge = Judge(failures=float("inf"), error=error)
+    handler = a_handler(source, judge, readiness)
+    stop = asyncio.Event()
+    await handler._take(stop)
+    for _ in range(5):
+        with pytest.raises(type(error)):
+            await handler._take(stop)
+        assert not source.is_open
+        assert readiness.checks["consumer"].detail == str(error)
+    assert (judge.commits, source.opened) == (1, 1), (
+        "neither tried again with letters in hand, nor by taking some"
+    )
+    judge.failures = 0
+    await handler._take(stop)
+    assert readiness.checks["consumer"].ok, "it was no failure of the batch: opening proves enough"
+    await handler._take(stop)
+    assert source.acknowledged == 1
+    assert waits == []
+
+
+async def test_a_bug_in_one_batch_is_not_hidden_by_the_closed_gate_that_the_other_met(
+    waits: list[float],
+) -> None:
+    handler = a_handler(Source(), BreaksWhenCalledOff(failures=0), Readiness(), batches_at_once=2)
+    await handler._take(asyncio.Event())
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
+
+
+async def test_canaries_are_recorded_as_received_and_acknowledged_and_not_decided(waits: list[float]) -> None:
+    canary = Delivery(1, 1, a_canary(key="canary"))
+    letter = Delivery(2, 1, a_dead_letter(key="letter"))
+    source, judge, recorded = Source(), Judge(failures=0), list[UUID]()
+
+    async def record(canary_ids: Collection[UUID]) -> None:
+        recorded.extend(canary_ids)
+
+    handler = a_handler(source, judge, Readiness(), record_canaries=record)
+    await handler._take(asyncio.Event())
+    for batch in ([canary], [canary, letter]):
+        source.batch = batch
+        await handler._take(asyncio.Event())
+
+    assert recorded == [canary.item.canary_id] * 2
+    assert judge.judged == [letter.item]
+    assert source.acknowledged == 3
+
+
+async def test_a_canary_that_cannot_be_recorded_goes_back_like_a_dead_letter(waits: list[float]) -> None:
+    source, readiness = Source(), Readiness()
+    source.batch = [Delivery(1, 1, a_canary())]
+
+    async def record(_: Collection[UUID]) -> None:
+        raise ValueError("a bug")
+
+    handler = a_handler(source, Judge(failures=0), readiness, record_canaries=record)
+    await handler._take(asyncio.Event())
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
+
+    assert (source.acknowledged, source.is_open) == (0, False)
+
+
+class Deferrer:
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.recorded: list[str] = []
+
+    def is_due(self, letter: DeadLetter, *, own_count: int = 0) -> bool:
+        return max(letter.deliveries, own_count) >= self.after
+
+    async def record(self, letters: Sequence[DeadLetter]) -> None:
+        self.recorded += [letter.key for letter in letters]
+
+
+def some_deliveries(count: int) -> list[Delivery[DeadLetter]]:
+    return [Delivery(tag, 1, a_dead_letter(key=str(tag))) for tag in range(1, count + 1)]
+
+
+async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones_without_going_back(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), SlowJudge(fits=7)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(50)
+    await handler._take(asyncio.Event())
+
+    assert judge.sizes == [50, 25, 12, *[6] * 8, 2]
+    assert [letter.key for letter in judge.judged] == [str(tag) for tag in range(1, 51)], "in their order"
+    assert (source.acknowledged, source.opened, source.is_open) == (50, 1, True)
+    await handler._take(asyncio.Event())
+    assert judge.sizes[-9:] == [*[6] * 8, 2], "the size that worked is remembered"
+    assert waits == []
+
+
+async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_rest_fails(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), SlowJudge(fits=10)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(40)
+    judge.batch_size.too_slow(20)
+    real_commit = judge.commit
+
+    async def commit(letters: Sequence[DeadLetter]) -> Committed:
+        if len(judge.judged) >= 20:
+            raise ValueError("a bug")
+        return await real_commit(letters)
+
+    judge.commit = commit  # type: ignore[method-assign]  # a judge that breaks halfway
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(asyncio.Event())
+
+    assert (source.acknowledged, source.is_open) == (20, False)
+
+
+async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intake_waits(
+    waits: list[float],
+) -> None:
+    source, judge, readiness = Source(), SlowJudge(fits=0), Readiness()
+    handler = a_handler(source, judge, readiness)
+    stop = asyncio.Event()
+    for _ in range(3):
+        await handler._take(stop)
+        with pytest.raises(TooSlow):
+            await handler._take(stop)
+        assert not source.is_open
+        assert not readiness.checks["consumer"].ok
+    assert source.acknowledged == 0, "it is the database's trouble: nothing is acknowledged"
+    assert len(waits) == 2
+
+
+async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float]) -> None:
+    source, judge = Source(), SlowJudge(fits=10)
+    handler = a_handler(source, judge, Readiness())
+    await handler._take(asyncio.Event())
+    source.batch = some_deliveries(40)
+    judge.batch_size.too_slow(20)
+    stop = asyncio.Event()
+    stop.set()
+    await handler._take(stop)
+
+    assert source.acknowledged == 10
+
+
+async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_each_success(
+    waits: list[float],
+) -> None:
+    source, judge = Source(), Judge(failures=3)
+    handler = a_handler(source, judge, Readiness())
+    stop, seen = asyncio.Event(), []
+    for _ in range(3):
+        await handler._take(stop)
+        seen.append(source.prefetch)
+        with pytest.raises(ValueError, match="a bug"):
+            await handler._take(stop)
+    assert seen == [1500, 1, 1], "a cycle of failures wears out one dead letter at a time"
+    for _ in range(5):
+        await handler._take(stop)
+        seen.append(source.prefetch)
+    assert seen[3:] == [1, 10, 100, 1000, 1500]
+    await handler._close("lost")
+    await handler._take(stop)
+    assert source.prefetch == 1500, "what closed it was no failed batch"
+
+
+async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided_and_acknowledged(
+    waits: list[float],
+) -> None:
+    source, judge, deferrer = Source(), Judge(failures=0), Deferrer(after=5)
+    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    await handler._take(asyncio.Event())
+    source.batch = [
+        Delivery(tag, 1, a_dead_letter(key=str(tag), deliveries=count))
+        for tag, count in enumerate([0, 5, 4, 17], start=1)
+    ]
+    await handler._take(asyncio.Event())
+
+    assert deferrer.recorded == ["2", "4"]
+    assert [letter.key for letter in judge.judged] == ["1", "3"], "the others are decided at once"
+    assert source.acknowledged == 4
+
+
+async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) -> None:
+    source, judge, deferrer = Source(), Judge(failures=1), Deferrer(after=5)
+    readiness = Readiness()
+    handler = a_handler(source, judge, readiness, deferrer=cast("Any", deferrer))
+    stop = asyncio.Event()
+    await handler._take(stop)
+    with pytest.raises(ValueError, match="a bug"):
+        await handler._take(stop)
+    decidable, source.batch = source.batch, [Delivery(1, 1, a_dead_letter(deliveries=5))]
+    await handler._take(stop)
+    await handler._take(stop)
+    assert (source.acknowledged, source.prefetch, readiness.checks["consumer"].ok) == (1, 1, False)
+    source.batch = decidable
+    await handler._take(stop)
+    assert (source.acknowledged, source.prefetch, readiness.checks["consumer"].ok) == (2, 10, True)
+
+
+async def test_on_a_queue_that_counts_nothing_one_that_is_too_slow_alone_is_deferred_as_well(
+    waits: list[float],
+) -> None:
+    source, judge, deferrer = Source(), SlowJudge(fits=0), Deferrer(after=3)
+    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    stop = asyncio.Event()
+    for _ in range(3):
+        await handler._take(stop)
+        with pytest.raises(TooSlow):
+            await handler._take(stop)
+    await handler._take(stop)
+    await handler._take(stop)
+
+    assert deferrer.recorded == [source.batch[0].item.key]
+    assert source.acknowledged == 1
+    assert handler._too_slow_alone == {}

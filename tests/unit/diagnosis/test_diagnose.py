@@ -1,0 +1,623 @@
+"""Every diagnosis as a table: its fact turns it on, without it it is off, and what nobody knows is never ok."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.diagnosis.attunes_ends import AttunesEnds
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnosis import KINDS, Diagnosis, conclusion_of
+from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.view import (
+    OFF,
+    BrokerSeen,
+    DatabaseSeen,
+    GateSeen,
+    LeaderSeen,
+    LettersSeen,
+    OutboxSeen,
+    QueueSeen,
+    RightsSeen,
+    TablesSeen,
+    TopologySeen,
+    Unknown,
+    View,
+)
+from dlq_handler.host.worker import QueueSight, Worker
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.topology.check import check
+from dlq_handler.topology.decide_canary import CanaryState
+from dlq_handler.workers.availability import standing_of
+from dlq_handler.workers.service_look import ServiceLook
+from tests.support.topologies import a_stock_world, expectation
+from tests.support.views import (
+    INTAKE,
+    NOW,
+    POLICY,
+    TTL_SECONDS,
+    a_brake,
+    a_canary,
+    a_queue,
+    a_view,
+    a_worker,
+    ago,
+    facts,
+)
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+
+# Which fact each kind is told from.
+FACT = {
+    "database": "database",
+    "own tables": "tables",
+    "database rights": "rights",
+    "broker": "broker",
+    "broker alarm": "alarms",
+    "topology": "topology",
+    "canary": "canaries",
+    "foreign consumers": "intake",
+    "completions": "completions",
+    "requests": "requests",
+    "sidecar": "intake",
+    "gate": "gate",
+    "brake": "brake",
+    "shadow": "is_shadow",
+    "monitor": "leader",
+    "announcing": "outbox",
+    "services": "workers",
+    "workers": "workers",
+    "worker gone": "workers",
+    "worker hung": "workers",
+    "worker queue": "workers",
+    "worker backlog": "workers",
+    "unusable letters": "letters",
+    "attune monitor": "attunes_ends",
+}
+
+
+def by_kind(view: View) -> dict[str, Diagnosis]:
+    found = diagnose(view)
+    assert len({one.kind for one in found}) == len(found), "one of each kind"
+    return {one.kind: one for one in found}
+
+
+def test_a_world_in_which_all_is_well_is_ok_in_every_kind() -> None:
+    found = by_kind(a_view())
+
+    assert {one.health for one in found.values()} == {OK}, found
+    assert found.keys() == FACT.keys() == {kind.name for kind in KINDS}
+    assert conclusion_of(found.values()) is OK
+    assert all(one.next_step is None and one.since is None for one in found.values())
+
+
+GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueSight(consumers=0, ready=3))
+# Of one that has been silent for ten minutes.
+GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
+HOLE = TopologySeen(checked=check(a_stock_world(), expectation()))
+
+PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
+    ("database", Part.DATABASE, {"database": DatabaseSeen(trouble="nobody listens")}, "nobody listens"),
+    ("database", Part.DATABASE, {"database": DatabaseSeen(answer_seconds=4.2)}, "took 4.2 s"),
+    ("database", Part.DATABASE, {"database": DatabaseSeen(is_in_recovery=True)}, "standby"),
+    (
+        "own tables",
+        Part.DATABASE,
+        {"tables": TablesSeen(version="0001", wanted="0003", schema="dlq_handler")},
+        "at version 0001",
+    ),
+    ("database rights", Part.DATABASE, {"rights": RightsSeen(missing=["UPDATE"], role="me")}, "lacks UPDATE"),
+    ("broker", Part.BROKER, {"broker": BrokerSeen(trouble="nobody listens")}, "nobody listens"),
+    ("broker alarm", Part.BROKER, {"alarms": ["memory alarm on rabbit@one"]}, "memory alarm on rabbit@one"),
+    ("topology", Part.BROKER, {"topology": HOLE}, "'worker.7.executions' is lost"),
+    ("canary", Part.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}, "lost: 1 of 1 worker(s) (7)"),
+    (
+        "foreign consumers",
+        Part.BROKER,
+        {"intake": a_queue(INTAKE, count=2, tags=("dlq-handler.one", "executor"))},
+        "'executor' also",
+    ),
+    ("sidecar", Part.US, {"intake": a_queue(INTAKE, count=0, ready=41, tags=())}, "41 dead letters wait"),
+    ("sidecar", Part.US, {"intake": QueueSeen(name=INTAKE, taken=None)}, "there is no queue"),
+    (
+        "gate",
+        Part.US,
+        {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS], words="40 of the last 50")},
+        "no letter is judged: 40 of the last 50",
+    ),
+    ("gate", Part.US, {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])}, "rest on heartbeats wait"),
+    (
+        "brake",
+        Part.US,
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="600 executions ended in 60 s")},
+        "tripped when the limit of 500 ended executions a minute was reached; nothing is ended since, and 0 dead",
+    ),
+    (
+        "brake",
+        Part.US,
+        {"brake": a_brake(tripped_at=ago(900), hold_until=ago(300), tripped_by="one", why="many")},
+        "at most 500 are ended in a minute",
+    ),
+    (
+        "attune monitor",
+        Part.EXECUTOR,
+        {"attunes_ends": AttunesEnds(span_seconds=3600, count=3, first_at=ago(60))},
+        "ended 3 execution(s) in the last",
+    ),
+    ("shadow", Part.US, {"is_shadow": True}, "nothing is ended or announced"),
+    ("monitor", Part.US, {"leader": LeaderSeen(is_held=False, until=ago(90))}, "no sidecar leads"),
+    (
+        "announcing",
+        Part.US,
+        {"outbox": OutboxSeen(pending=31, oldest_seconds=400, last_error="unroutable")},
+        "31 notice(s) of ended executions wait, the oldest for 7 min",
+    ),
+    (
+        "services",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(
+                    queue=QueueSight(consumers=0, ready=0),
+                    look=ServiceLook(
+                        queue="worker.7.executions", unconsumed_since=ago(60), first_heartbeat=ago(35)
+                    ),
+                ),
+            )
+        },
+        "Since 02:59 UTC worker-python (7) reports without consuming.",
+    ),
+    ("workers", Part.WORKERS, {"workers": ()}, "none is registered"),
+    (
+        "workers",
+        Part.WORKERS,
+        {"workers": (a_worker(silent_seconds=90_000),)},
+        "none of 1 registered reported",
+    ),
+    (
+        "worker gone",
+        Part.WORKERS,
+        {"workers": (GONE, a_worker(number=8))},
+        "worker-python (7) has been gone for 27 min; 611 of its executions were ended by us in the last hour, 0 wait",
+    ),
+    (
+        "worker hung",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),
+                a_worker(number=8),
+            )
+        },
+        "worker-python (7) hangs: 5 message(s) held",
+    ),
+    (
+        "worker hung",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(
+                    scheduled=5,
+                    oldest_scheduled_seconds=TTL_SECONDS + 1,
+                    queue=QueueSight(consumers=1, ready=0, unacked=5),
+                ),
+            )
+        },
+        "worker-python (7) hangs: 5 message(s) held and none started",
+    ),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": (a_worker(queue=QueueSight(consumers=0, ready=12)),)},
+        "worker-python (7) reports, but its queue has no consumer: 12 message(s) wait",
+    ),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": (a_worker(queue=None, scheduled=3),)},
+        "worker-python (7) reports, but has no queue: what is sent to it is lost without a letter; 3 are scheduled",
+    ),
+    (
+        "worker queue",
+        Part.WORKERS,
+        {"workers": [a_worker(number=number, queue=QueueSight(consumers=0, ready=1)) for number in (7, 8)]},
+        "2 workers, worker-python (7) among them, report, but their queues have no consumer: 2 message(s) wait",
+    ),
+    (
+        "worker backlog",
+        Part.WORKERS,
+        {
+            "workers": (
+                a_worker(
+                    scheduled=40,
+                    oldest_scheduled_seconds=280,
+                    queue=QueueSight(consumers=1, ready=40, ttl_ms=300_000),
+                ),
+            )
+        },
+        "40 message(s) wait, the longest for 5 min of 5 min",
+    ),
+    (
+        "worker backlog",
+        Part.WORKERS,
+        {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+        "3 expired in the last minutes",
+    ),
+    (
+        "unusable letters",
+        Part.SENDERS,
+        {"letters": LettersSeen(span_seconds=900, unreadable=12, foreign=3, before=2, first_at=ago(700))},
+        "12 unreadable and 3 foreign letters in the last 15 min, 2 in the 15 min before",
+    ),
+    (
+        "completions",
+        Part.EXECUTOR,
+        {"completions": a_queue("done", count=0, ready=9)},
+        "'done' has no consumer, and 9 message(s) wait there",
+    ),
+    ("requests", Part.EXECUTOR, {"requests": a_queue("asked", count=0, ready=9)}, "9 message(s) wait there"),
+]
+
+
+@pytest.mark.parametrize(("kind", "part", "changed", "words"), PROBLEMS)
+def test_a_fact_turns_its_diagnosis_on_and_no_other(
+    kind: str, part: Part, changed: dict[str, Any], words: str
+) -> None:
+    found = diagnose(a_view(**changed))
+
+    first = found[0]
+    assert (first.kind, first.part, first.health) == (kind, part, PROBLEM), "the worst first"
+    assert words in first.sentence
+    assert first.next_step
+    assert first.command
+    assert {one.kind for one in found if one.health is PROBLEM} == {kind}
+
+
+def test_the_table_has_a_problem_of_every_kind() -> None:
+    assert {kind for kind, *_ in PROBLEMS} == FACT.keys()
+
+
+@pytest.mark.parametrize("kind", FACT)
+def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> None:
+    changed: dict[str, Any] = {FACT[kind]: Unknown("the server sleeps")}
+    if kind == "gate":
+        changed["intake"] = a_queue(INTAKE, count=0, tags=())
+    found = by_kind(a_view(**changed))[kind]
+
+    assert found.health is CANNOT_TELL
+    assert found.sentence == "the server sleeps"
+    assert found.next_step
+
+
+def test_of_a_broker_that_is_away_nobody_is_told_to_mend_something_else() -> None:
+    away = by_kind(a_view(broker=BrokerSeen(trouble="nobody listens"), alarms=Unknown("no answer")))
+    there = by_kind(a_view(alarms=Unknown("no answer")))
+
+    assert away["broker alarm"].next_step == "mend that first, then ask again"
+    assert "management API" in (there["broker alarm"].next_step or "")
+
+
+def test_a_sidecar_that_consumes_has_a_gate_that_lets_letters_pass() -> None:
+    consuming = by_kind(a_view(gate=Unknown("elsewhere")))["gate"]
+    unseen = by_kind(a_view(gate=Unknown("elsewhere"), intake=a_queue(INTAKE, tags=("executor",))))["gate"]
+
+    assert (consuming.health, consuming.evidence) == (OK, ("elsewhere",))
+    assert unseen.health is CANNOT_TELL
+
+
+def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
+    assert by_kind(a_view(gate=GateSeen(causes=[GateCause.YOUNG_LINK])))["gate"].health is OK
+
+
+def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and_why() -> None:
+    tripped = a_brake(tripped_at=ago(60), hold_until=ago(-60), tripped_by="one", why="600 ended in 60 s")
+    found = by_kind(a_view(brake=tripped, intake=a_queue(INTAKE, count=0, ready=41, tags=())))["brake"]
+    blind = by_kind(a_view(brake=tripped, intake=Unknown("the broker is away")))["brake"]
+
+    assert found.sentence.endswith("nothing is ended since, and 41 dead letters wait")
+    assert found.evidence == (
+        "600 ended in 60 s",
+        "tripped by one, until 2026-03-01 03:01:00Z or `dlq-handler brake release`",
+        "12 executions were ended in the last 60 s",
+    )
+    assert blind.sentence.endswith("the number of waiting dead letters is unknown")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "since"),
+    [
+        ("worker gone", {"workers": (GONE,)}, ago(1620)),  # it counts as gone 300 s after its last heartbeat
+        (
+            "worker hung",
+            {"workers": (a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),)},
+            ago(300),
+        ),
+        (
+            "worker hung",
+            {
+                "workers": (
+                    a_worker(
+                        scheduled=1,
+                        oldest_scheduled_seconds=4000,
+                        queue=QueueSight(consumers=1, ready=0, unacked=1),
+                    ),
+                )
+            },
+            ago(4000),  # it reports: its heartbeat is of now, and what it does not start is old
+        ),
+        (
+            "worker backlog",
+            {
+                "workers": (
+                    a_worker(
+                        scheduled=9, oldest_scheduled_seconds=280, queue=QueueSight(consumers=1, ready=9)
+                    ),
+                )
+            },
+            ago(280),
+        ),
+        # What expired tells that it is slow, and nothing that still waits tells since when.
+        (
+            "worker backlog",
+            {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+            None,
+        ),
+        ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}, ago(60)),
+        ("monitor", {"leader": LeaderSeen(is_held=False, until=ago(90))}, ago(90)),
+        ("announcing", {"outbox": OutboxSeen(pending=1, oldest_seconds=400)}, ago(400)),
+        ("database", {"database": DatabaseSeen(trouble="away", since=ago(40))}, ago(40)),
+        (
+            "sidecar",
+            {"intake": a_queue(INTAKE, count=0), "leader": LeaderSeen(is_held=False, until=ago(90))},
+            ago(90),
+        ),
+        (
+            "unusable letters",
+            {"letters": LettersSeen(span_seconds=900, unreadable=1, foreign=0, before=0, first_at=ago(700))},
+            ago(700),
+        ),
+    ],
+)
+def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: object) -> None:
+    assert by_kind(a_view(**changed))[kind].since == since
+
+
+@pytest.mark.parametrize(
+    ("worker", "is_gone"),
+    [
+        (a_worker(silent_seconds=600, queue=None), True),
+        (a_worker(silent_seconds=600, queue=Unknown("the broker is away")), True),
+        # Killed, and marked inactive by the host when the heartbeat was old.
+        (a_worker(silent_seconds=600, queue=None, status="inactive", updated=ago(500)), True),
+        (a_worker(silent_seconds=600, queue=QueueSight(consumers=0, ready=0), status="inactive"), True),
+        (a_worker(silent_seconds=90_000, queue=None, status="inactive", updated=ago(89_900)), False),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE), False),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, scheduled=1), True),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, ended_last_hour=2), True),
+        (a_worker(silent_seconds=600, queue=None, **GOODBYE, ended_last_hour=None), True),
+        (a_worker(silent_seconds=600, queue=None, is_cordoned=True), False),
+        (a_worker(silent_seconds=90_000, queue=None), False),
+        (a_worker(silent_seconds=200), False),
+    ],
+)
+def test_a_worker_is_gone_when_it_is_silent_and_missed(worker: Any, is_gone: bool) -> None:
+    others = (a_worker(number=8), a_worker(number=9))
+    found = by_kind(a_view(workers=(worker, *others)))["worker gone"]
+
+    assert (found.health is PROBLEM) is is_gone
+
+
+def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_senders() -> None:
+    letters = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=4)
+    found = by_kind(a_view(letters=letters))["unusable letters"]
+
+    assert found.health is OK
+    assert found.evidence == (
+        "the scheduler also rejected the requests of 4 execution(s): it had no worker for them",
+    )
+
+
+def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went() -> None:
+    silent = tuple(
+        a_worker(number=number, silent_seconds=600 + number, queue=None, **GOODBYE) for number in range(12)
+    )
+    found = by_kind(a_view(workers=silent))["worker gone"]
+
+    assert found.health is PROBLEM
+    assert found.sentence.startswith("12 are gone; worker-python (11) has been gone longest, for")
+    assert found.evidence[-1] == "and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("worker", "is_told"),
+    [
+        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=1)), True),
+        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=0)), False),
+        # Its heartbeat is overdue: it may well be dead, and nobody says that it lost its link.
+        (a_worker(silent_seconds=50, queue=QueueSight(consumers=0, ready=1)), False),
+        (a_worker(silent_seconds=50, queue=None), False),
+        (
+            a_worker(
+                silent_seconds=31,
+                queue=QueueSight(consumers=0, ready=1),
+                status="inactive",
+                updated=ago(20),
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_queue_without_consumer_is_told_only_while_its_worker_surely_reports(
+    worker: Any, is_told: bool
+) -> None:
+    found = by_kind(a_view(workers=(worker, a_worker(number=8))))["worker queue"]
+
+    assert (found.health is PROBLEM) is is_told
+
+
+@pytest.mark.parametrize(
+    ("held", "running", "words"),
+    [
+        (5, 0, "5 message(s) held and none started; "),
+        (2, 2, "2 message(s) held and 2 begun that nobody hears of; "),
+        (0, 0, "nothing is held, but the queue is still consumed without a heartbeat"),
+        (0, 2, "nothing is held, 2 begun that nobody hears of, but the queue is still consumed"),
+        (None, 0, "messages may be held and none started; "),
+        (None, 1, "messages may be held and 1 begun that nobody hears of; "),
+    ],
+)
+def test_what_a_worker_that_hangs_holds_and_has_begun_is_told_as_it_is(
+    held: int | None, running: int, words: str
+) -> None:
+    queue = QueueSight(consumers=1, ready=0, unacked=held)
+    found = by_kind(a_view(workers=[a_worker(silent_seconds=600, running=running, queue=queue)]))
+
+    assert found["worker hung"].sentence.startswith(f"worker-python (7) hangs: {words}")
+
+
+def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> None:
+    unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
+    found = by_kind(a_view(workers=(unsure, a_worker(number=8))))["worker gone"]
+
+    assert found.health is CANNOT_TELL
+    assert "we have watched for 10 s only" in found.sentence
+    assert found.next_step == "wait: it can be told when we have watched for long enough"
+
+
+def test_one_that_never_reported_is_not_waited_for() -> None:
+    worker = Worker(id=9, heartbeat_age_seconds=None)
+    standing = standing_of(worker, watched_seconds=10, policy=POLICY)
+    unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
+    silent = replace(
+        unsure, registered=replace(unsure.registered, worker=worker, scheduled=1), standing=standing
+    )
+    found = by_kind(a_view(workers=(unsure, silent, a_worker(number=8))))["worker gone"]
+
+    assert (found.health, "it never sent a heartbeat" in found.sentence) == (CANNOT_TELL, True)
+    assert found.next_step == "mend that first, then ask again"
+
+
+def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:
+    blind = a_worker(queue=Unknown("not allowed"))
+    alone = by_kind(a_view(workers=(blind,)))
+    beside = by_kind(a_view(workers=(blind, a_worker(number=8, queue=None))))
+
+    for kind in ("worker hung", "worker queue", "worker backlog"):
+        assert alone[kind].health is CANNOT_TELL
+        assert "not allowed" in alone[kind].sentence
+    assert beside["worker queue"].health is PROBLEM
+
+
+def test_what_is_switched_off_is_left_out() -> None:
+    found = by_kind(a_view(intake=OFF, canaries=OFF, leader=OFF))
+
+    assert FACT.keys() - found.keys() == {
+        "sidecar",
+        "foreign consumers",
+        "canary",
+        "monitor",
+        "attune monitor",
+    }
+    assert conclusion_of(found.values()) is OK
+
+
+def test_attunes_monitor_may_run_while_ours_changes_nothing() -> None:
+    ends = AttunesEnds(span_seconds=3600, count=3, first_at=ago(60))
+    assert "attune monitor" not in by_kind(a_view(attunes_ends=ends, is_shadow=True))
+    assert "attune monitor" not in by_kind(a_view(attunes_ends=ends, leader=OFF))
+
+
+def test_causes_come_before_what_they_cause() -> None:
+    found = diagnose(
+        a_view(
+            workers=(GONE,),
+            is_shadow=True,
+            database=DatabaseSeen(answer_seconds=9),
+            brake=a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            outbox=Unknown("no"),
+        )
+    )
+
+    told = [one.kind for one in found]
+    assert told[:6] == ["database", "brake", "workers", "worker gone", "shadow", "announcing"]
+
+
+PAUSES: list[tuple[str, dict[str, Any]]] = [
+    ("database", {"database": DatabaseSeen(trouble="nobody listens"), "leader": Unknown("away")}),
+    ("gate", {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS])}),
+    # A standby takes no lease.
+    ("gate", {"gate": GateSeen(causes=[GateCause.RECOVERY]), "leader": LeaderSeen(is_held=False)}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": OFF}),
+]
+NOBODY = a_queue(INTAKE, count=0, ready=41, tags=())
+
+
+@pytest.mark.parametrize(("cause", "changed"), PAUSES)
+def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
+    cause: str, changed: dict[str, Any]
+) -> None:
+    found = diagnose(a_view(intake=NOBODY, **changed))
+    sidecar = by_kind(a_view(intake=NOBODY, **changed))["sidecar"]
+
+    assert found[0].kind == cause
+    assert sidecar.health is PROBLEM, "letters wait"
+    assert sidecar.sentence.startswith(f"paused by the {cause}: no replica consumes")
+    assert "start" not in (sidecar.next_step or "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {
+            "brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            "gate": Unknown("no sidecar answers"),
+            "leader": LeaderSeen(is_held=False),
+        },
+        {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])},
+    ],
+)
+def test_a_sidecar_that_is_not_there_or_has_no_cause_to_pause_is_to_be_started(
+    changed: dict[str, Any],
+) -> None:
+    sidecar = by_kind(a_view(intake=NOBODY, **changed))["sidecar"]
+
+    assert sidecar.sentence.startswith("no replica consumes")
+    assert "start `dlq-handler run`" in (sidecar.next_step or "")
+
+
+def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
+    found = diagnose(View(at=NOW, ttl_seconds=TTL_SECONDS))
+
+    assert {one.health for one in found} == {CANNOT_TELL}
+    assert len(found) == len(FACT)
+    assert conclusion_of(found) is CANNOT_TELL
+    assert conclusion_of(()) is CANNOT_TELL
+
+
+@given(st.sets(st.sampled_from(sorted(set(FACT.values())))))
+def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
+    changed: dict[str, Any] = dict.fromkeys(unknown, Unknown("nobody knows"))
+    found = diagnose(a_view(**changed))
+
+    for one in found:
+        is_concluded = one.kind == "gate" and "intake" not in unknown
+        if FACT[one.kind] in unknown and not is_concluded:
+            assert one.health is CANNOT_TELL, one
+    is_whole = unknown <= {"gate"} and "intake" not in unknown
+    assert (conclusion_of(found) is OK) is is_whole
+
+
+def test_the_support_knows_every_fact_of_a_view() -> None:
+    # Of the looks alone no kind is told: they say since when, and how often.
+    assert set(facts()) == {*FACT.values(), "service_looks"}
+
+
+def test_nothing_is_said_twice_before_a_sentence() -> None:
+    trouble = DatabaseSeen(trouble="database: connect to db-7:5432: nobody listens there")
+    found = by_kind(a_view(database=trouble))["database"]
+    assert (found.subject, found.said.startswith("connect to db-7:5432")) == ("database", True)
+    assert by_kind(a_view())["brake"].subject == "us: brake"

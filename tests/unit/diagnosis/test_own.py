@@ -1,0 +1,241 @@
+"""What is said of ourselves: by a sidecar that knows itself, and by one who looks from outside."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnosis import Diagnosis
+from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.own import LOOKS_AGAIN, RESTART
+from dlq_handler.diagnosis.patience import Lacks, Patience
+from dlq_handler.diagnosis.view import (
+    OFF,
+    BrokerSeen,
+    DatabaseSeen,
+    GateSeen,
+    Hung,
+    LeaderSeen,
+    OwnLink,
+    OwnSeen,
+    QueueSeen,
+    Unknown,
+    Unsure,
+    View,
+)
+from dlq_handler.diagnosis.view_in_outage import unseen
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.topology.consumers import Consumers
+from tests.support.views import INTAKE, a_brake, a_queue, a_view, ago
+
+OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+
+
+def by_kind(view: View) -> dict[str, Diagnosis]:
+    return {one.kind: one for one in diagnose(view)}
+
+
+def an_own(**link: Any) -> OwnSeen:
+    return OwnSeen(opens_within_seconds=25, leads_within_seconds=30, link=OwnLink(**link))
+
+
+def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
+    found = by_kind(a_view(gate=Unsure("it has not looked at the database yet")))["gate"]
+
+    assert found.health is CANNOT_TELL
+    assert "has not looked" in found.sentence
+
+
+def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_those_are() -> None:
+    untold = QueueSeen(name=INTAKE, taken=Consumers(count=2, ready=3, tags=None))
+
+    seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["sidecar"]
+
+    assert (seen.health, "3 dead letters wait" in seen.sentence) == (OK, True)
+    assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is CANNOT_TELL
+    assert by_kind(a_view(intake=untold))["sidecar"].health is CANNOT_TELL
+
+
+@pytest.mark.parametrize("alarms", [(), Unknown("the management API does not answer")])
+def test_a_blocked_connection_is_a_problem_whatever_the_management_api_says(alarms: Any) -> None:
+    found = by_kind(a_view(alarms=alarms, own=an_own(is_blocked=True)))["broker alarm"]
+
+    assert (found.health, found.part.value) == (PROBLEM, "broker")
+    assert found.sentence.startswith("our connection is blocked: it takes no message")
+
+
+def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> None:
+    old = a_view(canaries=OFF)
+
+    found = diagnose(unseen(old, "the last look was 2 min ago"))
+
+    assert {one.health for one in found} == {CANNOT_TELL}
+    assert {one.sentence for one in found if one.kind != "gate"} == {"the last look was 2 min ago"}
+    assert (unseen(old, "x").at, unseen(old, "x").ttl_seconds) == (old.at, old.ttl_seconds)
+
+
+POLICY = Patience(opens_within_seconds=25, leads_within_seconds=30)
+NOBODY = a_queue(INTAKE, count=0, ready=3, tags=())
+FREE = LeaderSeen(is_held=False, until=ago(5))
+
+LACKS: list[tuple[str, dict[str, Any], float]] = [
+    ("sidecar", {"intake": NOBODY}, POLICY.opens_within_seconds),
+    ("sidecar", {"intake": a_queue(INTAKE, tags=("executor",))}, POLICY.opens_within_seconds),
+    ("sidecar", {"intake": QueueSeen(name=INTAKE, taken=None)}, POLICY.opens_within_seconds),
+    ("monitor", {"leader": FREE}, POLICY.leads_within_seconds),
+]
+
+
+class Running:
+    """A sidecar that looks, now and then."""
+
+    def __init__(self) -> None:
+        self.lacks = Lacks()
+
+    def sees(self, at: float, **changed: Any) -> dict[str, Diagnosis]:
+        view = a_view(**changed)
+        self.lacks = self.lacks.after(view, at)
+        return by_kind(replace(view, own=self.lacks.seen(at, POLICY)))
+
+
+@pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
+def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
+    kind: str, lack: dict[str, Any], limit: float
+) -> None:
+    running = Running()
+    running.sees(0)
+
+    # Stopped and continued: it was not there to look, and what it lacks it lacks since now.
+    found = [running.sees(at, **lack)[kind] for at in (5000, 5000 + limit - 1, 5000 + limit)]
+
+    assert [one.health for one in found] == [CANNOT_TELL, CANNOT_TELL, PROBLEM]
+    assert all("this sidecar runs" in one.sentence for one in found)
+    assert not any("start `dlq-handler run`" in (one.next_step or "") for one in found)
+    assert running.sees(6000)[kind].health is OK
+    assert running.sees(6010, **lack)[kind].health is CANNOT_TELL, "counted anew"
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        {"database": DatabaseSeen(trouble="away"), "leader": Unknown("away"), "intake": NOBODY},
+        {"broker": BrokerSeen(trouble="away"), "intake": Unknown("the broker does not answer")},
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "intake": NOBODY},
+    ],
+)
+def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict[str, Any]) -> None:
+    running = Running()
+    for at in range(0, 1000, 10):
+        running.sees(at, **explained)
+
+    found = running.sees(1000, intake=NOBODY, leader=FREE)
+
+    assert (found["sidecar"].health, found["monitor"].health) == (CANNOT_TELL, CANNOT_TELL)
+
+
+UNANSWERED = Unknown("sidecar: no process listens at http://127.0.0.1:9464")
+HANGS = Hung("the process at http://127.0.0.1:9464 does not answer within 2 s: it hangs")
+
+
+@pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
+def test_one_who_is_no_sidecar_says_at_once_that_none_is_there(
+    kind: str, lack: dict[str, Any], limit: float
+) -> None:
+    found = by_kind(a_view(**({"gate": UNANSWERED, "intake": NOBODY} | lack)))[kind]
+
+    assert found.health is PROBLEM
+    assert "start `dlq-handler run`" in (found.next_step or "")
+
+
+OURS, UNTOLD = a_queue(INTAKE, tags=("dlq-handler.one",)), Consumers(count=1, ready=0, tags=None)
+LINKED, YOUNG = GateSeen(causes=()), GateSeen(causes=(GateCause.YOUNG_LINK,))
+HAS_NOT_LOOKED = Unsure("the sidecar answers: it has not looked at the database yet")
+
+
+@pytest.mark.parametrize(
+    ("ended_seconds_ago", "intake", "gate", "health"),
+    [
+        # Somebody is there who takes it.
+        (10, OURS, UNANSWERED, CANNOT_TELL),
+        (59, OURS, LINKED, CANNOT_TELL),
+        (10, NOBODY, LINKED, CANNOT_TELL),
+        (10, NOBODY, HAS_NOT_LOOKED, CANNOT_TELL),
+        # By now it should have been taken.
+        (60, OURS, UNANSWERED, PROBLEM),
+        (60, OURS, LINKED, PROBLEM),
+        (None, OURS, LINKED, PROBLEM),
+        (60, NOBODY, HAS_NOT_LOOKED, PROBLEM),
+        # The outage was longer than that, and is just over; or it is the first start of all.
+        (3600, OURS, YOUNG, CANNOT_TELL),
+        (3600, NOBODY, YOUNG, CANNOT_TELL),
+        (None, OURS, YOUNG, CANNOT_TELL),
+        (3600, OURS, HAS_NOT_LOOKED, CANNOT_TELL),
+        (3600, QueueSeen(name=INTAKE, taken=UNTOLD), HAS_NOT_LOOKED, CANNOT_TELL),
+        # Nobody of us is to be seen.
+        (10, NOBODY, UNANSWERED, PROBLEM),
+        (10, a_queue(INTAKE, tags=("executor",)), UNANSWERED, PROBLEM),
+        (10, QueueSeen(name=INTAKE, taken=UNTOLD), UNANSWERED, PROBLEM),
+        (10, QueueSeen(name=INTAKE, taken=None), UNANSWERED, PROBLEM),
+        (10, Unknown("the broker does not answer"), UNANSWERED, PROBLEM),
+    ],
+)
+def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_back(
+    ended_seconds_ago: float | None, intake: Any, gate: Any, health: Health
+) -> None:
+    until = None if ended_seconds_ago is None else ago(ended_seconds_ago)
+    free = LeaderSeen(is_held=False, until=until)
+    found = by_kind(a_view(leader=free, intake=intake, gate=gate))["monitor"]
+
+    assert found.health is health
+    assert ("start `dlq-handler run`" in (found.next_step or "")) is (health is PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("seen", "next_step"),
+    [
+        (
+            {"gate": UNANSWERED, "intake": NOBODY},
+            "start `dlq-handler run`; only a running replica can report this",
+        ),
+        (
+            {"gate": UNANSWERED, "intake": a_queue(INTAKE, tags=("executor",))},
+            "start `dlq-handler run`; only a running replica can report this",
+        ),
+        ({"gate": HANGS, "intake": NOBODY}, RESTART),
+        ({"gate": HAS_NOT_LOOKED}, LOOKS_AGAIN),
+        # It has no way to look.
+        ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
+        # One runs, perhaps, and what keeps it is told elsewhere.
+        ({"gate": UNANSWERED, "intake": QueueSeen(name=INTAKE, taken=UNTOLD)}, MEND_FIRST),
+        ({"gate": UNANSWERED, "intake": NOBODY, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
+        ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, MEND_FIRST),
+    ],
+)
+def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], next_step: str) -> None:
+    found = by_kind(a_view(**seen))["gate"]
+
+    assert (found.health, found.next_step) == (CANNOT_TELL, next_step)
+
+
+def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
+    braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": FREE}
+
+    found = Running().sees(0, intake=NOBODY, gate=Unsure("it has not looked yet"), **braked)["sidecar"]
+
+    assert found.sentence.startswith("paused by the brake")
+
+
+def test_a_replica_that_hangs_is_restarted_and_not_started_a_second_time() -> None:
+    """A process that holds its port and does not answer is there: a second one would exit with 78."""
+    free = LeaderSeen(is_held=False, until=ago(3600))
+    found = by_kind(a_view(gate=HANGS, intake=a_queue(INTAKE, count=0, ready=4, tags=()), leader=free))
+
+    for kind in ("sidecar", "monitor"):
+        assert (found[kind].health, found[kind].next_step) == (PROBLEM, RESTART)
+        assert "does not answer within 2 s: it hangs" in found[kind].sentence
+    assert found["sidecar"].headline == "A replica of dlq-handler hangs"
+    assert "4 dead letters wait" in found["sidecar"].sentence
+    absent = by_kind(a_view(gate=UNANSWERED, intake=NOBODY, leader=free))
+    assert "start `dlq-handler run`" in (absent["sidecar"].next_step or "")

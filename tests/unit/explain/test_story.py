@@ -1,0 +1,288 @@
+"""The story of one execution, put together from whatever is on record."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.explain.records import ExecutionFacts, OutboxRecord, Records, Transition
+from dlq_handler.explain.story import Kind, Moment, tell
+from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+from tests.support.builders import MESSAGE_ID, NOON
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def the_row(status: str = "failed", **changes: Any) -> ExecutionFacts:
+    """Requested at noon, dispatched to worker 7 a second later."""
+    fields: dict[str, Any] = {
+        "id": 1,
+        "status": status,
+        "is_terminal": status in {"failed", "completed", "abandoned", "cancelled", "timeout"},
+        "action_ref": "core.echo",
+        "created": NOON,
+        "updated": after(302),
+        "worker_id": 7,
+    }
+    return ExecutionFacts(**(fields | changes))
+
+
+def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
+    fields: dict[str, Any] = dict.fromkeys(LetterRecord.__dataclass_fields__)
+    fields |= {
+        "id": 12,
+        "execution_id": 1,
+        "worker_id": 7,
+        "queue": "worker.7.executions",
+        "reason": "expired",
+        "died_at": after(301).replace(microsecond=0),
+        "stamp": after(1),
+        "outcome": outcome,
+        "why": "its dispatch died",
+        "tries": 0,
+        "repeats": 0,
+        "received_at": after(302),
+        "judged_at": after(302),
+        "instance": "one",
+        "evidence": {"status": "scheduled", "x_death": {"count": 1}},
+        "is_shadow": False,
+    }
+    return LetterRecord(**(fields | changes))
+
+
+def a_verdict(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
+    fields: dict[str, Any] = {
+        "execution_id": 1,
+        "attempt": after(1),
+        "original_status": "running",
+        "outcome": outcome,
+        "worker_id": 7,
+        "why": "because",
+        "decided_at": after(302),
+        "instance": "two",
+    }
+    return StaleRecord(**(fields | changes))
+
+
+def an_entry(**changes: Any) -> OutboxRecord:
+    fields: dict[str, Any] = {
+        "message_id": MESSAGE_ID,
+        "routing_key": "execution.completed",
+        "created_at": after(302),
+        "attempts": 1,
+        "confirmed_at": after(303),
+        "next_try_at": after(302),
+        "lease_holder": None,
+        "lease_until": None,
+        "last_error": None,
+        "is_withheld": False,
+    }
+    return OutboxRecord(**(fields | changes))
+
+
+def told(execution: ExecutionFacts | None, **records: Any) -> list[Moment]:
+    return tell(Records(execution=execution, now=after(600), **records))
+
+
+def kinds(moments: list[Moment]) -> list[Kind]:
+    return [moment.kind for moment in moments]
+
+
+HISTORY = [
+    Transition(at=NOON, before=None, after="requested"),
+    Transition(at=after(0.5), before="requested", after="scheduling"),
+    Transition(at=after(1), before="scheduling", after="scheduled", worker_id=7),
+]
+
+
+def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
+    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()])
+    assert kinds(moments) == [
+        Kind.CREATED,
+        Kind.DISPATCHED,
+        Kind.DIED,
+        Kind.JUDGED,
+        Kind.CHANGED,
+        Kind.ANNOUNCED,
+    ]
+    texts = [moment.text for moment in moments]
+    assert texts == [
+        "core.echo",
+        "to worker 7",
+        "in worker.7.executions: expired",
+        "letter 12: failed: its dispatch died",
+        "scheduled → failed, by us",
+        "execution.completed published, confirmed by the broker",
+    ]
+    assert moments[3].by == "one"
+    assert moments[1].evidence == {"attempt": after(1).isoformat()}
+    assert moments[2].evidence == {"x_death": {"count": 1}}
+    assert moments[3].evidence == {"status": "scheduled"}
+
+
+def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
+    history = [*HISTORY, Transition(at=after(302), before="scheduled", after="failed")]
+    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()], history=history)
+    assert kinds(moments) == [
+        Kind.CREATED,
+        Kind.MOVED,
+        Kind.DISPATCHED,
+        Kind.DIED,
+        Kind.JUDGED,
+        Kind.CHANGED,
+        Kind.ANNOUNCED,
+    ]
+
+
+def test_verdict_is_dated_by_the_clock_and_its_change_by_the_transaction() -> None:
+    """Half a second apart, and still one change."""
+    row = the_row("abandoned", updated=after(301.5))
+    moments = told(row, verdicts=[a_verdict(StaleOutcome.ABANDONED)])
+    assert kinds(moments) == [Kind.CREATED, Kind.JUDGED, Kind.CHANGED]
+    assert moments[2].text == "running → abandoned, by us"
+
+
+def test_death_is_never_told_before_its_dispatch() -> None:
+    """The broker dates it in whole seconds."""
+    letter = a_letter(stamp=after(1.9), died_at=after(1).replace(microsecond=0))
+    assert kinds(told(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
+
+
+def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
+    row = the_row("failed", error="Worker queue TTL expired", ended_by="execution_timeout_monitor")
+    [_, ended] = told(row)
+    assert ended.kind is Kind.ENDED
+    assert ended.text == "failed, not by us: Worker queue TTL expired"
+    assert ended.by == "execution_timeout_monitor"
+    [*_, same] = told(row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")])
+    assert same == ended
+
+
+def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
+    row = the_row("completed", updated=after(310))
+    resurrected = a_verdict(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
+    moments = told(row, letters=[a_letter()], verdicts=[resurrected])
+    assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.RESURRECTED]
+
+
+OUR_STEP = Transition(at=after(302), before="scheduled", after="failed")
+
+
+@pytest.mark.parametrize("history", [None, [*HISTORY, OUR_STEP]], ids=["without history", "with history"])
+def test_row_that_is_touched_after_our_end_is_still_ended_by_us(history: list[Transition] | None) -> None:
+    """Deleting its worker moves a row whose status stays."""
+    row = the_row(updated=after(400), worker_id=None, ended_by=FAILED_BY, error="Worker queue TTL expired")
+    moments = told(row, letters=[a_letter()], history=history)
+    assert kinds(moments)[-2:] == [Kind.CHANGED, Kind.TOUCHED]
+    assert moments[-1].text == "still failed"
+    assert not [moment for moment in moments if "not by us" in moment.text]
+
+
+def test_end_of_ours_is_ours_though_its_record_was_swept() -> None:
+    row = the_row(ended_by=FAILED_BY)
+    for history in (None, [*HISTORY, OUR_STEP]):
+        [*_, ended] = told(row, history=history)
+        assert (ended.kind, ended.text) == (Kind.ENDED, "failed, by us")
+
+
+def test_result_that_another_wrote_over_ours_is_told_as_such() -> None:
+    [*_, last] = told(the_row(updated=after(310), error="exit code 1"), letters=[a_letter()])
+    assert (last.kind, last.text) == (Kind.ENDED, "failed, with another's result: exit code 1")
+
+
+def test_end_by_others_is_told_once_though_its_row_is_touched() -> None:
+    row = the_row(updated=after(400), worker_id=None, error="Worker queue TTL expired")
+    moments = told(row, history=[*HISTORY, OUR_STEP])
+    assert kinds(moments)[-2:] == [Kind.ENDED, Kind.TOUCHED]
+    assert moments[-2].at == after(302)
+    assert moments[-2].text == "failed, not by us: Worker queue TTL expired"
+
+
+def test_scheduled_row_that_is_touched_was_dispatched_once() -> None:
+    row = the_row("scheduled", updated=after(400), worker_id=None)
+    for moments in (
+        told(row, history=HISTORY),
+        told(row, letters=[a_letter(Outcome.STALE_ATTEMPT)]),
+    ):
+        assert kinds(moments).count(Kind.DISPATCHED) == 1
+        assert moments[-1].kind is Kind.TOUCHED
+
+
+def test_shadow_verdict_is_marked_and_changed_nothing() -> None:
+    moments = told(
+        the_row("scheduled", updated=after(1)),
+        letters=[a_letter(is_shadow=True)],
+        verdicts=[a_verdict(StaleOutcome.FAILED, is_shadow=True)],
+    )
+    assert Kind.CHANGED not in kinds(moments)
+    assert [moment.is_shadow for moment in moments if moment.kind is Kind.JUDGED] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "text"),
+    [
+        (an_entry(attempts=3), Kind.ANNOUNCED, "confirmed by the broker at attempt 3"),
+        (
+            an_entry(is_withheld=True, last_error="not repeated: answered already"),
+            Kind.ANNOUNCED,
+            "execution.completed was not repeated: answered already",
+        ),
+        (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "nobody has taken it up"),
+        (
+            an_entry(
+                confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_try_at=after(310)
+            ),
+            Kind.UNCONFIRMED,
+            "unroutable: NO_ROUTE at attempt 2; tried again at 2026-11-16 12:05:10Z",
+        ),
+        (
+            an_entry(confirmed_at=None, lease_holder="one 4711", lease_until=after(360)),
+            Kind.UNCONFIRMED,
+            "held for publishing by one 4711 until 2026-11-16 12:06:00Z",
+        ),
+    ],
+    ids=["confirmed late", "withheld", "untouched", "unroutable", "leased"],
+)
+def test_notice_says_what_became_of_it(entry: OutboxRecord, kind: Kind, text: str) -> None:
+    [*_, moment] = told(None, outbox=[entry])
+    assert moment.kind is kind
+    assert text in moment.text
+
+
+@pytest.mark.parametrize("outcome", StaleOutcome)
+def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> None:
+    verdict = a_verdict(outcome, error="22023: too long", next_try_at=after(400))
+    moment = next(moment for moment in told(None, verdicts=[verdict]) if moment.kind is not Kind.CHANGED)
+    assert "because" in moment.text
+    assert moment.by == "two"
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Outcome) -> None:
+    moments = told(None, letters=[a_letter(outcome, error="e", next_try_at=after(400))])
+    assert any(outcome.value in moment.text for moment in moments)
+    assert (Kind.CHANGED in kinds(moments)) is (outcome is Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (the_row("running", started_at=after(5)), "running on worker 7"),
+        (the_row("scheduled", updated=after(1)), "to worker 7"),
+        (the_row("scheduling", updated=after(1), worker_id=None), "scheduling"),
+        (the_row("hibernating", worker_id=None), "hibernating"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_open_row_tells_where_it_is(row: ExecutionFacts, text: str) -> None:
+    assert told(row)[-1].text == text
+
+
+def test_nothing_on_record_is_known_as_such() -> None:
+    assert Records(execution=None, now=NOON).is_unknown
+    assert not Records(execution=None, letters=[a_letter()], now=NOON).is_unknown

@@ -1,0 +1,293 @@
+"""Why an execution that has not ended still waits, and what is said of those who should look for it."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
+from dlq_handler.explain.replicas import Sidecars
+from dlq_handler.explain.waiting import BROKER_IS_AWAY, GATE_IS_UNKNOWN, RESTART_IS_HIDDEN, waiting_of
+from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker
+from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
+from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
+from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledVerdict
+from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.workers.connection import ConnectionLook, ProcessView
+from dlq_handler.workers.look import WorkerLook
+from tests.support.builders import NOON, an_execution
+
+POLICY = StalePolicy(
+    horizon_seconds=330,
+    grace_seconds=30,
+    confirm_after_seconds=30,
+    held_timeout_seconds=3600,
+    canceling_timeout_seconds=600,
+    availability=AvailabilityPolicy(unavailable_after_seconds=90),
+)
+DISPATCHED = NOON - timedelta(seconds=100)
+HORIZON = DISPATCHED + timedelta(seconds=330)
+HOLD_UNTIL = NOON + timedelta(seconds=600)
+
+
+def the_sidecars(brake: dict[str, Any] | None = None, **changes: Any) -> Sidecars:
+    """One leads, and nothing keeps it from acting."""
+    given: dict[str, Any] = {
+        "is_led": True,
+        "brake": BrakeView(state=BrakeState(**(brake or {})), ended_last_minute=0, now=NOON),
+        "brake_policy": BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+    }
+    return Sidecars(**(given | changes))
+
+
+def tripped(hold_until: datetime | None = HOLD_UNTIL) -> dict[str, Any]:
+    return {"tripped_at": NOON, "hold_until": hold_until, "tripped_by": "one", "why": "too many"}
+
+
+RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "somebody"}
+
+
+def a_verdict(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
+    fields: dict[str, Any] = {
+        "execution_id": 1,
+        "attempt": DISPATCHED,
+        "original_status": "scheduled",
+        "outcome": outcome,
+        "worker_id": 7,
+        "why": "because",
+        "decided_at": NOON,
+        "instance": "two",
+    }
+    return StaleRecord(**(fields | changes))
+
+
+def a_letter(**changes: Any) -> LetterRecord:
+    fields: dict[str, Any] = dict.fromkeys(LetterRecord.__dataclass_fields__)
+    return LetterRecord(**(fields | changes))
+
+
+def waiting(
+    verdict: UnscheduledVerdict,
+    sidecars: Sidecars | None = None,
+    case: StaleCase | None = None,
+    **records: Any,
+) -> Waiting:
+    row = ExecutionFacts(
+        id=1,
+        status="scheduled",
+        is_terminal=False,
+        action_ref="core.echo",
+        created=DISPATCHED,
+        updated=DISPATCHED,
+    )
+    told = Records(execution=row, now=NOON, **records)
+    return waiting_of(verdict, records=told, sidecars=sidecars or the_sidecars(), case=case)
+
+
+def a_case(status: str = "scheduled", heartbeat_age_seconds: float | None = 2.0, **worker: Any) -> StaleCase:
+    """Dispatched to worker 7 a hundred seconds ago."""
+    row = Worker(id=7, heartbeat_age_seconds=heartbeat_age_seconds)
+    view: dict[str, Any] = {"row": row, "queue": None, "is_queue_known": True} | worker
+    return StaleCase(
+        execution=an_execution(status=ExecutionStatus(status), updated=DISPATCHED),
+        worker=WorkerView(**view),
+        now=NOON,
+        watched_seconds=90,
+        policy=POLICY,
+    )
+
+
+def seen(case: StaleCase, sidecars: Sidecars | None = None, **records: Any) -> Waiting:
+    return waiting(judge_stale(case), sidecars, case, **records)
+
+
+WAIT = Wait("its message may still be in the worker's queue", HORIZON, {"age_seconds": 1.0})
+END = End(ExecutionStatus.FAILED, "nobody consumes its queue", {}, 330)
+AGAIN = AnnounceAgain("requested for 900 s", {})
+
+
+def test_lawful_wait_says_why_and_until_when() -> None:
+    found = waiting(WAIT)
+    assert (found.why, found.until, found.is_earliest) == (WAIT.why, HORIZON, False)
+    assert found.unwatched is None
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_said"),
+    [
+        ({}, True),
+        ({"received_at": DISPATCHED - timedelta(hours=1), "repeated_at": DISPATCHED}, True),
+        ({"received_at": DISPATCHED - timedelta(seconds=1)}, False),
+        ({"reason": "expired"}, False),
+        ({"worker_id": 7}, False),
+    ],
+    ids=["rejected", "rejected again", "of an earlier state", "not rejected", "a dispatch"],
+)
+def test_a_request_whose_rejection_is_on_record_is_not_with_the_scheduler(
+    changes: dict[str, Any], is_said: bool
+) -> None:
+    again_at = DISPATCHED + timedelta(seconds=900)
+    rejected = {"reason": "rejected", "received_at": DISPATCHED, "queue": "attune.execution.requests.queue"}
+    found = waiting(Wait(WITH_THE_SCHEDULER, again_at, {}), letters=[a_letter(**(rejected | changes))])
+    assert ("rejected its request at 2026-11-16 11:58:20Z" in found.why) is is_said
+    assert (WITH_THE_SCHEDULER in found.why) is not is_said
+    assert found.until == again_at
+
+
+def test_what_is_due_says_what_stands_in_the_way() -> None:
+    refused = a_verdict(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=HORIZON)
+    other_attempt = a_verdict(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
+    found = waiting(END, verdicts=[refused, other_attempt])
+    assert found.why == "the next sweep makes it failed: nobody consumes its queue"
+    assert found.until == HORIZON
+    assert found.notes == ["the database refused to let it end: 22023: too long", GATE_IS_UNKNOWN]
+
+
+def test_what_is_not_ours_to_end_says_so() -> None:
+    assert "not for us to end" in waiting(NotStale("running without a worker")).why
+    assert waiting(AGAIN).why.startswith("about to be requested again")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"is_led": False, "lease_ended_at": NOON},
+            "no sidecar leads (the lease ended at 2026-11-16 12:00:00Z)",
+        ),
+        ({"is_led": False}, "no sidecar leads (nobody has the lease)"),
+        ({"is_monitored": False}, "dlq_handler.monitor.enabled is false"),
+    ],
+    ids=["lease ended", "no lease", "monitor is off"],
+)
+def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str, Any], words: str) -> None:
+    sidecars = the_sidecars(**changes)
+    for verdict, why in (
+        (END, "a sweep would make it failed: nobody consumes its queue"),
+        (AGAIN, "would be requested again: requested for 900 s"),
+        (WAIT, WAIT.why),
+    ):
+        found = waiting(verdict, sidecars)
+        assert found.unwatched is not None
+        assert found.unwatched.startswith(words)
+        assert "nobody looks for it" in found.unwatched
+        assert found.why == why
+        assert GATE_IS_UNKNOWN not in found.notes
+
+
+@pytest.mark.parametrize(
+    "verdict", [WAIT, END, AGAIN, NotStale("a parent")], ids=lambda one: type(one).__name__
+)
+def test_brake_that_holds_or_limits_is_named_with_every_verdict(verdict: UnscheduledVerdict) -> None:
+    for state in (tripped(), tripped(None), tripped(NOON)):
+        assert [
+            note for note in waiting(verdict, the_sidecars(state)).notes if note.startswith("brake: tripped")
+        ]
+    assert not [note for note in waiting(verdict, the_sidecars(RELEASED)).notes if "brake" in note]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "hold_until", "until"),
+    [(WAIT, HOLD_UNTIL, HORIZON), (END, HOLD_UNTIL, HOLD_UNTIL), (END, None, None)],
+    ids=["not due yet", "due", "due, held until released"],
+)
+def test_under_a_brake_that_holds_every_time_is_the_earliest(
+    verdict: Wait | End, hold_until: datetime | None, until: datetime | None
+) -> None:
+    found = waiting(verdict, the_sidecars(tripped(hold_until)))
+    assert (found.until, found.is_earliest) == (until, True)
+    assert "the next sweep" not in found.why
+
+
+def test_shadow_only_would_and_tells_when_it_has_judged_already() -> None:
+    sidecars = the_sidecars(is_shadow=True)
+    assert waiting(END, sidecars).why.startswith("the next sweep would make it failed: ")
+    assert waiting(AGAIN, sidecars).why.startswith("would be requested again")
+    for verdict in (WAIT, END, AGAIN):
+        assert waiting(verdict, sidecars).notes[0].startswith("shadow mode")
+    judged = [
+        a_verdict(StaleOutcome.FAILED, is_shadow=True),
+        a_verdict(StaleOutcome.REANNOUNCED, is_shadow=True),
+    ]
+    already = "judged in shadow already, at 2026-11-16 12:00:00Z: it would have been "
+    assert waiting(END, sidecars, verdicts=judged).why.startswith(f"{already}failed: ")
+    assert waiting(AGAIN, sidecars, verdicts=judged).why.startswith(f"{already}requested again")
+    assert waiting(END, verdicts=judged).why.startswith("the next sweep makes it failed")
+    of_another = [a_verdict(StaleOutcome.FAILED, is_shadow=True, attempt=NOON)]
+    assert "already" not in waiting(END, sidecars, verdicts=of_another).why
+
+
+def test_while_the_broker_is_away_the_horizon_is_the_earliest() -> None:
+    found = seen(a_case(is_queue_known=False))
+    assert (found.until, found.is_earliest) == (HORIZON, True)
+    assert BROKER_IS_AWAY in found.notes
+    assert BROKER_IS_AWAY not in seen(a_case("running", is_queue_known=False)).notes
+
+
+LOOKED_FOR = "; the monitor looks at 2026-11-16 12:03:50Z"
+LOST = "its letter is on its way, waits in the intake queue, or was lost"
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        (QueueSight(consumers=0, ready=0), f"it has left the worker's queue: {LOST}{LOOKED_FOR}"),
+        (
+            QueueSight(consumers=1, ready=0, unacked=0),
+            f"it has left the worker's queue: its worker has just taken it, {LOST}{LOOKED_FOR}",
+        ),
+        (QueueSight(consumers=1, ready=0), WAIT.why),
+        (QueueSight(consumers=1, ready=0, unacked=1), WAIT.why),
+        (QueueSight(consumers=0, ready=1, unacked=0), WAIT.why),
+    ],
+    ids=["unattended", "empty", "not known", "held", "ready"],
+)
+def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueSight, why: str) -> None:
+    assert seen(a_case(queue=queue)).why == why
+
+
+def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobody_looks() -> None:
+    case = a_case(queue=QueueSight(consumers=0, ready=0))
+    assert "its letter has come" in seen(case, letters=[a_letter(stamp=DISPATCHED)]).why
+    assert "its letter is on its way" in seen(case, letters=[a_letter(stamp=NOON)]).why
+    assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).why
+
+
+def test_what_runs_well_says_so() -> None:
+    assert seen(a_case("running", 0.4)).why == "it runs; worker 7 reported 0 s ago; nothing to do"
+    assert "whether worker 7 is alive is unknown" in seen(a_case("running", None)).why
+    assert "a second look must find it so" in seen(a_case("running", 91)).why
+
+
+def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> None:
+    assert RESTART_IS_HIDDEN in seen(a_case("running", 0.4)).notes
+    assert RESTART_IS_HIDDEN not in seen(a_case("running", 91)).notes
+    assert RESTART_IS_HIDDEN not in seen(a_case("scheduled", 0.4)).notes
+    case = a_case("running", 0.4)
+    look = ConnectionLook(worker_id=7, asked_at=NOON, unfound_since=NOON)
+    process = ProcessView(look=look, is_found=False, trouble="the API is away")
+    blind = replace(case, worker=replace(case.worker, process=process))
+    told = seen(blind)
+    assert RESTART_IS_HIDDEN not in told.notes
+    assert told.why == (
+        "it runs; worker 7 reported 0 s ago; whether worker 7 was restarted after this run began is unknown "
+        "(the API is away); it is abandoned if it still runs at its limit of 360 s"
+    )
+    assert told.until == case.execution.updated + timedelta(seconds=360)
+
+
+def test_evidence_has_nothing_that_the_one_who_asks_has_assumed_or_seen_himself() -> None:
+    own = WorkerLook(worker_id=7, looked_at=NOON, unavailable_since=NOON)
+    found = seen(a_case("running", 91, look=own))
+    assert found.evidence["heartbeat_age_seconds"] == 91
+    assert not {"looks", "watched_seconds"} & found.evidence.keys()
+    before = WorkerLook(worker_id=7, looked_at=NOON, unavailable_since=DISPATCHED)
+    assert seen(a_case("running", 91, look=before)).evidence["looks"] == {
+        "unavailable_since": DISPATCHED.isoformat()
+    }
+    assert not waiting(Wait("", None, {"scheduler_queue_quiet_seconds": 60.0})).evidence

@@ -1,0 +1,80 @@
+"""How long work on an unavailable worker goes on as `running`, with the monitor's own interval."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.compose.backstop import monitor_policy, stale_policy, unscheduled_watch_policy
+from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.worker import Worker
+from dlq_handler.settings import Settings
+from dlq_handler.timeouts.case import StaleCase, WorkerView
+from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decision import End
+from dlq_handler.workers.look import WorkerLook, look_again
+from tests.support.builders import NOON, an_execution
+
+
+def settings_with(**monitor: float) -> Settings:
+    # Attune's own interval, at its largest: it must not slow this monitor down.
+    return Settings.model_validate(
+        {"executor": {"timeout_check_interval": 3600}, "dlq_handler": {"monitor": monitor}}
+    )
+
+
+def test_the_interval_is_ten_seconds_whatever_attunes_own_monitor_has() -> None:
+    assert monitor_policy(settings_with()).interval_seconds == 10
+    assert unscheduled_watch_policy(settings_with()).check_interval_seconds == 10
+    assert monitor_policy(settings_with(interval_seconds=2)).interval_seconds == 2
+
+
+def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> float:
+    """Since the last heartbeat of a worker, with a scan at `first_scan_seconds` and then one each interval."""
+    policy, interval = stale_policy(settings), monitor_policy(settings).interval_seconds
+    look: WorkerLook | None = None
+    age = first_scan_seconds
+    while age < 100_000:
+        now = NOON + timedelta(seconds=age)
+        row = Worker(id=7, heartbeat_age_seconds=age, last_heartbeat=NOON)
+        look = look_again(
+            7,
+            look,
+            worker=row,
+            queue=None,
+            is_queue_known=False,
+            now=now,
+            watched_seconds=age + 3600,
+            availability=policy.availability,
+            confirm_after_seconds=policy.confirm_after_seconds,
+        )
+        case = StaleCase(
+            execution=an_execution(status=ExecutionStatus.RUNNING, updated=NOON, worker_id=7),
+            worker=WorkerView(row=row, look=look),
+            now=now,
+            watched_seconds=age + 3600,
+            policy=policy,
+        )
+        if isinstance(judge_stale(case), End):
+            return age
+        age += interval
+    pytest.fail("it is never abandoned")
+
+
+@given(
+    interval=st.floats(1, 600),
+    confirm_after=st.floats(1, 600),
+    first_scan=st.floats(0, 1),
+)
+def test_work_on_an_unavailable_worker_ends_within_both_limits_and_two_intervals(
+    interval: float, confirm_after: float, first_scan: float
+) -> None:
+    settings = settings_with(interval_seconds=interval, confirm_after_seconds=confirm_after)
+    bound = settings.worker_unavailable_after_seconds + confirm_after + 2 * interval
+    assert seconds_until_abandoned(settings, first_scan * interval) <= bound + 0.001
+
+
+@pytest.mark.parametrize("first_scan", range(10))
+def test_with_the_defaults_that_is_140_seconds(first_scan: int) -> None:
+    assert 120 <= seconds_until_abandoned(settings_with(), first_scan) <= 140

@@ -1,0 +1,129 @@
+"""Who came back after we ended it, and with which id an end is told that nobody heard of."""
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.host.ending import ending
+from dlq_handler.host.ends import EndOfOurs, UnheardEnd
+from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.timeouts.reconcile import (
+    Finding,
+    announced_record,
+    announcement,
+    is_brought_back,
+    is_long_past,
+    resurrected_record,
+)
+from tests.support.builders import NOON, an_execution
+
+LATER = NOON + timedelta(minutes=1)
+
+
+def an_end(
+    status: ExecutionStatus, *, updated: datetime = LATER, signature: str | None = None, **changes: Any
+) -> EndOfOurs:
+    fields: dict[str, Any] = {
+        "ended_at": NOON,
+        "ended_by": "letter 12",
+        "instance": "one",
+        "execution": an_execution(status=status, updated=updated),
+        "signature": signature,
+        "heartbeat_age_seconds": 3.21,
+    }
+    return EndOfOurs(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("end", "is_back"),
+    [
+        (an_end(ExecutionStatus.RUNNING), True),
+        (an_end(ExecutionStatus.RUNNING, updated=NOON - timedelta(seconds=1)), True),
+        (an_end(ExecutionStatus.CANCELING), True),
+        (an_end(ExecutionStatus.COMPLETED), True),
+        (an_end(ExecutionStatus.FAILED), True),
+        (an_end(ExecutionStatus.ABANDONED, signature="execution_timeout_monitor"), True),
+        (an_end(ExecutionStatus.FAILED, signature=FAILED_BY), False),
+        (an_end(ExecutionStatus.COMPLETED, updated=NOON), False),
+        (an_end(ExecutionStatus.REQUESTED), False),
+        (an_end(ExecutionStatus.SCHEDULED), False),
+    ],
+    ids=[
+        "runs",
+        "runs, in a transaction that waited for ours",
+        "is being cancelled",
+        "finished by a late worker",
+        "failed by a late worker",
+        "brought back, then abandoned by the host",
+        "as we left it, its worker deleted since",
+        "not moved",
+        "asked for anew by somebody",
+        "dispatched anew",
+    ],
+)
+def test_execution_came_back_only_if_somebody_went_on_with_it(end: EndOfOurs, is_back: bool) -> None:
+    assert is_brought_back(end) is is_back
+
+
+def test_resurrection_is_one_per_ending_and_says_who_did_what() -> None:
+    runs = resurrected_record(an_end(ExecutionStatus.RUNNING), now=LATER, instance="two")
+    done = resurrected_record(an_end(ExecutionStatus.COMPLETED), now=LATER, instance="two")
+    assert runs.attempt == done.attempt == NOON
+    assert "worker 7" in runs.why
+    assert "letter 12" in runs.why
+    assert runs.evidence["ended_by_instance"] == "one"
+    assert runs.evidence["heartbeat_age_seconds"] == 3.2
+
+
+def an_unheard_end(status: ExecutionStatus = ExecutionStatus.FAILED, **changes: Any) -> UnheardEnd:
+    execution = an_execution(status=status, **changes)
+    return UnheardEnd(execution=execution, result={"error": "x"}, evidence={})
+
+
+def test_end_is_announced_as_the_row_has_it() -> None:
+    envelope = json.loads(announcement(an_unheard_end(), now=LATER).body)
+    assert envelope["message_type"] == "ExecutionCompleted"
+    assert envelope["payload"]["status"] == "Failed"
+    assert envelope["payload"]["result"] == {"error": "x"}
+    record = announced_record(
+        an_unheard_end(), Finding.SILENT_END, now=LATER, instance="one", is_shadow=False
+    )
+    assert record.evidence == {"finding": "silent_end"}
+
+
+@pytest.mark.parametrize(
+    ("expired_at", "is_long"),
+    [
+        ("2026-11-16T11:59:59Z", True),
+        ("2026-11-16T14:00:01+02:00", False),
+        ("2026-11-16T11:59:59", False),
+        ("never", False),
+        (None, False),
+    ],
+)
+def test_silent_end_is_as_old_as_its_result_says(expired_at: str | None, is_long: bool) -> None:
+    end = replace(an_unheard_end(), evidence={"expired_at": expired_at})
+    assert is_long_past(end, since=NOON) is is_long
+
+
+moments = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2040, 1, 1)).map(  # noqa: DTZ001  # given one below
+    lambda moment: moment.replace(tzinfo=NOON.tzinfo)
+)
+
+
+@given(status=st.sampled_from(sorted(TERMINAL)), replaced=moments, wrote=moments)
+def test_announcement_never_has_the_id_of_our_own_notice_of_that_execution(
+    status: ExecutionStatus, replaced: datetime, wrote: datetime
+) -> None:
+    """Our notice is named for the state that was replaced, this one for the state that was left."""
+    end = ending(an_execution(updated=replaced), ExecutionStatus.FAILED, {}, now=wrote)
+    told = announcement(an_unheard_end(status, updated=wrote), now=LATER)
+    again = announcement(an_unheard_end(status, updated=wrote), now=LATER + timedelta(hours=1))
+    assert told.message_id == again.message_id
+    assert (told.message_id == end.notice.message_id) is (replaced == wrote)

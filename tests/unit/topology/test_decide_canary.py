@@ -1,0 +1,202 @@
+"""What a canary that arrives, or does not, says of a worker's binding."""
+
+from typing import Any
+
+import pytest
+
+from dlq_handler.topology.decide_canary import (
+    CanaryPolicy,
+    CanaryState,
+    IntakeView,
+    Probe,
+    WorkerCanary,
+    choose_due,
+    count_by_state,
+    in_words,
+    judge_canaries,
+    longest,
+    only_wants_time,
+    proven,
+    worst_of,
+)
+
+OK, LOST, CANNOT_TELL = CanaryState.OK, CanaryState.LOST, CanaryState.CANNOT_TELL
+POLICY = CanaryPolicy(interval_seconds=60, limit_seconds=30, round_seconds=5, round_size=20)
+QUEUE = "attune.dlx.queue"
+
+
+def a_probe(ago: float, *, took: float | None = None, worker: int = 7, **changes: Any) -> Probe:
+    fields: dict[str, Any] = {
+        "worker_id": worker,
+        "ttl_seconds": 5.0,
+        "created_seconds_ago": ago,
+        "sent_seconds_ago": ago,
+        "took_seconds": took,
+    }
+    return Probe(**(fields | changes))
+
+
+def a_view(**changes: Any) -> IntakeView:
+    fields: dict[str, Any] = {"consuming_seconds": 3600.0, "waiting": 0}
+    return IntakeView(**(fields | changes))
+
+
+def judged(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
+    [canary] = judge_canaries(probes, {7}, view or a_view(), POLICY, queue=QUEUE)
+    return canary
+
+
+@pytest.mark.parametrize(
+    ("probes", "state", "why"),
+    [
+        ([a_probe(20, took=5.2)], OK, "arrived 5.2 s after"),
+        ([a_probe(3), a_probe(63, took=5.2)], OK, "arrived"),
+        ([a_probe(36)], LOST, "sent 36 s ago and did not arrive within 35 s"),
+        ([a_probe(36), a_probe(96, took=5.2)], LOST, "did not arrive"),
+        ([a_probe(3, took=2.9), a_probe(63)], OK, "arrived"),
+        # Not overdue yet, so what was known before still holds.
+        ([a_probe(35), a_probe(96)], LOST, "sent 96 s ago"),
+        ([a_probe(35)], CANNOT_TELL, "none has arrived yet"),
+        ([], CANNOT_TELL, "no probe tells anything yet"),
+        # Twice the interval, the TTL and the limit: by then there should have been others.
+        ([a_probe(155, took=5.2)], OK, "arrived"),
+        ([a_probe(156, took=5.2)], CANNOT_TELL, "too old"),
+        ([a_probe(156)], CANNOT_TELL, "too old"),
+        # The broker never said that it took it over: perhaps nobody ever sent it.
+        ([a_probe(60, sent_seconds_ago=None)], CANNOT_TELL, "none has arrived yet"),
+        ([a_probe(60, worker=8)], CANNOT_TELL, "no probe tells anything yet"),
+    ],
+)
+def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: CanaryState, why: str) -> None:
+    canary = judged(*probes)
+
+    assert canary.state is state
+    assert why in canary.why
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (a_view(consuming_seconds=0.0), "we do not consume attune.dlx.queue"),
+        (a_view(waiting=None), "the broker does not say"),
+        (a_view(foreign=("executor.dlq",)), "'executor.dlq' also consume(s) attune.dlx.queue"),
+    ],
+)
+@pytest.mark.parametrize("probe", [a_probe(40), a_probe(10, took=5.0)], ids=["unseen", "seen"])
+def test_who_is_blind_says_nothing_even_of_what_arrived(view: IntakeView, why: str, probe: Probe) -> None:
+    canary = judged(probe, view=view)
+
+    assert canary.state is CANNOT_TELL
+    assert why in canary.why
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (a_view(consuming_seconds=39.0), "we have consumed without a break for 39 s only"),
+        (a_view(unseen=1), "1 consumer(s) that we cannot see"),
+        (a_view(waiting=12), "12 letter(s) wait"),
+    ],
+)
+def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
+    view: IntakeView, why: str
+) -> None:
+    unseen, seen = judged(a_probe(40), view=view), judged(a_probe(40, took=5.0), view=view)
+
+    assert (unseen.state, why in unseen.why) == (CANNOT_TELL, True)
+    assert seen.state is OK
+
+
+@pytest.mark.parametrize(
+    ("probes", "view", "passes"),
+    [
+        ([], a_view(), True),
+        ([a_probe(35)], a_view(), True),
+        ([a_probe(156, took=5.2)], a_view(), True),
+        ([a_probe(40)], a_view(consuming_seconds=39.0), True),
+        ([a_probe(40)], a_view(waiting=12), True),
+        ([a_probe(40)], a_view(unseen=1), False),
+        ([a_probe(40)], a_view(consuming_seconds=0.0), False),
+        ([a_probe(40)], a_view(waiting=None), False),
+        ([a_probe(40)], a_view(foreign=("executor.dlq",)), False),
+        ([a_probe(40)], a_view(), False),
+        ([a_probe(20, took=5.2)], a_view(), False),
+    ],
+)
+def test_a_doubt_passes_when_the_next_probe_settles_it(
+    probes: list[Probe], view: IntakeView, passes: bool
+) -> None:
+    assert judged(*probes, view=view).passes is passes
+
+
+def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
+    young = WorkerCanary(worker_id=1, state=CANNOT_TELL, why="none has arrived yet", passes=True)
+    blind = WorkerCanary(worker_id=2, state=CANNOT_TELL, why="somebody else takes them")
+    fine = WorkerCanary(worker_id=3, state=OK, why="arrived")
+
+    assert in_words([young, blind]) == "cannot tell: 2 of 2 worker(s) (1, 2): somebody else takes them"
+    assert [only_wants_time(some) for some in ([young, blind], [young, fine], [fine], [])] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_when_one_arrived_last_is_told_whatever_became_of_later_ones() -> None:
+    canary = judged(a_probe(40), a_probe(100, took=5.0))
+
+    assert (canary.state, canary.seen_seconds_ago, canary.took_seconds) == (LOST, 95.0, 5.0)
+
+
+def test_each_worker_is_judged_by_its_own_probes() -> None:
+    probes = [a_probe(40, worker=9), a_probe(10, took=5.0, worker=8)]
+
+    canaries = judge_canaries(probes, {9, 8, 7}, a_view(), POLICY, queue=QUEUE)
+
+    assert [(one.worker_id, one.state) for one in canaries] == [(7, CANNOT_TELL), (8, OK), (9, LOST)]
+    assert count_by_state(canaries) == {OK: 1, LOST: 1, CANNOT_TELL: 1}
+
+
+def test_the_longest_of_the_known_durations_counts_and_of_none_it_is_unknown() -> None:
+    assert longest([2.0, None, 90.0]) == 90.0
+    assert longest([None]) is None
+
+
+def test_in_a_large_fleet_a_probe_stays_fresh_for_as_long_as_a_round_of_all_takes() -> None:
+    assert POLICY.fresh_seconds(20, 5) == POLICY.fresh_seconds(240, 5) == 155
+    assert POLICY.fresh_seconds(2400, 5) == 2 * 600 + 35
+
+
+def test_those_without_a_probe_for_longest_are_due_first_and_no_more_than_a_round() -> None:
+    probes = [a_probe(61, worker=1), a_probe(59, worker=2), a_probe(200, worker=3), a_probe(300, worker=2)]
+
+    assert choose_due({1, 2, 3, 4}, probes, POLICY) == [4, 3, 1]
+    assert choose_due(range(1000), (), POLICY) == list(range(20))
+    assert choose_due((), probes, POLICY) == []
+
+
+@pytest.mark.parametrize(
+    ("states", "worst"),
+    [((), CANNOT_TELL), ((OK,), OK), ((OK, CANNOT_TELL), CANNOT_TELL), ((OK, CANNOT_TELL, LOST), LOST)],
+)
+def test_the_worst_of_all_is_what_is_told(states: tuple[CanaryState, ...], worst: CanaryState) -> None:
+    canaries = [WorkerCanary(worker_id=n, state=state, why="w") for n, state in enumerate(states)]
+
+    assert worst_of(canaries) is worst
+    assert in_words(canaries).startswith(worst.value.replace("_", " "))
+
+
+def test_many_lost_ones_are_counted_and_some_named() -> None:
+    canaries = [WorkerCanary(worker_id=n, state=LOST, why="it did not arrive") for n in range(7)]
+
+    assert in_words(canaries) == "lost: 7 of 7 worker(s) (0, 1, 2, 3, 4 and 2 more): it did not arrive"
+
+
+def test_from_outside_a_probe_tells_something_when_it_arrived_or_a_later_one_did() -> None:
+    lost, arrived, on_its_way = a_probe(90), a_probe(60, took=5.2, worker=8), a_probe(40)
+    unsent = a_probe(95, sent_seconds_ago=None)
+
+    assert proven([lost, arrived, on_its_way, unsent]) == [lost, arrived]
+    assert proven([lost, on_its_way]) == [], "perhaps nobody has consumed since"
+    assert judged(*proven([lost, arrived, on_its_way])).state is LOST
