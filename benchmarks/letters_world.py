@@ -14,13 +14,13 @@ from sandbox.attune.database import Session
 from sandbox.attune.topology import worker_queue
 
 INSERTED_AT_ONCE = 250_000
-# Within what is kept, so that no sweep is at work while pages are timed.
+# Within what is kept, so that no scan is at work while pages are timed.
 HOURS = 23
 
 _LETTERS = """
 INSERT INTO dlq_handler.letter (
     key, message_id, message_type, execution_id, worker_id, action_ref, queue, reason, death_count, died_at,
-    first_death_queue, exchange, routing_key, body, body_size, outcome, why, received_at, judged_at, instance,
+    first_death_queue, exchange, routing_key, body, body_size, outcome, why, received_at, decided_at, instance,
     group_id)
 SELECT 'bench-' || n, 'bench-' || n, 'ExecutionRequested', n, 1 + n % 60, 'etl.load_' || n % 7, queues[place],
        reasons[place], 1, moment, queues[place], 'attune.dlx', 'execution.dispatch', '{}', 2,

@@ -24,7 +24,7 @@ from dlq_handler import compose
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
 from dlq_handler.compose.metric_labels import new_metrics
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.endings.outbox_sql import mark_confirmed
@@ -118,9 +118,9 @@ async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     database, metrics = compose.database(settings), new_metrics()
-    judge = LetterJudge(
+    decide = LetterDecider(
         database,
-        compose.judge_policy(settings, "bench"),
+        compose.decision_policy(settings, "bench"),
         brake=compose.brake(settings, database, metrics=metrics),
         gate=compose.gate(settings, database, metrics=metrics),
         metrics=metrics,
@@ -128,10 +128,10 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     )
     try:
         letters = await _letters_of_scheduled(settings)
-        await judge.check()
+        await decide.check()
         stopwatch.start()
         for batch in _batches(letters):
-            committed = await judge.commit(batch)
+            committed = await decide.commit(batch)
             await mark_confirmed(database, [entry.id for entry in committed.outbox])
         stopwatch.stop()
     finally:

@@ -33,7 +33,7 @@ WARM_UP_TICKS = 3
 RUN_SECONDS = 900
 LED = "leadership.taken"
 # High enough never to hold, and still counted with every page.
-NO_BRAKE = {"ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE": "10000000"}
+NO_BRAKE = {"ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE": "10000000"}
 QUICK_LOOKS = {"ATTUNE__DLQ_HANDLER__MONITOR__INTERVAL_SECONDS": "2"}
 
 # Both are answered by an index, however much is done already: to count it would cost what is being measured.
@@ -42,7 +42,7 @@ SELECT NOT EXISTS (SELECT FROM execution WHERE status = 'scheduled' AND updated 
    AND NOT EXISTS (SELECT FROM dlq_handler.outbox WHERE confirmed_at IS NULL)
 """
 _WHEN = """
-SELECT (SELECT max(decided_at) FROM dlq_handler.stale_verdict) AS decided,
+SELECT (SELECT max(decided_at) FROM dlq_handler.stale_decision) AS decided,
        (SELECT max(confirmed_at) FROM dlq_handler.outbox) AS last
 """
 

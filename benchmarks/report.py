@@ -17,7 +17,7 @@ MOST_MEGABYTES = 150.0
 MOST_GROWTH_MEGABYTES = 10.0
 MOST_LARGE_BODY_MEGABYTES = 200.0
 MOST_TICK_GROWTH = 1.5
-LEAST_SWEEP_RATIO = 20.0
+LEAST_SCAN_RATIO = 20.0
 MOST_PAGE_GROWTH = 2.0
 MOST_PAGE_SECONDS = 0.3
 MOST_PAGE_BYTES = 60 * 1024
@@ -97,9 +97,9 @@ def monitor_bars(course: MonitorCourse) -> Iterator[Bar]:
     )
     ratio, work_ratio = median(course.ratios), median(course.work_ratios)
     yield Bar(
-        f"stale rows end {ratio:.0f} x as fast as Attune's way ends them, wanted {LEAST_SWEEP_RATIO:g} x; "
+        f"stale rows end {ratio:.0f} x as fast as Attune's way ends them, wanted {LEAST_SCAN_RATIO:g} x; "
         f"{work_ratio:.1f} x if it never paused",
-        ratio >= LEAST_SWEEP_RATIO,
+        ratio >= LEAST_SCAN_RATIO,
     )
 
 

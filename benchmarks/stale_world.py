@@ -23,7 +23,7 @@ SELECT action.id, action.ref, '{}', $3,
        LATERAL (SELECT now() - interval '1 day' - n * interval '100 milliseconds' AS moment) AS then_
 """
 
-# A few of each kind that a sweep looks at and lets be, whatever the size: what really waits does not grow with history.
+# A few of each kind that a scan looks at and lets be, whatever the size: what really waits does not grow with history.
 _LIVE = """
 INSERT INTO worker (id, name, worker_type, worker_role, last_heartbeat)
 SELECT 1000 + n, 'worker-alive-' || n, 'local', 'action', now() + interval '1 hour' FROM generate_series(1, 20) AS n;

@@ -37,7 +37,7 @@ PUBLISHED_AT_ONCE = 5_000
 # Enough for the planner to go by key, as it does in any installation that has run for a while.
 HISTORY = 60_000
 SETTLING_SECONDS = 120
-# As it takes no part in any judgement it may be short: real ones are five minutes.
+# As it takes no part in any decision it may be short: real ones are five minutes.
 TTL_MS = 1
 
 _INHABIT = f"""
@@ -83,7 +83,7 @@ class Stage:
                 "ATTUNE__DLQ_HANDLER__HTTP__PORT": "0",
                 "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
                 # At work, with its cost, but never in the way of so many letters that are meant to end.
-                "ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE": "10000000",
+                "ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE": "10000000",
                 # A canary that expires after the sidecar has ended would count as a dead letter that was left over.
                 "ATTUNE__DLQ_HANDLER__CANARY__ENABLED": "false",
                 **more,

@@ -12,7 +12,7 @@ import structlog
 from dlq_handler import __version__, compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose import backstop, chronicle, deferring
+from dlq_handler.compose import backstop, deferring, history
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.listeners import Listeners
 from dlq_handler.compose.metric_labels import new_metrics
@@ -21,9 +21,9 @@ from dlq_handler.compose.ui import ui_world
 from dlq_handler.compose.worker_options import worker_options
 from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.history.retention import RetentionRunner
@@ -32,7 +32,7 @@ from dlq_handler.readiness import Readiness
 from dlq_handler.running import RunningServices, Service, running_services, wait_until_available
 from dlq_handler.settings import Settings
 from dlq_handler.tasks import task_group
-from dlq_handler.timeouts.commit import StaleJudge
+from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.web.own_thread import OtherLoop
@@ -72,16 +72,16 @@ class Sidecar:
             watched_seconds=lambda: self._gate.watched_seconds,
             metrics=self.metrics,
         )
-        self._judge = LetterJudge(
+        self._decide = LetterDecider(
             self._database,
-            compose.judge_policy(settings, lease_holder),
+            compose.decision_policy(settings, lease_holder),
             brake=self._brake,
             gate=self._gate,
             metrics=self.metrics,
             may_lease=self._relay.has_room_for,
             offer=self._relay.offer,
         )
-        self._rejudger = Rejudger(self._database, self._judge, self._relay, metrics=self.metrics)
+        self._reprocessor = Reprocessor(self._database, self._decide, self._relay, metrics=self.metrics)
         self._leadership = Leadership(
             self._database,
             backstop.leadership_policy(settings),
@@ -89,9 +89,9 @@ class Sidecar:
             metrics=self.metrics,
             may_lead=lambda: self._gate.fits_schema,
         )
-        self._stale_judge = StaleJudge(
+        self._stale_decide = StaleDecider(
             self._database,
-            backstop.stale_judge_policy(settings, lease_holder),
+            backstop.stale_decide_policy(settings, lease_holder),
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
@@ -100,7 +100,7 @@ class Sidecar:
             offer=self._relay.offer,
             publishes=self._publisher.recorder.view,
         )
-        self._diagnoser = chronicle.diagnoser(
+        self._diagnoser = history.diagnoser(
             settings,
             self._database,
             self._link,
@@ -182,10 +182,10 @@ class Sidecar:
         if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
-            return [self._keeper, watch, *self._rejudgers(), *self._leaders()]
+            return [self._keeper, watch, *self._reprocessors(), *self._leaders()]
         handler = DeadLetterHandler(
             self._source,
-            self._judge,
+            self._decide,
             self._relay,
             self._keeper,
             IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
@@ -194,7 +194,7 @@ class Sidecar:
             record_canaries=compose_canary.recorder(self._settings, self._database).record_received,
             deferrer=deferring.letter_deferrer(self._settings, self._database, metrics=self.metrics),
         )
-        return [self._keeper, handler, watch, *self._rejudgers(), *self._leaders(*self._canaries(watch))]
+        return [self._keeper, handler, watch, *self._reprocessors(), *self._leaders(*self._canaries(watch))]
 
     def _may_take(self) -> None:
         """Raises `Unavailable` while no letter may be taken. A shadow ends nothing, so no brake holds it."""
@@ -202,9 +202,9 @@ class Sidecar:
         if not self._is_shadow:
             self._brake.check()
 
-    def _rejudgers(self) -> Sequence[Service]:
+    def _reprocessors(self) -> Sequence[Service]:
         """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
-        return [] if self._is_shadow else [self._rejudger]
+        return [] if self._is_shadow else [self._reprocessor]
 
     def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
         """Called on the listeners' loop; `services` leads to this one."""
@@ -213,7 +213,7 @@ class Sidecar:
             compose.ui_database(self._settings),
             services=services,
             diagnoser=self._diagnoser,
-            rejudger=None if self._is_shadow else self._rejudger,
+            reprocessor=None if self._is_shadow else self._reprocessor,
             sight=self._sight,
             link=self._link,
             stop=stop,
@@ -243,14 +243,14 @@ class Sidecar:
             self._address,
             watch=self._worker_watch,
             leadership=self._leadership,
-            judge=self._judge,
+            decide=self._decide,
             relay=self._relay,
         )
         monitors = backstop.monitors(
             self._settings,
             self._database,
             self._queues,
-            judge=self._stale_judge,
+            decide=self._stale_decide,
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
@@ -263,7 +263,7 @@ class Sidecar:
         return [self._leadership, *monitors, *options, *others]
 
     def _downstream(self) -> Sequence[Service]:
-        """Those that finish what intake wrote, and the watch that dates the link every verdict rests on."""
+        """Those that finish what intake wrote, and the watch that dates the link every decision rests on."""
         settings, own = self._settings, self._settings.dlq_handler
         return [
             # Notices of an earlier, real run are not for a shadow to publish.
@@ -275,13 +275,13 @@ class Sidecar:
                 settings, self._database, self._queues, self._worker_watch, self._leadership
             ),
             self._diagnoser,
-            chronicle.chronicler(
+            history.history_recorder(
                 self._settings,
                 self._database,
                 leadership=self._leadership,
                 gate=self._gate,
                 consuming_seconds=lambda: self._source.consuming_seconds,
-                judged=lambda: self._judge.judged,
+                decided=lambda: self._decide.decided,
                 availabilities=lambda: self._worker_watch.availabilities,
             ),
             DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),

@@ -97,17 +97,17 @@ class Metrics:
         self.dead_letter_repeats = self._counter(
             "dead_letter_repeats", "Deliveries of letters that were on record already."
         )
-        self.dead_letters_rejudged = self._counter(
-            "dead_letters_rejudged", "Kept letters judged again.", outcome=self._values.outcomes
+        self.dead_letters_reprocessd = self._counter(
+            "dead_letters_reprocessd", "Kept letters reprocessed.", outcome=self._values.outcomes
         )
-        self._verdict_latency = self._histogram(
-            "verdict_latency_seconds",
-            "From a letter's death (the broker tells whole seconds) to the commit of its verdict.",
+        self._decision_latency = self._histogram(
+            "decision_latency_seconds",
+            "From a letter's death (the broker tells whole seconds) to the commit of its decision.",
             _LATENCY_BUCKETS,
         )
         self._batch_letters = self._histogram("batch_letters", "Letters per transaction.", _BATCH_BUCKETS)
         self._batch_seconds = self._histogram(
-            "batch_seconds", "Duration of a batch, from judging to commit.", _LATENCY_BUCKETS
+            "batch_seconds", "Duration of a batch, from deciding to commit.", _LATENCY_BUCKETS
         )
         self._held_over = self._counter(
             "dead_letters_held_over", "Letters put off: their row was locked, or the brake had no room."
@@ -120,12 +120,10 @@ class Metrics:
             "Messages in the intake queue, ready or unacknowledged (NaN: unknown). Without the management API, "
             "messages that other replicas hold are not counted.",
         )
-        self._dlq_consumers = self._gauge(
-            "dlq_consumers", "Consumers on the intake queue (NaN: cannot tell)."
-        )
+        self._dlq_consumers = self._gauge("dlq_consumers", "Consumers on the intake queue (NaN: unknown).")
         self._dlq_oldest = self._gauge(
             "dlq_oldest_age_seconds",
-            "Since the oldest letter that this replica holds died; 0 when none waits (NaN: cannot tell).",
+            "Since the oldest letter that this replica holds died; 0 when none waits (NaN: unknown).",
         )
         self.bound_workers = self._gauge(
             "bound_workers", "Workers whose routing key is bound to the intake queue."
@@ -137,28 +135,28 @@ class Metrics:
         )
         self._announce_latency = self._histogram(
             "announce_latency_seconds",
-            "From the transaction of a verdict to the mark that the broker has its notice, by the database's clock: "
+            "From the transaction of a decision to the mark that the broker has its notice, by the database's clock: "
             "including all waits, whichever replica held it.",
             _LATENCY_BUCKETS,
         )
-        self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: cannot tell).")
+        self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: unknown).")
         self._outbox_oldest = self._gauge(
-            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: cannot tell)."
+            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: unknown)."
         )
         self._outbox_unroutable = self._gauge(
-            "outbox_unroutable", "Unconfirmed notices that no queue took at the last try (NaN: cannot tell)."
+            "outbox_unroutable", "Unconfirmed notices that no queue took at the last try (NaN: unknown)."
         )
 
     def _create_safety(self) -> None:
         self._brake_state = self._gauge(
             "brake_state",
-            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: cannot tell, the database was "
+            "The brake: 0 normal, 1 holding (nothing is ended), 2 limited rate (NaN: unknown, the database was "
             "not read within ten seconds).",
         )
         self.brake_trips = self._counter("brake_trips", "Times the brake tripped, seen by this replica.")
-        self._verdicts_last_minute = self._gauge(
-            "verdicts_last_minute",
-            "Executions ended in the last 60 seconds by all replicas together (NaN: cannot tell).",
+        self._decisions_last_minute = self._gauge(
+            "decisions_last_minute",
+            "Executions ended in the last 60 seconds by all replicas together (NaN: unknown).",
         )
         self._gate_closed = self._gauge(
             "gate_closed",
@@ -175,13 +173,13 @@ class Metrics:
     def _create_workers(self) -> None:
         self._workers = self._gauge(
             "workers",
-            "Registered workers that sent a heartbeat within a day, by its age (NaN: cannot tell). Who is silent for "
+            "Registered workers that sent a heartbeat within a day, by its age (NaN: unknown). Who is silent for "
             "longer is history, as hosts never delete the rows, and counts only where no other worker is left.",
             availability=self._values.availabilities,
         )
         self._unattended_queues = self._gauge(
             "worker_queues_unattended",
-            "Worker queues with messages and without a consumer (NaN: cannot tell).",
+            "Worker queues with messages and without a consumer (NaN: unknown).",
         )
         self._services = self._gauge(
             "services_to_restart",
@@ -195,7 +193,7 @@ class Metrics:
     def _create_timeouts(self) -> None:
         self._slots_leaked = self._gauge(
             "slots_leaked",
-            "Concurrency slots still held by executions that ended long ago (NaN: cannot tell).",
+            "Concurrency slots still held by executions that ended long ago (NaN: unknown).",
         )
         self.leader = self._gauge(
             "leader",
@@ -212,8 +210,8 @@ class Metrics:
         )
         for combination in self._values.stale_outcomes:
             self.stale_executions.labels(*combination)
-        self.sweep_seconds = self._histogram(
-            "sweep_seconds", "Duration of one sweep for stale executions.", _LATENCY_BUCKETS
+        self.scan_seconds = self._histogram(
+            "scan_seconds", "Duration of one scan for stale executions.", _LATENCY_BUCKETS
         )
         self.reconciled = self._counter(
             "reconciled",
@@ -230,12 +228,12 @@ class Metrics:
         )
         self._canary_age = self._gauge(
             "canary_age_seconds",
-            "Since a canary last arrived, for the worker where that is longest ago (NaN: cannot tell, or never).",
+            "Since a canary last arrived, for the worker where that is longest ago (NaN: unknown, or never).",
         )
         self._canary_seconds = self._gauge(
             "canary_seconds",
             "How long the last canary took from sending to arrival, its TTL included, for the slowest worker (NaN: "
-            "cannot tell, or never).",
+            "unknown, or never).",
         )
         self.canaries_arrived = self._counter(
             "canaries_arrived", "Canaries taken from the intake queue; they are in no count of letters."
@@ -257,7 +255,7 @@ class Metrics:
         known = reason if reason in self._values.reasons else OTHER_REASON
         self._letters.labels(known, outcome).inc()
         if latency_seconds is not None:
-            self._verdict_latency.observe(max(0.0, latency_seconds))
+            self._decision_latency.observe(max(0.0, latency_seconds))
 
     def observe_batch(self, letters: int, postponed: int, seconds: float) -> None:
         """One transaction was committed."""
@@ -303,7 +301,7 @@ class Metrics:
     ) -> None:
         """State of the brake (0 normal, 1 holding, 2 limited) and executions that all replicas ended; None: unknown."""
         self._brake_state.set_function(lambda: _or_nan(state()))
-        self._verdicts_last_minute.set_function(lambda: _or_nan(ended_last_minute()))
+        self._decisions_last_minute.set_function(lambda: _or_nan(ended_last_minute()))
 
     def read_gate_from(self, closed_by: Callable[[], Mapping[Label, bool | None]]) -> None:
         """For each cause: does it close the safety gate? None: unknown."""

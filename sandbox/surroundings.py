@@ -11,7 +11,7 @@ def surroundings(settings: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment without what leads elsewhere, and these.
 
     A shell in which somebody runs the real one may export its broker: a demo that inherits that variable would take
-    the real dead letters and judge them by a database that is thrown away.
+    the real dead letters and decide them by a database that is thrown away.
     """
     inherited = {name: value for name, value in os.environ.items() if not leads_elsewhere(name)}
     return inherited | dict(settings)

@@ -9,12 +9,12 @@ PAGE = Path("docs/reference/metrics.md")
 _HEAD = """# Metrics
 
 Served at `/metrics` on `dlq_handler.http` (port 9464). Every label combination exists at 0 from the first scrape.
-`NaN` means "cannot tell", never "nothing". Gauges of shared state (queue, outbox, workers, slots) are exported by every
+`NaN` means "unknown", never "nothing". Gauges of shared state (queue, outbox, workers, slots) are exported by every
 replica: aggregate with `max`, never with `sum`. Canaries count in no counter and no histogram but those
 named for them; the gauges of queue and outbox show whatever waits there. Beside these there are
 the usual `process_*` and `python_info` series.
 
-`leader`, `gate_closed`, `brake_state` and `verdicts_last_minute` are worked out at the scrape, from the age of the last
+`leader`, `gate_closed`, `brake_state` and `decisions_last_minute` are computed at the scrape, from the age of the last
 look. The other gauges are as their last look left them: when a server hangs, rather than being away, they become `NaN`
 once the question has timed out, for the database after up to 40 s by default (`dlq_handler.database`).
 

@@ -78,7 +78,7 @@ async def _settled(tab: Tab) -> None:
     async def is_told() -> bool:
         await tab.open("/")
         is_gone_known = "worker-python" in await tab.page.title()
-        return is_gone_known and "cannot tell" not in await tab.page.inner_text("#strip")
+        return is_gone_known and "unknown" not in await tab.page.inner_text("#strip")
 
     await eventually(is_told, timeout=60, every=0.5)
 

@@ -159,7 +159,7 @@ each() {
     for pid in $pids; do wait "$pid" || return 1; done
 }
 break_one() { "$RUN" break "$1" --how "$how"; }
-mend_one() { "$RUN" mend "$1"; }
+repair_one() { "$RUN" repair "$1"; }
 
 down=
 take_away() {
@@ -175,7 +175,7 @@ take_away() {
 # shellcheck disable=SC2086  # $down is a list of names
 bring_back() {
     if [ "$target" = sandbox ]; then
-        each mend_one $down || return 1
+        each repair_one $down || return 1
     else
         $COMPOSE start $down >/dev/null || return 1
     fi
@@ -309,7 +309,7 @@ check_before() {
         fail "only $before of the workers are active ($WORKERS); bring them back first, or wait"
     [ -n "$OPS_URL" ] || { say "the sidecar is not asked whether it is ready" && return; }
     http GET "$OPS_URL/readyz" bearer none >/dev/null 2>&1 ||
-        fail "no sidecar is ready at $OPS_URL: nobody would end what is lost. Start it (./run mend sidecar, docker" \
+        fail "no sidecar is ready at $OPS_URL: nobody would end what is lost. Start it (./run repair sidecar, docker" \
             "compose start dlq-handler), or say where it is (OPS_URL)"
 }
 

@@ -17,8 +17,8 @@ from dlq_handler.web.users import needs_operate, user_of
 from dlq_handler.web.world import UiWorld
 
 LONGEST_RELEASE_SECONDS = 86_400
-# So many letters are judged before the answer; whoever asked waits for it.
-JUDGED_AT_ONCE = 20
+# So many letters are decided before the answer; whoever asked waits for it.
+DECIDED_AT_ONCE = 20
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_REASON)]
 Version = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -36,7 +36,7 @@ class ReleaseAsk(Ask):
     """So long there is no limit; 0: the limit is back at once."""
 
 
-class RejudgeAsk(Ask):
+class ReprocessAsk(Ask):
     letter_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
     group: Annotated[str, Field(pattern=GROUP_PATTERN)] | None = None
 
@@ -53,7 +53,7 @@ class Released(Shape):
     brake: BrakeNow
 
 
-class Judged(Shape):
+class Decided(Shape):
     record_id: int
     execution_id: int | None
     before: Outcome
@@ -64,8 +64,8 @@ class Judged(Shape):
 class PutUp(Shape):
     operation_id: int
     letters: int
-    """So many are due to be judged again."""
-    judged: Sequence[Judged]
+    """So many are due to be reprocessed."""
+    decided: Sequence[Decided]
     """Those that were at once."""
     waiting: Mapping[int, str]
     """Some that were not yet, and why; a sidecar takes them up when it can."""
@@ -89,25 +89,25 @@ def act_routes(world: UiWorld) -> APIRouter:
         )
         return Released(operation_id=done.operation_id, brake=brake_now(world, done.view))
 
-    @router.post("/letters/rejudge", responses=failures(404))
-    async def rejudge(request: Request, ask: RejudgeAsk) -> PutUp:
-        """Judge a kept letter again, or those of a group that can be: 10,000 at a time, judged longest ago first."""
-        done = await operating.rejudge(
+    @router.post("/letters/reprocess", responses=failures(404))
+    async def reprocess(request: Request, ask: ReprocessAsk) -> PutUp:
+        """Decider a kept letter again, or those of a group that can be: 10,000 at a time, decided longest ago first."""
+        done = await operating.reprocess(
             user_of(request).actor,
             letter_ids=None if ask.letter_id is None else [ask.letter_id],
             group=ask.group,
             reason=ask.reason,
             version=ask.version,
-            at_once=JUDGED_AT_ONCE,
+            at_once=DECIDED_AT_ONCE,
         )
         if done.operation_id is None:
-            raise await _nothing_to_judge(world, ask)
-        waiting = dict(list(done.waiting.items())[:JUDGED_AT_ONCE])
-        judged = [Judged.model_validate(one) for one in done.judged]
+            raise await _nothing_to_decide(world, ask)
+        waiting = dict(list(done.waiting.items())[:DECIDED_AT_ONCE])
+        decided = [Decided.model_validate(one) for one in done.decided]
         return PutUp(
             operation_id=done.operation_id,
             letters=len(done.letter_ids),
-            judged=judged,
+            decided=decided,
             waiting=waiting,
             left=Count.model_validate(done.left),
         )
@@ -115,9 +115,9 @@ def act_routes(world: UiWorld) -> APIRouter:
     return router
 
 
-async def _nothing_to_judge(world: UiWorld, ask: RejudgeAsk) -> Refused:
+async def _nothing_to_decide(world: UiWorld, ask: ReprocessAsk) -> Refused:
     if ask.letter_id is None:
-        return Refused(409, f"No letter of group {ask.group} can be judged again. Nothing was done.")
+        return Refused(409, f"No letter of group {ask.group} can be reprocessed. Nothing was done.")
     record = await letters.show(world.database, ask.letter_id)
     if record is None:
         return no_letter(world)

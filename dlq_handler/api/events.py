@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from dlq_handler.api.follower import Caught, Follower
 from dlq_handler.api.shapes import EVERYWHERE, LARGEST_ID
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.history.event import Happening
+from dlq_handler.history.event import HistoryEvent
 from dlq_handler.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.web.world import UiWorld
 
@@ -57,7 +57,7 @@ class Teller:
         """None: for all that was told, the database is there."""
 
     def events(self, news: Caught, *, now: float) -> list[str]:
-        told = [*self._of_database(news, now), *_of_happenings(news)]
+        told = [*self._of_database(news, now), *_of_history(news)]
         if not told and now - self._spoke_at >= self._alive_every_seconds:
             # An event, not a comment: no script of a page is told of those.
             told = [_event("alive", None, {})]
@@ -66,7 +66,7 @@ class Teller:
         return told
 
     def _of_database(self, news: Caught, now: float) -> Iterator[str]:
-        """Without ids: whoever is cut off now goes on from the last happening that it was told of."""
+        """Without ids: whoever is cut off now goes on from the last event that it was told of."""
         if news.is_away:
             if self._away_told_at is None or now - self._away_told_at >= AWAY_AGAIN_SECONDS:
                 self._away_told_at = now
@@ -102,7 +102,7 @@ class Streams:
     async def _news(self, caught: Caught) -> AsyncIterator[str]:
         # With an id, so that a browser which hears nothing else knows from where to go on. While there is something to
         # tell, without one: a browser that is cut off before it was told must ask from where it asked before.
-        is_behind = caught.is_reset or bool(caught.happenings)
+        is_behind = caught.is_reset or bool(caught.events)
         here = None if is_behind else caught.last_id
         every_seconds = self._world.alive_every_seconds
         content = {"instance": self._world.instance, "alive_every_seconds": every_seconds}
@@ -155,22 +155,22 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and int(text) <= LARGEST_ID else LARGEST_ID
 
 
-def _of_happenings(news: Caught) -> Iterator[str]:
+def _of_history(news: Caught) -> Iterator[str]:
     if news.is_reset:
         yield _event("reset", news.last_id, {})
-    for one in news.happenings:
+    for one in news.events:
         yield _changed(one)
 
 
-def _changed(happening: Happening) -> str:
+def _changed(event: HistoryEvent) -> str:
     content = {
-        "part": happening.part,
-        "kind": happening.kind,
-        "subject": happening.subject,
-        "detail": happening.detail,
-        "at": happening.at.isoformat(),
+        "part": event.part,
+        "kind": event.kind,
+        "subject": event.subject,
+        "detail": event.detail,
+        "at": event.at.isoformat(),
     }
-    return _event("changed", happening.id, content)
+    return _event("changed", event.id, content)
 
 
 def _event(kind: str, number: int | None, content: object, *, retry: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Follow the happenings that all replicas write. However many streams are open, the database is asked once a second."""
+"""Follow the events that all replicas write. However many streams are open, the database is asked once a second."""
 
 import asyncio
 from collections import deque
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.history import events_sql as happenings
-from dlq_handler.history.event import Happening
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import HistoryEvent
 
 MOST_BACKLOG = 200
 # So long after the last question what is remembered is older than what anybody who still follows has seen.
@@ -23,7 +23,7 @@ _AWAY = (TimeoutError, Unavailable, Contended)
 class Caught:
     """What somebody has to be told who was here before."""
 
-    happenings: list[Happening] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
     last_id: int
     """From here on there is nothing to tell yet."""
     is_reset: bool = False
@@ -44,7 +44,7 @@ class Follower:
         self._database, self._now = database, now
         self.interval_seconds, self._answer_seconds = interval_seconds, answer_seconds
         self._turn = asyncio.Lock()
-        self._recent: deque[Happening] = deque(maxlen=MOST_BACKLOG)
+        self._recent: deque[HistoryEvent] = deque(maxlen=MOST_BACKLOG)
         # Everything after this id is in `_recent`, once somebody has asked.
         self._floor = 0
         self._asked_at = float("-inf")
@@ -52,15 +52,15 @@ class Follower:
 
     async def catch_up(self, last_id: int | None) -> Caught:
         """`last_id`: the last one that the asker has seen; None: it begins now. Raises `Unavailable`."""
-        latest = await happenings.latest_id(self._database)
+        latest = await events_sql.latest_id(self._database)
         if last_id is None or last_id == latest:
             return Caught(last_id=latest)
-        oldest = await happenings.oldest_id(self._database)
+        oldest = await events_sql.oldest_id(self._database)
         is_gap = last_id > latest or oldest is None or last_id + 1 < oldest
         if not is_gap:
-            missed = await happenings.after(self._database, last_id, limit=MOST_BACKLOG + 1)
+            missed = await events_sql.after(self._database, last_id, limit=MOST_BACKLOG + 1)
             if len(missed) <= MOST_BACKLOG:
-                return Caught(happenings=missed, last_id=missed[-1].id if missed else last_id)
+                return Caught(events=missed, last_id=missed[-1].id if missed else last_id)
         return Caught(last_id=latest, is_reset=True)
 
     async def after(self, last_id: int) -> Caught:
@@ -73,7 +73,7 @@ class Follower:
             return Caught(last_id=last_id, is_away=True)
         if self._floor <= last_id:
             news = [one for one in self._recent if one.id > last_id]
-            return Caught(happenings=news, last_id=news[-1].id if news else last_id)
+            return Caught(events=news, last_id=news[-1].id if news else last_id)
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return await self.catch_up(last_id)
@@ -88,7 +88,7 @@ class Follower:
         newest = self._recent[-1].id if self._recent else self._floor
         try:
             async with asyncio.timeout(self._answer_seconds):
-                news = await happenings.after(self._database, newest, limit=MOST_BACKLOG)
+                news = await events_sql.after(self._database, newest, limit=MOST_BACKLOG)
         except _AWAY:
             self._is_away = True
             return

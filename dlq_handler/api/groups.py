@@ -37,12 +37,12 @@ class GroupList(Shape):
 
 class WholeGroup(Shape):
     group: Group
-    can_be_judged_again: int
+    is_reprocessable: int
     """So many of its letters that are still on record, as far as one act reaches."""
     is_capped: bool
     """There are more of them; the next act comes to those."""
     version: str
-    """To be sent back with POST /letters/rejudge."""
+    """To be sent back with POST /letters/reprocess."""
 
 
 def group_routes(world: UiWorld) -> APIRouter:
@@ -71,7 +71,7 @@ def group_routes(world: UiWorld) -> APIRouter:
             kept = await can_be_put_up(tx, group_id)
         return WholeGroup(
             group=group,
-            can_be_judged_again=kept.letters.count,
+            is_reprocessable=kept.letters.count,
             is_capped=kept.letters.is_capped,
             version=group_version(kept.digest),
         )

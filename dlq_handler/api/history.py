@@ -10,7 +10,7 @@ from dlq_handler.api.shapes import EVERYWHERE, QueryId, QueryMoment, QueryText, 
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import MinuteCount
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.event import Happening
+from dlq_handler.history.event import HistoryEvent
 from dlq_handler.history.history import Lane, Span
 from dlq_handler.operations import audit_sql as operations
 from dlq_handler.operations.operation import Operation
@@ -26,7 +26,7 @@ class Chart(Shape):
     """By minute of arrival and reason; a minute without an entry had none, unless it is blind."""
     lanes: list[Lane]
     """One for each worker."""
-    marks: list[Happening]
+    marks: list[HistoryEvent]
     blind: list[Span]
     """When no sidecar was looking: nothing is known, which is not the same as nothing."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.state_version import letter_version
 from dlq_handler.masking import masked_body
@@ -95,7 +95,7 @@ class Letter(Shape):
     repeats: int
     repeated_at: datetime | None = Field(description="Time of the last repeat; null: it arrived once.")
     received_at: datetime
-    judged_at: datetime
+    decided_at: datetime
     instance: str
     is_shadow: bool
     body_size: int
@@ -115,9 +115,9 @@ class Body(Shape):
 
 
 class WholeLetter(Letter):
-    version: str = Field(description="To be sent back with POST /letters/rejudge.")
-    can_be_judged_again: bool
-    evidence: Mapping[str, Any] = Field(description="What the verdict rests on.")
+    version: str = Field(description="To be sent back with POST /letters/reprocess.")
+    is_reprocessable: bool
+    evidence: Mapping[str, Any] = Field(description="What the decision rests on.")
     headers: Mapping[str, Any] = Field(description="As they came, secrets masked.")
     body: Body
     older: int | None = Field(description="The letter before it on record.")
@@ -128,7 +128,7 @@ class WholeLetter(Letter):
         return cls(
             **Letter.of(record).model_dump(),
             version=letter_version(record),
-            can_be_judged_again=record.outcome in REJUDGEABLE and not record.is_shadow,
+            is_reprocessable=record.outcome in REPROCESSABLE and not record.is_shadow,
             evidence=record.evidence,
             headers=record.headers or {},
             body=Body.model_validate(masked_body(record.body or b"")),

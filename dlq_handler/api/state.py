@@ -47,7 +47,7 @@ class BrakeNow(Shape):
     mode: BrakeMode
     words: str | None
     ended_last_minute: int
-    max_verdicts_per_minute: int
+    max_decisions_per_minute: int
     tripped_at: datetime | None
     tripped_by: str | None
     why: str | None
@@ -70,7 +70,7 @@ class GateNow(Shape):
 
 class ShadowNow(Shape):
     is_shadow: bool
-    """This sidecar judges copies, and ends and announces nothing."""
+    """This sidecar decides copies, and ends and announces nothing."""
 
 
 def state_routes(world: UiWorld) -> APIRouter:
@@ -117,7 +117,7 @@ def brake_now(world: UiWorld, view: BrakeView) -> BrakeNow:
         mode=mode_of(view, policy),
         words=in_words(view, policy),
         ended_last_minute=view.ended_last_minute,
-        max_verdicts_per_minute=policy.max_verdicts_per_minute,
+        max_decisions_per_minute=policy.max_decisions_per_minute,
         tripped_at=state.tripped_at,
         tripped_by=state.tripped_by,
         why=state.why,

@@ -27,7 +27,7 @@ class What(StrEnum):
     """All that goes on record: a mistyped one would find nothing, which reads as if nobody had done it."""
 
     BRAKE_RELEASE = operation.BRAKE_RELEASE
-    LETTERS_REJUDGE = operation.LETTERS_REJUDGE
+    LETTERS_REPROCESS = operation.LETTERS_REPROCESS
     LETTER_BODY_READ = operation.LETTER_BODY_READ
 
 

@@ -82,7 +82,7 @@ def _warn_of_surprise(seen: BrakeView, policy: BrakePolicy, for_: timedelta) -> 
         case BrakeMode.RELEASED:
             print_warning(f"{in_words(seen, policy)}; this takes its place")
         case BrakeMode.OFF:
-            print_warning("no limit is set (max_verdicts_per_minute is 0); there is nothing to release")
+            print_warning("no limit is set (max_decisions_per_minute is 0); there is nothing to release")
         case BrakeMode.HOLDING | BrakeMode.LIMITED:
             pass
 
@@ -102,7 +102,7 @@ def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
     shown: dict[str, object] = {
         "state": mode_of(view, policy),
         "ended_last_minute": view.ended_last_minute,
-        "max_verdicts_per_minute": policy.max_verdicts_per_minute,
+        "max_decisions_per_minute": policy.max_decisions_per_minute,
         "tripped_at": state.tripped_at,
         "tripped_by": state.tripped_by,
         "why": state.why,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_UNKNOWN
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption, read_duration
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, printable, shown
@@ -22,7 +22,7 @@ app = typer.Typer(
 EXIT_CODES = {
     Conclusion.ARRIVED: EXIT_FINE,
     Conclusion.NOT_ARRIVED: EXIT_FAILED,
-    Conclusion.UNKNOWN: EXIT_CANNOT_TELL,
+    Conclusion.UNKNOWN: EXIT_UNKNOWN,
 }
 
 # Half of what the canary queue holds: the replicas send canaries through it too.

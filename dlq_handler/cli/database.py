@@ -100,9 +100,9 @@ def _read_rights(settings: Settings, role: str) -> tuple[Rights, list[str]]:
         notes.append(
             f"The role {role!r} does not exist yet. First: CREATE ROLE {quoted(role)} LOGIN PASSWORD '...';"
         )
-    if found.foreign_owners:
+    if found.other_owners:
         notes.append(
-            f"Tables in schema {settings.dlq_handler.schema_name!r} belong to {', '.join(found.foreign_owners)}. "
+            f"Tables in schema {settings.dlq_handler.schema_name!r} belong to {', '.join(found.other_owners)}. "
             f"After an update, run `dlq-handler migrate` as that role."
         )
     return found.rights, notes

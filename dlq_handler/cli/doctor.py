@@ -107,7 +107,7 @@ def _say(line: str) -> None:
 _MEANS = {
     Health.OK: "all is there that a rescue needs",
     Health.PROBLEM: "a rescue lacks what is listed first",
-    Health.CANNOT_TELL: "whether a rescue would work cannot be told",
+    Health.UNKNOWN: "whether a rescue would work cannot be told",
 }
 
 

@@ -45,7 +45,7 @@ def explain(
 ) -> None:
     """Tell what happened to one execution, in order, by whom and why; while it is open, why it still waits.
 
-    What it waits for is judged as a sidecar would that has watched for long enough. Times are UTC, by the database's
+    What it waits for is decided as a sidecar would that has watched for long enough. Times are UTC, by the database's
     clock; a death is dated by the broker.
     """
     settings = load_or_exit(config).settings

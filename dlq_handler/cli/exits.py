@@ -2,20 +2,20 @@
 
 EXIT_FINE = 0
 EXIT_FAILED = 1
-EXIT_CANNOT_TELL = 2
+EXIT_UNKNOWN = 2
 EXIT_UNAVAILABLE = 69
 EXIT_SERVICE_ENDED = 70
 EXIT_CONFIG = 78
 EXIT_INTERRUPTED = 130
 
 MEANINGS = {
-    EXIT_FINE: "done; of commands that judge (`status`, `doctor`, `topology check`, `canary run`): all is well",
+    EXIT_FINE: "done; of commands that decide (`status`, `doctor`, `topology check`, `canary run`): all is well",
     EXIT_FAILED: (
-        "not done, or not all of it, and stderr says why; of commands that judge: something is wrong. "
+        "not done, or not all of it, and stderr says why; of commands that decide: something is wrong. "
         "`brake status`: it is tripped. `health`: not alive"
     ),
-    EXIT_CANNOT_TELL: (
-        "of commands that judge: nothing wrong was found, and something cannot be told. Of every command: it was "
+    EXIT_UNKNOWN: (
+        "of commands that decide: nothing wrong was found, and something cannot be told. Of every command: it was "
         "typed wrongly, and stderr shows how it is typed"
     ),
     EXIT_UNAVAILABLE: "database or broker does not answer, and the command cannot do without",

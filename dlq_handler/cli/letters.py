@@ -1,4 +1,4 @@
-"""`dlq-handler letters`: what is on record, by letter and by group; one letter in full; exporting and judging again."""
+"""`dlq-handler letters`: what is on record, by letter and by group; one letter in full; exporting and reprocessing."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import Wanted, choosing_letters, known
 from dlq_handler.cli.letters_export import export
 from dlq_handler.cli.letters_groups import groups
-from dlq_handler.cli.letters_rejudge import rejudge
+from dlq_handler.cli.letters_reprocess import reprocess
 from dlq_handler.cli.options import LARGEST_ID, BeforeOption, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table
@@ -26,7 +26,7 @@ from dlq_handler.web.no_record import no_record_sentence
 app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
 app.command()(groups)
 app.command()(export)
-app.command()(rejudge)
+app.command()(reprocess)
 
 LetterId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
 

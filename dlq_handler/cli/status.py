@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.exits import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_FINE
+from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_UNKNOWN
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption, duration
 from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
@@ -27,14 +27,14 @@ from dlq_handler.compose import open_database
 from dlq_handler.compose.view import open_lookout
 from dlq_handler.diagnosis.diagnoser import diagnose_once
 from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
-from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.observation import SIGNS, Health
 from dlq_handler.diagnosis.view import View
 from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
 
 # As those of `topology check`.
-EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.CANNOT_TELL: EXIT_CANNOT_TELL}
+EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.UNKNOWN: EXIT_UNKNOWN}
 
 _COLUMNS = ("STATE", "PART", "KIND", "SINCE", "SENTENCE", "EVIDENCE", "NEXT STEP", "COMMAND", "RUNBOOK")
 
@@ -123,7 +123,7 @@ class _LastAnswer:
 
     text: str | None = None
     shown_at: float = 0.0
-    exit_code: int = EXIT_CANNOT_TELL
+    exit_code: int = EXIT_UNKNOWN
 
 
 async def _redraw(settings: Settings, interval: timedelta, last: _LastAnswer) -> None:
@@ -204,12 +204,12 @@ def lines_for_people(answer: Answer) -> Iterator[str]:
     diagnoses, conclusion = answer.diagnoses, answer.conclusion
     folded = _waiting_alike(diagnoses)
     for one in diagnoses:
-        if one.health is not Health.OK and not (one.next_step == MEND_FIRST and one.said in folded):
+        if one.health is not Health.OK and not (one.next_step == REPAIR_FIRST and one.said in folded):
             yield from _lines_in_full(one, answer.at)
     for reason, kinds in folded.items():
-        yield f"{SIGNS[Health.CANNOT_TELL]} {Health.CANNOT_TELL}  {', '.join(kinds)}: {printable(reason)}"
+        yield f"{SIGNS[Health.UNKNOWN]} {Health.UNKNOWN}  {', '.join(kinds)}: {printable(reason)}"
     if folded:
-        yield from (f"    {'next':6} {MEND_FIRST}", "")
+        yield from (f"    {'next':6} {REPAIR_FIRST}", "")
     fine = [one.kind for one in diagnoses if one.health is Health.OK]
     yield f"{SIGNS[Health.OK]} ok: {', '.join(fine) or 'nothing'}"
     yield f"{SIGNS[conclusion]} {conclusion}{_worst_of(diagnoses, conclusion)}, as of {utc(answer.at)}"
@@ -217,11 +217,11 @@ def lines_for_people(answer: Answer) -> Iterator[str]:
 
 def _waiting_alike(diagnoses: Sequence[Diagnosis]) -> Mapping[str, Sequence[str]]:
     """Kinds by the reason for which two or more cannot be told. A server that is away takes a dozen of them with it: in
-    full, they push what is to be mended off the screen.
+    full, they push what is to be repaired off the screen.
     """
     kinds: dict[str, list[str]] = {}
     for one in diagnoses:
-        if one.next_step == MEND_FIRST:
+        if one.next_step == REPAIR_FIRST:
             kinds.setdefault(one.said, []).append(one.kind)
     return {reason: those for reason, those in kinds.items() if len(those) > 1}
 

@@ -21,7 +21,7 @@ from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker
 
 app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
 
-EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.CANNOT_TELL: 2}
+EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.UNKNOWN: 2}
 _MOST_ROWS = 100
 
 
@@ -74,7 +74,7 @@ async def _check(settings: Settings) -> TopologyReport:
         async with compose.open_database(settings) as database:
             workers = await worker_ids(database)
     except Unavailable as error:
-        # The broker can be judged without it, only less precisely; the report says so.
+        # The broker can be decided without it, only less precisely; the report says so.
         print_warning(str(error))
     expected = compose.expectation(settings, workers)
     async with AdminConnection(compose.broker_address(settings)) as link:

@@ -17,7 +17,7 @@ from dlq_handler.diagnosis.services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import WorkerSeen
 from dlq_handler.host.worker import (
     AvailabilityPolicy,
-    QueueSight,
+    QueueObservation,
     RegisteredWorker,
     WorkerQueueNames,
     is_on_time,
@@ -31,7 +31,7 @@ from dlq_handler.workers.service_looks_sql import eventful_looks
 
 app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
 
-Sights = Mapping[int, QueueSight | None]
+Sights = Mapping[int, QueueObservation | None]
 
 _UNKNOWN = "?"
 _COLUMNS = [

@@ -18,7 +18,7 @@ from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.link import silence_within
-from dlq_handler.dead_letters.commit import JudgePolicy
+from dlq_handler.dead_letters.commit import DecisionPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.endings.relay import RelayPolicy
@@ -37,11 +37,11 @@ from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.workers.refusal_budget import RefusalPolicy
-from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WatchPolicy
 
 CONSUMER_TAG_PREFIX = "dlq-handler."
-# A letter's own key is a hash and never begins like this: it is judged as if no copy of it had ever been.
+# A letter's own key is a hash and never begins like this: it is decided as if no copy of it had ever been.
 SHADOW_KEY_PREFIX = "shadow:"
 
 
@@ -172,13 +172,13 @@ def quiet_queues(settings: Settings, link: AdminConnection) -> QueueCounter:
 
 def worker_sight(
     settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True, queues: QueueCounter | None = None
-) -> WorkerSight:
+) -> WorkerObservation:
     refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
-    return WorkerSight(
+    return WorkerObservation(
         AdminConnection(address),
         statistics=management_api(settings).queue_statistics,
         names=names(settings),
-        policy=SightPolicy(probes_ttl=probes_ttl, refusals=refusals),
+        policy=ObservationPolicy(probes_ttl=probes_ttl, refusals=refusals),
         queues=queues,
     )
 
@@ -217,9 +217,9 @@ def watch_policy(settings: Settings) -> WatchPolicy:
     )
 
 
-def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
+def decision_policy(settings: Settings, lease_holder: str) -> DecisionPolicy:
     own = settings.dlq_handler
-    return JudgePolicy(
+    return DecisionPolicy(
         instance=instance_name(settings),
         lease_holder=lease_holder,
         exchange=own.outbox.exchange,
@@ -235,7 +235,7 @@ def judge_policy(settings: Settings, lease_holder: str) -> JudgePolicy:
 def brake_policy(settings: Settings) -> BrakePolicy:
     own = settings.dlq_handler
     return BrakePolicy(
-        max_verdicts_per_minute=own.brake.max_verdicts_per_minute,
+        max_decisions_per_minute=own.brake.max_decisions_per_minute,
         hold_seconds=own.brake.hold_seconds,
         batch_size=own.batch.size,
     )
@@ -292,7 +292,7 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     return RetentionPolicy(
         resolved_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         unresolved_seconds=own.retention.unresolved_days * 86_400,
-        interval_seconds=own.retention.sweep_interval_seconds,
+        interval_seconds=own.retention.scan_interval_seconds,
         history_seconds=own.retention.history_days * 86_400,
     )
 

@@ -30,7 +30,7 @@ from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
 from dlq_handler.settings import Settings
 from dlq_handler.settings.urls import vhost_of
 from dlq_handler.timeouts.case import StalePolicy
-from dlq_handler.timeouts.commit import StaleJudge, StaleJudgePolicy
+from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWatchPolicy
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.timeouts.end_publisher import EndPublisher, EndPublisherPolicy
@@ -40,7 +40,7 @@ from dlq_handler.timeouts.unscheduled import UnscheduledWatch, UnscheduledWatchP
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
 from dlq_handler.workers.service_watch import ServiceWatch, ServiceWatchPolicy
-from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.sight import WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch
 
 # As every Attune declares them: where its scheduler, and whoever frees slots, take their messages from.
@@ -77,9 +77,9 @@ def connection_source(settings: Settings) -> ConnectionSource | None:
     )
 
 
-def stale_judge_policy(settings: Settings, lease_holder: str) -> StaleJudgePolicy:
+def stale_decide_policy(settings: Settings, lease_holder: str) -> StaleDecisionPolicy:
     own = settings.dlq_handler
-    return StaleJudgePolicy(
+    return StaleDecisionPolicy(
         stale=stale_policy(settings),
         instance=instance_name(settings),
         lease_holder=lease_holder,
@@ -119,7 +119,7 @@ def unscheduled_policy(settings: Settings) -> UnscheduledPolicy:
 def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
     own = settings.dlq_handler
     return UnscheduledWatchPolicy(
-        judge=unscheduled_policy(settings),
+        decide=unscheduled_policy(settings),
         instance=instance_name(settings),
         exchange=own.outbox.exchange,
         ended_key=own.outbox.routing_key,
@@ -204,11 +204,11 @@ def monitors(
     store: Database,
     queues: QueueCounter,
     *,
-    judge: StaleJudge,
+    decide: StaleDecider,
     leadership: Leadership,
     brake: Brake,
     gate: Gate,
-    sight: WorkerSight,
+    sight: WorkerObservation,
     relay: OutboxRelay,
     publisher: Publisher,
     source: QueueConsumer[DeadLetter],
@@ -221,7 +221,7 @@ def monitors(
     monitor = TimeoutMonitor(
         store,
         monitor_policy(settings),
-        judge=judge,
+        decide=decide,
         leadership=leadership,
         gate=gate,
         sight=sight,

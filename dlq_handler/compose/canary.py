@@ -33,7 +33,7 @@ LONGEST_ROUND_SECONDS = 5.0
 CALL_TIMEOUT_SECONDS = 5.0
 
 
-def judge_policy(settings: Settings) -> CanaryPolicy:
+def decision_policy(settings: Settings) -> CanaryPolicy:
     canary = settings.dlq_handler.canary
     return CanaryPolicy(
         interval_seconds=canary.interval_seconds,
@@ -105,7 +105,7 @@ def watches(
     watch = CanaryWatch(
         database,
         sender(settings, database, link, address, publishes=publishes),
-        CanaryWatchPolicy(judge=judge_policy(settings), queue=blueprint(settings).intake_queue),
+        CanaryWatchPolicy(decide=decision_policy(settings), queue=blueprint(settings).intake_queue),
         leadership=leadership,
         view=lambda: intake.view,
         bound_workers=lambda: keeper.bound_workers,

@@ -11,7 +11,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.compose import backstop
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.reprocess import Rejudged, Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessed, Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.explain.explain import Explanation, explain
 from dlq_handler.operations.operations import Operating
@@ -22,7 +22,7 @@ from dlq_handler.topology.consumers import Consumers, read_consumers
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import SearchTurns, UiWorld
-from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.sight import WorkerObservation
 
 # The page that releases the brake waits for this answer.
 MANAGEMENT_SECONDS = 2.0
@@ -32,10 +32,10 @@ LOOK_SECONDS = 15.0
 REPROCESS_SECONDS = 45.0
 
 
-class _SightOfServices:
+class _ServicesObservation:
     """Worker queues as the services see them, asked on their loop."""
 
-    def __init__(self, sight: WorkerSight, services: OtherLoop) -> None:
+    def __init__(self, sight: WorkerObservation, services: OtherLoop) -> None:
         self._sight, self._services = sight, services
 
     async def look(self, worker_ids: Collection[int]) -> Sights:
@@ -52,12 +52,12 @@ class _SightOfServices:
 class _ReprocessorOfServices:
     """Dead letters are reprocessed where the intake processes them: with its brake, its safety gate, its relay."""
 
-    def __init__(self, rejudger: Rejudger, services: OtherLoop) -> None:
-        self._rejudger, self._services = rejudger, services
+    def __init__(self, reprocessor: Reprocessor, services: OtherLoop) -> None:
+        self._reprocessor, self._services = reprocessor, services
 
-    async def rejudge(self, record_id: int) -> Rejudged | None:
+    async def reprocess(self, record_id: int) -> Reprocessed | None:
         return await self._services.call(
-            lambda: self._rejudger.rejudge(record_id), within_seconds=REPROCESS_SECONDS
+            lambda: self._reprocessor.reprocess(record_id), within_seconds=REPROCESS_SECONDS
         )
 
 
@@ -67,15 +67,15 @@ def ui_world(
     *,
     services: OtherLoop,
     diagnoser: Diagnoser,
-    rejudger: Rejudger | None,
-    sight: WorkerSight,
+    reprocessor: Reprocessor | None,
+    sight: WorkerObservation,
     link: AdminConnection,
     stop: asyncio.Event,
     source: QueueConsumer[DeadLetter],
 ) -> UiWorld:
-    """`database` belongs to the loop that serves; `rejudger`, `sight`, `link` and `source` to that of the services.
+    """`database` belongs to the loop that serves; `reprocessor`, `sight`, `link` and `source` to that of the services.
 
-    `rejudger` None: in shadow mode nothing is reprocessed. Of the diagnoser only the last answer is read, which is
+    `reprocessor` None: in shadow mode nothing is reprocessed. Of the diagnoser only the last answer is read, which is
     replaced as a whole.
     """
     api = compose.management_api(settings, timeout_seconds=MANAGEMENT_SECONDS)
@@ -90,7 +90,7 @@ def ui_world(
             database,
             execution_id,
             backstop.explain_policy(settings),
-            sight=_SightOfServices(sight, services),
+            sight=_ServicesObservation(sight, services),
             requests_queue=partial(counted, backstop.REQUESTS_QUEUE),
             connections=connections,
         )
@@ -108,7 +108,7 @@ def ui_world(
         database=database,
         diagnoser=diagnoser,
         operating=Operating(
-            database, None if rejudger is None else _ReprocessorOfServices(rejudger, services)
+            database, None if reprocessor is None else _ReprocessorOfServices(reprocessor, services)
         ),
         explain=story_of,
         brake_policy=compose.brake_policy(settings),

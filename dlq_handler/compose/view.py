@@ -29,7 +29,7 @@ from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.collector import Lookout, LookPolicy
 from dlq_handler.diagnosis.view import GateSeen, Unknown
 from dlq_handler.settings import Settings
-from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 
 # Somebody waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -40,7 +40,7 @@ def look_policy(settings: Settings) -> LookPolicy:
     return LookPolicy(
         availability=availability_policy(settings),
         brake=brake_policy(settings),
-        canary=compose_canary.judge_policy(settings) if own.canary.enabled else None,
+        canary=compose_canary.decision_policy(settings) if own.canary.enabled else None,
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,
@@ -68,12 +68,12 @@ def lookout(
     queues = queues or QueueCounter(
         link, names=api.queue_names, policy=QueueCounterLimits(asks_all_once=True)
     )
-    sight = WorkerSight(
+    sight = WorkerObservation(
         link,
         statistics=api.queue_statistics,
         names=names(settings),
         # Each probe leaves lines in the broker's log, and a status is asked for again and again.
-        policy=SightPolicy(probes_ttl=False),
+        policy=ObservationPolicy(probes_ttl=False),
         queues=queues,
     )
     return Lookout(

@@ -6,7 +6,7 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.compose import rescue_source
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.running import Service
@@ -21,7 +21,7 @@ def worker_options(
     *,
     watch: WorkerWatch,
     leadership: Leadership,
-    judge: LetterJudge,
+    decide: LetterDecider,
     relay: OutboxRelay,
 ) -> Sequence[Service]:
     """None in shadow mode, which takes and changes nothing."""
@@ -32,7 +32,7 @@ def worker_options(
             store,
             watch,
             leadership,
-            judge,
+            decide,
             relay,
             source_of=lambda worker: rescue_source(settings, address, worker),
         )

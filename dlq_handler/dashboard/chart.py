@@ -13,7 +13,7 @@ from dlq_handler.dashboard.chart_marks import blind_wishes, first_letters, mark_
 from dlq_handler.dashboard.chart_scale import HUES, Window, gather, hue_of, round_top, time_ticks
 from dlq_handler.dashboard.words import hm, thousands
 from dlq_handler.dead_letters.group import MinuteCount
-from dlq_handler.history.event import Happening
+from dlq_handler.history.event import HistoryEvent
 from dlq_handler.history.history import Lane, Span
 
 _ROW_PX = 17
@@ -37,7 +37,7 @@ class ChartFacts:
     minutes: Sequence[MinuteCount]
     blind: Sequence[Span]
     lanes: Sequence[Lane]
-    marks: Sequence[Happening]
+    marks: Sequence[HistoryEvent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

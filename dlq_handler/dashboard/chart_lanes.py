@@ -15,7 +15,7 @@ LANE_PX = 26
 _LABEL_BASELINE_PX, _BAR_TOP_PX, _BAR_PX = 11, 16, 6
 
 # How much a worker asks for a lane, by the worst it was.
-_WORST = (Availability.UNAVAILABLE, Availability.LATE, Availability.CANNOT_TELL, Availability.AVAILABLE)
+_WORST = (Availability.UNAVAILABLE, Availability.LATE, Availability.UNKNOWN, Availability.AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

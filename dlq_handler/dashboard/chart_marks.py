@@ -10,7 +10,7 @@ from itertools import pairwise
 from dlq_handler.dashboard.chart_labels import Wish
 from dlq_handler.dashboard.chart_scale import Window
 from dlq_handler.dashboard.words import hm
-from dlq_handler.history.event import Happening
+from dlq_handler.history.event import HistoryEvent
 from dlq_handler.history.history import Lane, Span
 from dlq_handler.seconds import in_units
 from dlq_handler.workers.availability import Availability
@@ -36,9 +36,9 @@ _EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
 _FINEST_BAR_SECONDS = 60
 
 
-def mark_wishes(marks: Iterable[Happening], window: Window) -> Iterator[Wish]:
+def mark_wishes(marks: Iterable[HistoryEvent], window: Window) -> Iterator[Wish]:
     """Those of one kind in one bar are one mark: a fleet that goes at once must not be a hundred lines."""
-    together: dict[tuple[int, str], list[Happening]] = defaultdict(list)
+    together: dict[tuple[int, str], list[HistoryEvent]] = defaultdict(list)
     for one in marks:
         bar = window.bar_of(one.at)
         if bar is not None and one.kind in _KINDS:
@@ -64,7 +64,7 @@ def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
 
 
 def first_letters(
-    marks: Iterable[Happening],
+    marks: Iterable[HistoryEvent],
     lanes: Sequence[Lane],
     letters: Mapping[int, Mapping[str, int]],
     window: Window,
@@ -95,7 +95,7 @@ def first_letters(
         yield Wish(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
 
 
-def _went_at(gone: Happening, lanes: Sequence[Lane]) -> datetime:
+def _went_at(gone: HistoryEvent, lanes: Sequence[Lane]) -> datetime:
     """When it began to be missed: it is late before it is called gone."""
     for lane in lanes:
         if lane.name == gone.subject:

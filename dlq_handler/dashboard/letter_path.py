@@ -1,4 +1,4 @@
-"""The way of one letter in five boxes (queue, DLX, DLQ, verdict, notice), and in one sentence. Pure.
+"""The way of one letter in five boxes (queue, DLX, DLQ, decision, notice), and in one sentence. Pure.
 
 Each box has its time and what had passed since the one before. A step that broke is red and says why; one of which
 nothing is known has a question mark, and is never taken for done.
@@ -15,7 +15,7 @@ from dlq_handler.explain.records import OutboxRecord
 
 # A notice goes out within a second of its commit. After so long something keeps it.
 _STUCK = timedelta(seconds=60)
-# A notice is dated by the beginning of its transaction, and a verdict that replaces another by the moment of writing.
+# A notice is dated by the beginning of its transaction, and a decision that replaces another by the moment of writing.
 _SAME_CHANGE = timedelta(seconds=30)
 # The broker dates a death in whole seconds.
 _WHOLE_SECOND = 1.0
@@ -43,18 +43,18 @@ class Box:
 def notice_of(
     record: LetterRecord, outbox: Sequence[OutboxRecord], *, completed_key: str
 ) -> OutboxRecord | None:
-    """The one that this verdict wrote: the outbox has requests too, and an execution that was ended twice has two.
+    """The one that this decision wrote: the outbox has requests too, and an execution that was ended twice has two.
 
-    What was confirmed before the verdict announced something else.
+    What was confirmed before the decision announced something else.
     """
     own = [
         one
         for one in outbox
         if one.routing_key == completed_key
-        and abs(one.created_at - record.judged_at) <= _SAME_CHANGE
-        and (one.confirmed_at is None or one.confirmed_at >= record.judged_at)
+        and abs(one.created_at - record.decided_at) <= _SAME_CHANGE
+        and (one.confirmed_at is None or one.confirmed_at >= record.decided_at)
     ]
-    return min(own, key=lambda one: abs(one.created_at - record.judged_at), default=None)
+    return min(own, key=lambda one: abs(one.created_at - record.decided_at), default=None)
 
 
 def path(
@@ -65,7 +65,7 @@ def path(
         _queue(record, now),
         _exchange(record, now),
         _intake(record, intake, now),
-        _verdict(record, now),
+        _decision(record, now),
         _notice(record, notice, now),
     )
 
@@ -110,15 +110,15 @@ def _intake(record: LetterRecord, intake: str | None, now: datetime) -> Box:
     )
 
 
-def _verdict(record: LetterRecord, now: datetime) -> Box:
+def _decision(record: LetterRecord, now: datetime) -> Box:
     is_done = record.outcome.is_resolved
-    again = f"; judged again at {moment(record.next_try_at, now)}" if record.next_try_at else ""
+    again = f"; reprocessed at {moment(record.next_try_at, now)}" if record.next_try_at else ""
     return Box(
-        step="Verdict",
+        step="Decision",
         state=State.OK if is_done else State.BAD,
         what=record.outcome.value.replace("_", " "),
-        when=moment(record.judged_at, now),
-        delta=_between(record.received_at, record.judged_at),
+        when=moment(record.decided_at, now),
+        delta=_between(record.received_at, record.decided_at),
         why=f"{record.error or record.why}{again}",
     )
 
@@ -149,7 +149,7 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
         state=State.WARN if notice.is_withheld else State.OK,
         what=notice.routing_key,
         when=moment(notice.confirmed_at, now),
-        delta=_between(record.judged_at, notice.confirmed_at),
+        delta=_between(record.decided_at, notice.confirmed_at),
         why=notice.last_error if notice.is_withheld else None,
     )
 
@@ -160,7 +160,9 @@ def in_one_sentence(record: LetterRecord, notice: OutboxRecord | None) -> str:
         if notice.confirmed_at is None:
             parts.append("not announced yet")
         elif not notice.is_withheld:
-            parts.append(f"announced {lapse((notice.confirmed_at - record.judged_at).total_seconds())} later")
+            parts.append(
+                f"announced {lapse((notice.confirmed_at - record.decided_at).total_seconds())} later"
+            )
     shadow = "Shadow, nothing was done: " if record.is_shadow else ""
     return stopped(shadow + "; ".join(parts))
 
@@ -190,7 +192,7 @@ def _outcome(record: LetterRecord) -> str:
             return f"{execution} is left to the monitor"
         case Outcome.UNKNOWN_EXECUTION:
             return f"there is no {execution}, so it is kept"
-        case Outcome.FOREIGN:
+        case Outcome.UNRELATED:
             return "no dispatch of an execution, so it is kept"
         case Outcome.UNREADABLE:
             return "could not be read, so it is kept"

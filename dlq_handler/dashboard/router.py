@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import FileResponse, Response
 
 from dlq_handler.dashboard.pages.act_brake import release_page
-from dlq_handler.dashboard.pages.act_rejudge import rejudge_group_page, rejudge_letter_page
+from dlq_handler.dashboard.pages.act_reprocess import reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.audit import audit_page
 from dlq_handler.dashboard.pages.execution import execution_page
 from dlq_handler.dashboard.pages.groups import group_page, groups_page
@@ -58,17 +58,17 @@ def dashboard_router(world: UiWorld) -> APIRouter:
     async def raw_body(request: Request, letter_id: Number) -> Response:
         return await raw_body_page(site, request, letter_id)
 
-    @router.api_route("/letters/{letter_id}/rejudge", methods=["GET", "POST"])
-    async def rejudge_letter(request: Request, letter_id: Number) -> Response:
-        return await rejudge_letter_page(site, request, letter_id)
+    @router.api_route("/letters/{letter_id}/reprocess", methods=["GET", "POST"])
+    async def reprocess_letter(request: Request, letter_id: Number) -> Response:
+        return await reprocess_letter_page(site, request, letter_id)
 
     @router.get("/groups/{group_id}")
     async def group(request: Request, group_id: GroupId) -> Response:
         return await group_page(site, request, group_id)
 
-    @router.api_route("/groups/{group_id}/rejudge", methods=["GET", "POST"])
-    async def rejudge_group(request: Request, group_id: GroupId) -> Response:
-        return await rejudge_group_page(site, request, group_id)
+    @router.api_route("/groups/{group_id}/reprocess", methods=["GET", "POST"])
+    async def reprocess_group(request: Request, group_id: GroupId) -> Response:
+        return await reprocess_group_page(site, request, group_id)
 
     @router.get("/executions/{execution_id}")
     async def execution(request: Request, execution_id: Number) -> Response:

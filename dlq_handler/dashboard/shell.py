@@ -73,7 +73,7 @@ class Shell:
     here: str | None = None
     """The page of the bar that this one belongs to."""
     after: int | None = None
-    """The newest happening that is in this page already; None: it does not follow what happens."""
+    """The newest event that is in this page already; None: it does not follow what happens."""
     user: str | None = None
     may_operate: bool = False
     """Whether to offer what only the role operate may do; who may not is told so in words."""

@@ -67,7 +67,7 @@ _BROKER: Mapping[Looked, str] = {
     doctor_broker_lines.ALARMS: "alarm",
     doctor_broker_lines.TOPOLOGY: "hole",
     doctor_lines.CANARY: "canary lost",
-    doctor_broker_lines.FOREIGN_CONSUMERS: "foreign consumer",
+    doctor_broker_lines.OTHER_CONSUMERS: "other consumer",
 }
 _ANNOUNCING: Mapping[Looked, str] = {ANNOUNCING: "stuck"}
 _DATABASE: Mapping[Looked, str] = {
@@ -89,12 +89,12 @@ def _sidecar_words(known: Mapping[str, Diagnosis]) -> Mapping[Looked, str]:
 
 def _broker(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
     """Canaries are on record in the database: without it nothing is known of them, and the broker answers all the
-    same. Who reads "cannot tell" looks for a fault where there is none.
+    same. Who reads "unknown" looks for a fault where there is none.
     """
     words, number = _BROKER, _canary(view)
     told = {looked: known[looked.check].health for looked in _BROKER if looked.check in known}
     answers = told.get(doctor_broker_lines.BROKER) is Health.OK
-    if answers and _is_database_away(known) and told.get(doctor_lines.CANARY) is Health.CANNOT_TELL:
+    if answers and _is_database_away(known) and told.get(doctor_lines.CANARY) is Health.UNKNOWN:
         words = {looked: word for looked, word in _BROKER.items() if looked is not doctor_lines.CANARY}
         number = f"canary {UNKNOWN}"
     return _cell("Broker", "/topology", known=known, words=words, fine="connected", number=number)
@@ -117,11 +117,11 @@ def _cell(
 def _worst(found: Iterable[tuple[Diagnosis, str]], fine: str) -> tuple[State, str]:
     """Never green by default: where nothing was looked at, nothing can be told."""
     seen = list(found)
-    for health in (Health.PROBLEM, Health.CANNOT_TELL):
+    for health in (Health.PROBLEM, Health.UNKNOWN):
         for diagnosis, word in seen:
             if diagnosis.health is health:
-                return state_of(diagnosis), word if health is Health.PROBLEM else "cannot tell"
-    return (State.OK, fine) if seen else (State.UNKNOWN, "cannot tell")
+                return state_of(diagnosis), word if health is Health.PROBLEM else "unknown"
+    return (State.OK, fine) if seen else (State.UNKNOWN, "unknown")
 
 
 def _replicas(view: View | None) -> str | None:

@@ -49,7 +49,7 @@ def state_of(diagnosis: Diagnosis) -> State:
     match diagnosis.health:
         case Health.OK:
             return State.OK
-        case Health.CANNOT_TELL:
+        case Health.UNKNOWN:
             return State.UNKNOWN
         case Health.PROBLEM:
             return State.WARN if diagnosis.kind in _MILD else State.BAD
@@ -59,7 +59,7 @@ AVAILABILITIES = {
     Availability.AVAILABLE: (State.OK, "available"),
     Availability.LATE: (State.WARN, "late"),
     Availability.UNAVAILABLE: (State.BAD, "gone"),
-    Availability.CANNOT_TELL: (State.UNKNOWN, "cannot tell"),
+    Availability.UNKNOWN: (State.UNKNOWN, "unknown"),
 }
 
 

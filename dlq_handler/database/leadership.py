@@ -65,7 +65,7 @@ class Leadership:
         return monotonic_seconds() < self._good_until
 
     def wake_when_taken(self, wake: asyncio.Event) -> None:
-        """Set this event whenever leadership comes to us, so that the sweeps of a dead leader go on at once."""
+        """Set this event whenever leadership comes to us, so that the scans of a dead leader go on at once."""
         self._wakes.append(wake)
 
     async def fence(self, tx: Transaction) -> None:

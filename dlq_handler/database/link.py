@@ -1,6 +1,6 @@
 """How long the database has been answering without a break, by the process clock.
 
-After an outage every heartbeat looks old, because nobody could write one. So a verdict that rests on
+After an outage every heartbeat looks old, because nobody could write one. So a decision that rests on
 heartbeats asks how long we have been watching, and any doubt makes the answer zero.
 """
 

@@ -62,7 +62,7 @@ async def record_letters(
         INSERT INTO own.letter (
             id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
             reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
-            flaw, outcome, why, error, tries, next_try_at, evidence, group_id, headers, received_at, judged_at,
+            flaw, outcome, why, error, tries, next_try_at, evidence, group_id, headers, received_at, decided_at,
             instance, is_shadow)
         SELECT arrived.*, now(), now(), :instance, :is_shadow
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
@@ -123,7 +123,7 @@ async def record_bare(tx: Transaction, entry: Entry, *, instance: str, is_shadow
     await tx.run(
         """
         INSERT INTO own.letter (
-            key, reason, exchange, routing_key, body, body_size, flaw, outcome, why, error, received_at, judged_at,
+            key, reason, exchange, routing_key, body, body_size, flaw, outcome, why, error, received_at, decided_at,
             instance, is_shadow)
         VALUES (:key, :reason, '', '', :body, :body_size, :flaw, :outcome, :why, :error, now(), now(), :instance,
                 :is_shadow)

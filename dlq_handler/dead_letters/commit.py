@@ -1,4 +1,4 @@
-"""Judge letters and write what follows: one transaction = status changes + letter records + outbox entries.
+"""Decider letters and write what follows: one transaction = status changes + letter records + outbox entries.
 
 Promises: after `commit` returns, every letter it was given is on record or named in `held_over`. A letter that
 cannot be written is isolated by halving the batch and recorded as `update_failed`; it never takes others with it. Brake
@@ -24,9 +24,9 @@ from dlq_handler.dead_letters.committed import Committed, Written
 from dlq_handler.dead_letters.decide import Circumstances, worker_in_question
 from dlq_handler.dead_letters.decide_batch import (
     Ruling,
+    decide_batch,
     executions_found,
     first_of_each,
-    judge_batch,
     split_rulings,
 )
 from dlq_handler.dead_letters.decision import LeaveAlone, Outcome
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgePolicy:
+class DecisionPolicy:
     instance: str
     lease_holder: str
     exchange: str
@@ -66,11 +66,11 @@ class JudgePolicy:
     """The most dead letters that a caller gives at once."""
 
 
-class LetterJudge:
+class LetterDecider:
     def __init__(
         self,
         database: Database,
-        policy: JudgePolicy,
+        policy: DecisionPolicy,
         *,
         brake: Brake,
         gate: Gate,
@@ -90,7 +90,7 @@ class LetterJudge:
         self._was_refused = False
         self.batch_size = BatchSize(policy.batch_size, limit_seconds=database.statement_seconds)
         """How many dead letters one transaction takes at this time: callers give no more at once."""
-        self.judged = 0
+        self.decided = 0
         """Letters that this process has put on record, for whoever wants to know that there are more."""
 
     async def check(self) -> None:
@@ -191,7 +191,7 @@ class LetterJudge:
             await count_arrivals(tx, recorded, repeats, names=self._policy.names)
 
     def _tell_of_letters(self, entries: Sequence[Entry], now: datetime) -> None:
-        self.judged += len(entries)
+        self.decided += len(entries)
         tell_of_letters(entries, now, self._metrics)
 
     async def room(self, tx: Transaction) -> int | None:
@@ -211,8 +211,8 @@ class LetterJudge:
         return view
 
     async def rule(self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView) -> list[Ruling]:
-        """The pure judgement, with the rows it needs; only running executions need their workers looked up."""
-        rulings = judge_batch(
+        """The pure decision, with the rows it needs; only running executions need their workers looked up."""
+        rulings = decide_batch(
             letters,
             executions=view.executions,
             workers=await self._workers_in_question(tx, letters, view),
@@ -279,7 +279,7 @@ class LetterJudge:
 def _never_written_over(ruling: Ruling, unfamiliar: Mapping[int, str]) -> Ruling:
     """A status that a newer host brought in says nothing to us, least of all that the row is missing."""
     status = unfamiliar.get(ruling.letter.execution_id) if ruling.letter.execution_id is not None else None
-    if status is None or ruling.verdict.outcome is not Outcome.UNKNOWN_EXECUTION:
+    if status is None or ruling.decision.outcome is not Outcome.UNKNOWN_EXECUTION:
         return ruling
     why = f"in status {status!r}, which this version does not know"
-    return Ruling(letter=ruling.letter, verdict=LeaveAlone(Outcome.LEFT_TO_MONITOR, why))
+    return Ruling(letter=ruling.letter, decision=LeaveAlone(Outcome.LEFT_TO_MONITOR, why))

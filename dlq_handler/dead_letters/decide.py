@@ -1,6 +1,6 @@
-"""Judge one dead letter. Pure and total: odd input becomes a `Keep` verdict, never an exception.
+"""Decider one dead letter. Pure and total: odd input becomes a `Keep` decision, never an exception.
 
-The rows of this function are the rows of the verdict table in docs/explanation/verdicts.md, in its order.
+The rows of this function are the rows of the decision table in docs/explanation/decisions.md, in its order.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from dlq_handler.dead_letters.decision import Fail, Keep, LeaveAlone, Outcome, Verdict
+from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, DeadLetter
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_unavailable
@@ -19,28 +19,28 @@ UNSTAMPED_TOLERANCE = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the judge may know besides the letter and the row."""
+    """What the decide may know besides the letter and the row."""
 
     link_age_seconds: float
     availability: AvailabilityPolicy
     names: WorkerQueueNames
 
 
-def judge_dead_letter(
+def decide_dead_letter(
     letter: DeadLetter,
     execution: Execution | None,
     workers: Mapping[int, Worker],
     circumstances: Circumstances,
-) -> Verdict:
+) -> Decision:
     """`workers` holds the rows of `worker_in_question`; an id that is missing there is a row that is gone."""
     if letter.flaw is not None:
         return Keep(Outcome.UNREADABLE, letter.flaw)
     if letter.message_type != DISPATCH_MESSAGE_TYPE:
-        return Keep(Outcome.FOREIGN, f"message_type is {letter.message_type!r}, not a dispatch")
+        return Keep(Outcome.UNRELATED, f"message_type is {letter.message_type!r}, not a dispatch")
     if letter.execution_id is None:
         return Keep(Outcome.UNREADABLE, "no execution_id")
     if not is_worker_dispatch(letter, circumstances.names):
-        return Keep(Outcome.FOREIGN, _why_no_dispatch(letter))
+        return Keep(Outcome.UNRELATED, _why_no_dispatch(letter))
     if execution is None:
         return Keep(Outcome.UNKNOWN_EXECUTION, f"no execution {letter.execution_id}")
     if execution.status.is_terminal:
@@ -52,11 +52,11 @@ def judge_dead_letter(
         )
     match execution.status:
         case ExecutionStatus.SCHEDULED:
-            return _judge_scheduled(letter, execution)
+            return _decide_scheduled(letter, execution)
         case ExecutionStatus.REQUESTED | ExecutionStatus.SCHEDULING:
             return LeaveAlone(Outcome.SUPERSEDED, f"back in {execution.status}: it will be dispatched again")
         case ExecutionStatus.RUNNING:
-            return _judge_running(letter, execution, workers, circumstances)
+            return _decide_running(letter, execution, workers, circumstances)
         case ExecutionStatus.CANCELING:
             return LeaveAlone(Outcome.LEFT_TO_MONITOR, "canceling")
         case (
@@ -80,14 +80,14 @@ def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
 
 def _why_no_dispatch(letter: DeadLetter) -> str:
     if letter.reason == "rejected":
-        # The host's own: whoever reads "foreign" alone looks for a sender, and there is none to mend.
+        # The host's own: whoever reads "unrelated" alone looks for a sender, and there is none to repair.
         return (
             "a request to the scheduler that it rejected, as for want of a worker; nobody sent anything wrong"
         )
     return "no worker_id, and it did not die in a worker's queue"
 
 
-def _judge_scheduled(letter: DeadLetter, execution: Execution) -> Verdict:
+def _decide_scheduled(letter: DeadLetter, execution: Execution) -> Decision:
     if letter.stamp is not None:
         if letter.stamp == execution.updated:
             return Fail("the dispatch for the current attempt was dead-lettered")
@@ -106,9 +106,9 @@ def _judge_scheduled(letter: DeadLetter, execution: Execution) -> Verdict:
     )
 
 
-def _judge_running(
+def _decide_running(
     letter: DeadLetter, execution: Execution, workers: Mapping[int, Worker], circumstances: Circumstances
-) -> Verdict:
+) -> Decision:
     worker_id = worker_in_question(letter, execution, circumstances.names)
     if worker_id is None:
         return LeaveAlone(Outcome.LEFT_TO_MONITOR, "running without a worker")

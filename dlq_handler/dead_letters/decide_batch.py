@@ -1,11 +1,11 @@
-"""Judge a batch of letters in delivery order, each seeing the effect of those before it."""
+"""Decider a batch of letters in delivery order, each seeing the effect of those before it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dlq_handler.dead_letters.decide import Circumstances, judge_dead_letter
-from dlq_handler.dead_letters.decision import Fail, Outcome, Verdict
+from dlq_handler.dead_letters.decide import Circumstances, decide_dead_letter
+from dlq_handler.dead_letters.decision import Decision, Fail, Outcome
 from dlq_handler.dead_letters.evidence import letter_evidence
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.result import failure_result
@@ -17,10 +17,10 @@ from dlq_handler.safety.brake import split_by_room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """A letter with its verdict and what it rests on; `ending` is set exactly when the verdict is `Fail`."""
+    """A letter with its decision and what it rests on; `ending` is set exactly when the decision is `Fail`."""
 
     letter: DeadLetter
-    verdict: Verdict
+    decision: Decision
     ending: Ending | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ def first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list
     return list(fresh.values())
 
 
-def judge_batch(
+def decide_batch(
     letters: Sequence[DeadLetter],
     *,
     executions: Mapping[int, Execution],
@@ -46,16 +46,16 @@ def judge_batch(
     rulings = []
     for letter in letters:
         execution = rows.get(letter.execution_id) if letter.execution_id is not None else None
-        verdict = judge_dead_letter(letter, execution, workers, circumstances)
+        decision = decide_dead_letter(letter, execution, workers, circumstances)
         change = None
-        if isinstance(verdict, Fail) and execution is not None:
-            result = failure_result(letter, execution, verdict, now)
+        if isinstance(decision, Fail) and execution is not None:
+            result = failure_result(letter, execution, decision, now)
             change = ending(
                 execution, ExecutionStatus.FAILED, result, now=now, correlation_id=letter.correlation_id
             )
             rows[execution.id] = execution.ended(ExecutionStatus.FAILED)
         evidence = letter_evidence(letter, execution, workers, circumstances)
-        rulings.append(Ruling(letter=letter, verdict=verdict, ending=change, evidence=evidence))
+        rulings.append(Ruling(letter=letter, decision=decision, ending=change, evidence=evidence))
     return rulings
 
 
@@ -65,10 +65,10 @@ def executions_found(rulings: Sequence[Ruling]) -> list[tuple[int, bool]]:
     No execution is looked up for a dead letter that is unreadable or unrelated.
     """
     return [
-        (ruling.letter.execution_id, ruling.verdict.outcome is not Outcome.UNKNOWN_EXECUTION)
+        (ruling.letter.execution_id, ruling.decision.outcome is not Outcome.UNKNOWN_EXECUTION)
         for ruling in rulings
         if ruling.letter.execution_id is not None
-        and ruling.verdict.outcome not in (Outcome.UNREADABLE, Outcome.FOREIGN)
+        and ruling.decision.outcome not in (Outcome.UNREADABLE, Outcome.UNRELATED)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a dead letter. Every letter gets exactly one verdict, every verdict exactly one outcome on record."""
+"""The decision about a dead letter. Each dead letter gets one decision, and each decision is one outcome on record."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ class Outcome(StrEnum):
     SUPERSEDED = "superseded"
     LEFT_TO_MONITOR = "left_to_monitor"
     UNKNOWN_EXECUTION = "unknown_execution"
-    FOREIGN = "foreign"
+    UNRELATED = "unrelated"
     UNREADABLE = "unreadable"
     UPDATE_FAILED = "update_failed"
     DEFERRED = "deferred"
@@ -25,15 +25,17 @@ class Outcome(StrEnum):
 UNRESOLVED = frozenset(
     {
         Outcome.UNKNOWN_EXECUTION,
-        Outcome.FOREIGN,
+        Outcome.UNRELATED,
         Outcome.UNREADABLE,
         Outcome.UPDATE_FAILED,
         Outcome.DEFERRED,
     }
 )
 
-# What `letters rejudge` may take up again: the world can have changed for these. An unreadable letter stays unreadable.
-REJUDGEABLE = frozenset({Outcome.UNKNOWN_EXECUTION, Outcome.FOREIGN, Outcome.UPDATE_FAILED, Outcome.DEFERRED})
+# Outcomes that `letters reprocess` may change: executions and settings may differ by now. Unreadable stays unreadable.
+REPROCESSABLE = frozenset(
+    {Outcome.UNKNOWN_EXECUTION, Outcome.UNRELATED, Outcome.UPDATE_FAILED, Outcome.DEFERRED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +62,4 @@ class Keep:
     why: str
 
 
-Verdict = Fail | LeaveAlone | Keep
+Decision = Fail | LeaveAlone | Keep

@@ -1,8 +1,8 @@
 """Empty the queues of workers that are gone, instead of waiting until every message has expired. Off by default.
 
-Promises: nothing is taken unless the worker's absence is confirmed and nobody consumes its queue, and both are looked
-at again before each batch is judged; what was not judged goes back to the queue, in its place. A message is judged by
-the same rules, in the same transaction, as a letter, and acknowledged after that. Never: nacks (through the dead-letter
+Promises: messages are received only while the worker is confirmed unavailable and its queue has no consumer. Both are
+checked again before each batch; undecided messages return to the queue, in their place. A message is decided by the
+same rules, in the same transaction, as a letter, and acknowledged after that. Never: nacks (through the dead-letter
 exchange a message is lost where a binding is missing), or keeps a worker from consuming its own queue.
 
 One window is left: if we lose the broker between commit and acknowledgement, the message is back in the queue of a
@@ -20,7 +20,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.drain_rules import rescued, why_not_rescue
 from dlq_handler.dead_letters.letter import DeadLetter, Rescue
 from dlq_handler.endings.relay import OutboxRelay
@@ -42,7 +42,7 @@ class Rescuer:
         database: Database,
         watch: WorkerWatch,
         leadership: Leadership,
-        judge: LetterJudge,
+        decide: LetterDecider,
         relay: OutboxRelay,
         *,
         source_of: Callable[[int], QueueConsumer[DeadLetter]],
@@ -50,7 +50,7 @@ class Rescuer:
     ) -> None:
         """`source_of(worker_id)`: a source, not open yet, of that worker's queue."""
         self._database, self._watch, self._leadership = database, watch, leadership
-        self._judge, self._relay, self._source_of = judge, relay, source_of
+        self._decide, self._relay, self._source_of = decide, relay, source_of
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -65,7 +65,7 @@ class Rescuer:
         if not gone:
             return
         # Never probe by consuming: messages taken in vain only wear out their delivery count.
-        await self._judge.check()
+        await self._decide.check()
         trouble: Unavailable | None = None
         for worker in gone:
             if stop.is_set():
@@ -93,7 +93,7 @@ class Rescuer:
                 batch = await source.next_batch(stop, IDLE_SECONDS)
                 why = None if batch else "nothing is left to take"
                 while batch and why is None:
-                    part = batch[: self._judge.batch_size.now]
+                    part = batch[: self._decide.batch_size.now]
                     why = await self._end(worker, source, part)
                     messages += len(part) if why is None else 0
                     batch = batch[len(part) :]
@@ -105,7 +105,7 @@ class Rescuer:
     async def _end(
         self, worker: Worker, source: QueueConsumer[DeadLetter], batch: Sequence[Delivery[DeadLetter]]
     ) -> str | None:
-        """Judge, commit, settle. Not None: why nothing of that was done."""
+        """Decider, commit, settle. Not None: why nothing of that was done."""
         look = await self._look(worker, source)
         if look.why_not is not None:
             return look.why_not
@@ -113,7 +113,7 @@ class Rescuer:
             rescued(delivery.item, look.rescue, queue=source.queue, now=look.now) for delivery in batch
         ]
         try:
-            committed = await self._judge.commit(letters)
+            committed = await self._decide.commit(letters)
         except Contended as error:
             return f"the database asks to try again: {error}"
         self._relay.offer(committed.outbox, leased_at=committed.leased_at)

@@ -1,4 +1,4 @@
-"""What a verdict about a letter rests on, as JSON kept with its record: for whoever asks afterwards if it was right.
+"""What a decision about a letter rests on, as JSON kept with its record: for whoever asks afterwards if it was right.
 
 Only what the letter's own columns do not say: the row and the worker as they were seen at that moment.
 """

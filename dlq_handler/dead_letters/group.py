@@ -36,7 +36,7 @@ class Cause(StrEnum):
     OTHER_DEATH = "other_death"
     """It died of a reason that this version does not know."""
     UNKNOWN_EXECUTION = "unknown_execution"
-    FOREIGN = "foreign"
+    UNRELATED = "unrelated"
     UNREADABLE = "unreadable"
 
 
@@ -49,10 +49,10 @@ _OF_REASON = {
 }
 _OF_OUTCOME = {
     Outcome.UNREADABLE: Cause.UNREADABLE,
-    Outcome.FOREIGN: Cause.FOREIGN,
+    Outcome.UNRELATED: Cause.UNRELATED,
     Outcome.UNKNOWN_EXECUTION: Cause.UNKNOWN_EXECUTION,
 }
-_DETAILED = frozenset({Cause.UNREADABLE, Cause.FOREIGN})
+_DETAILED = frozenset({Cause.UNREADABLE, Cause.UNRELATED})
 _TITLES = {
     Cause.NOT_TAKEN: "Not taken in time",
     Cause.QUEUE_FULL: "Queue full",
@@ -62,7 +62,7 @@ _TITLES = {
     Cause.NO_DEATH: "Published without a death",
     Cause.OTHER_DEATH: "Died of another reason",
     Cause.UNKNOWN_EXECUTION: "Unknown execution",
-    Cause.FOREIGN: "Foreign",
+    Cause.UNRELATED: "Unrelated",
     Cause.UNREADABLE: "Unreadable",
 }
 
@@ -74,7 +74,7 @@ class GroupKey:
     queue: str | None
     """The queue of the first death; None when nobody knows it."""
     detail: str | None = None
-    """What is wrong with an unreadable letter, which type a foreign one has."""
+    """What is wrong with an unreadable letter, which type a unrelated one has."""
 
     @property
     def id(self) -> str:
@@ -185,5 +185,5 @@ def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
 
 def _is_declined(group: Group) -> bool:
     """Requests that the executor rejected. Nobody sent anything wrong; we are only not the ones to answer them."""
-    is_request = group.cause is Cause.FOREIGN and group.detail == DISPATCH_MESSAGE_TYPE
+    is_request = group.cause is Cause.UNRELATED and group.detail == DISPATCH_MESSAGE_TYPE
     return is_request and group.reason == "rejected" and group.worker_id is None

@@ -113,7 +113,7 @@ async def count_letters(
     )
 
 
-async def count_rejudged(tx: Transaction, record_id: int, entry: Entry) -> None:
+async def count_reprocessed(tx: Transaction, record_id: int, entry: Entry) -> None:
     """A letter on record failed its execution after all. It stays in its group and in its minute."""
     if entry.outcome is not Outcome.FAILED:
         return
@@ -202,7 +202,7 @@ async def letters_per_minute(
     return [MinuteCount(minute=row.minute, reason=row.reason, letters=int(row.letters)) for row in rows]
 
 
-async def sweep_groups(database: Database, *, older_than_seconds: float) -> int:
+async def delete_groups(database: Database, *, older_than_seconds: float) -> int:
     """Forget groups of which nothing came for so long; the answer is how many."""
     async with database.transaction() as tx:
         # One that is being counted at this moment is none of them.
@@ -217,7 +217,7 @@ async def sweep_groups(database: Database, *, older_than_seconds: float) -> int:
     return result.rowcount
 
 
-async def sweep_minutes(database: Database, *, older_than_seconds: float) -> int:
+async def delete_minutes(database: Database, *, older_than_seconds: float) -> int:
     async with database.transaction() as tx:
         result = await tx.run(
             "DELETE FROM own.letter_minute WHERE minute < now() - make_interval(secs => :age)",

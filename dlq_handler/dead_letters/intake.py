@@ -1,4 +1,4 @@
-"""Take dead letters from the intake queue, have them judged, settle them after the commit.
+"""Take dead letters from the intake queue, have them decided, settle them after the commit.
 
 Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
 right missing) never settles a letter, it only makes us wait; letters are not held for longer than
@@ -19,7 +19,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.worst_error import worst_error
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.committed import Committed
 from dlq_handler.dead_letters.defer import LetterDeferrer
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -64,7 +64,7 @@ class DeadLetterHandler:
     def __init__(
         self,
         source: QueueConsumer[DeadLetter],
-        judge: LetterJudge,
+        decide: LetterDecider,
         relay: OutboxRelay,
         topology: TopologyKeeper,
         policy: IntakePolicy,
@@ -78,7 +78,7 @@ class DeadLetterHandler:
         self._record_canaries, self._deferrer = record_canaries, deferrer
         # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
         self._too_slow_alone: Counter[str] = Counter()
-        self._source, self._judge, self._relay, self._topology = source, judge, relay, topology
+        self._source, self._decide, self._relay, self._topology = source, decide, relay, topology
         self._policy, self._readiness, self._metrics = policy, readiness, metrics
         # A batch could not be ended: the next opening waits.
         self._owes_pause = False
@@ -100,7 +100,7 @@ class DeadLetterHandler:
                 await self._take_batches(stop)
             elif not await self._pause_owed(stop):
                 # Never probe by consuming: letters taken in vain only wear out their delivery count.
-                await self._judge.check()
+                await self._decide.check()
                 await self._open()
         except BaseException as error:
             # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
@@ -108,7 +108,7 @@ class DeadLetterHandler:
             raise
 
     async def _take_batches(self, stop: asyncio.Event) -> None:
-        """Some at once: while the database works on one batch, another is judged and settled here."""
+        """Some at once: while the database works on one batch, another is decided and settled here."""
         try:
             async with task_group() as group:
                 for number in range(self._policy.batches_at_once):
@@ -190,11 +190,11 @@ class DeadLetterHandler:
         if not rest:
             return False
         while rest:
-            part = rest[: self._judge.batch_size.now]
+            part = rest[: self._decide.batch_size.now]
             try:
                 committed = await self._commit(part, stop)
             except TooSlow as error:
-                size = self._judge.batch_size.now
+                size = self._decide.batch_size.now
                 if size >= len(part) or stop.is_set():
                     self._count_alone(part)
                     raise
@@ -253,7 +253,7 @@ class DeadLetterHandler:
         async def decide() -> Committed:
             if canaries:
                 await self._record_canaries(canaries)
-            return await self._judge.commit(letters) if letters else NOTHING
+            return await self._decide.commit(letters) if letters else NOTHING
 
         return await self._retry(decide, len(batch), stop)
 

@@ -1,4 +1,4 @@
-"""A dead letter: one message that died in some queue, with the fields a verdict needs and its proof."""
+"""A dead letter: one message that died in some queue, with the fields a decision needs and its proof."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -14,7 +14,7 @@ TOLD_ONE_BY_ONE = 20
 
 
 def tell_of_letters(entries: Collection[Entry], now: datetime, metrics: Metrics) -> None:
-    """`now` is the database's clock at the time of the verdict."""
+    """`now` is the database's clock at the time of the decision."""
     for entry in entries:
         died_at = entry.letter.died_at
         latency = (now - died_at).total_seconds() if died_at else None
@@ -25,12 +25,12 @@ def tell_of_letters(entries: Collection[Entry], now: datetime, metrics: Metrics)
         executions: dict[str, list[int | None]] = {}
         for entry in entries:
             executions.setdefault(entry.outcome.value, []).append(entry.letter.execution_id)
-        log.info("batch.judged", letters=len(entries), executions=executions)
+        log.info("batch.decided", letters=len(entries), executions=executions)
         return
     for entry in entries:
         letter = entry.letter
         log.info(
-            "dead_letter.judged",
+            "dead_letter.decided",
             outcome=entry.outcome.value,
             reason=letter.reason,
             execution_id=letter.execution_id,

@@ -1,4 +1,4 @@
-"""A letter on record: what is written when it was judged, and what is shown later."""
+"""A letter on record: what is written when it was decided, and what is shown later."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -55,10 +55,10 @@ class LetterRecord:
     next_try_at: datetime | None
     repeats: int
     received_at: datetime
-    judged_at: datetime
+    decided_at: datetime
     instance: str
     evidence: Mapping[str, object]
-    """What the verdict rests on; empty for letters without a row."""
+    """What the decision rests on; empty for letters without a row."""
     is_shadow: bool
     """True: only what would have been done."""
     body_size: int
@@ -74,7 +74,7 @@ class LetterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedLetter:
-    """A record taken up to be judged again; its row is locked until the transaction ends."""
+    """A record taken up to be reprocessed; its row is locked until the transaction ends."""
 
     record_id: int
     outcome: Outcome
@@ -88,7 +88,7 @@ def entries_of(
     """What to record of `rulings` when exactly the executions in `changed` were really changed.
 
     When a change missed its guard, no ruling about that execution holds: a later letter of the same batch was
-    judged as if the change had been made.
+    decided as if the change had been made.
     """
     missed = {
         ruling.ending.execution.id
@@ -107,8 +107,8 @@ def _entries(
         else:
             yield Entry(
                 letter=ruling.letter,
-                outcome=ruling.verdict.outcome,
-                why=ruling.verdict.why,
+                outcome=ruling.decision.outcome,
+                why=ruling.decision.why,
                 evidence=ruling.evidence,
             )
 

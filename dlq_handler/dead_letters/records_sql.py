@@ -10,7 +10,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.jsonb import as_jsonb
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters.decision import REJUDGEABLE, UNRESOLVED, Outcome
+from dlq_handler.dead_letters.decision import REPROCESSABLE, UNRESOLVED, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter, Death
 from dlq_handler.dead_letters.masked_rows_sql import for_people
 from dlq_handler.dead_letters.record import ClaimedLetter, Entry, LetterRecord
@@ -21,8 +21,8 @@ from dlq_handler.text import storable
 MOST_PUT_UP = 10_000
 
 # The words of the index `letter_kept_idx`: as a parameter the planner could not tell that it is about the same letters.
-CAN_BE_JUDGED_AGAIN = (
-    f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REJUDGEABLE))}) AND NOT is_shadow"
+REPROCESSABLE_OUTCOMES = (
+    f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REPROCESSABLE))}) AND NOT is_shadow"
 )
 
 _FIELDS = frozenset(field.name for field in fields(LetterRecord))
@@ -31,7 +31,7 @@ _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 LISTED = """
     id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
     first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, repeated_at,
-    received_at, judged_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
+    received_at, decided_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:
@@ -47,7 +47,7 @@ async def of_execution(database: Database, execution_id: int) -> list[LetterReco
     return [record_of(row) for row in rows]
 
 
-async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
+async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[int]:
     """Kept records whose pause is over, the longest waiting first: refused by the database, or put off."""
     async with database.transaction() as tx:
         rows = await tx.rows(
@@ -56,35 +56,35 @@ async def due_for_rejudge(database: Database, *, limit: int = 100) -> list[int]:
              WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= statement_timestamp() AND NOT is_shadow
              ORDER BY next_try_at, id LIMIT :limit
             """,
-            outcomes=[outcome.value for outcome in REJUDGEABLE],
+            outcomes=[outcome.value for outcome in REPROCESSABLE],
             limit=limit,
         )
     return [row.id for row in rows]
 
 
-async def rejudgeable(
-    database: Database, outcomes: Collection[Outcome] = REJUDGEABLE, *, limit: int = MOST_PUT_UP
+async def reprocessable(
+    database: Database, outcomes: Collection[Outcome] = REPROCESSABLE, *, limit: int = MOST_PUT_UP
 ) -> list[int]:
-    """Records with one of these outcomes that may be judged again: those that are not put up first, and of them the
-    ones judged longest ago, so that whoever asks again and again comes to all of them.
+    """Records with one of these outcomes that may be reprocessed: those that are not put up first, and of them the
+    ones decided longest ago, so that whoever asks again and again comes to all of them.
     """
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
              WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
-             ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :limit
+             ORDER BY next_try_at NULLS FIRST, decided_at, id LIMIT :limit
             """,
-            outcomes=[outcome.value for outcome in outcomes if outcome in REJUDGEABLE],
+            outcomes=[outcome.value for outcome in outcomes if outcome in REPROCESSABLE],
             limit=limit,
         )
     return [row.id for row in rows]
 
 
 async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
-    """Lock one record to judge it again. None: it is gone, settled meanwhile, or somebody else is at it.
+    """Lock one record to decide it again. None: it is gone, settled meanwhile, or somebody else is at it.
 
-    A shadow record is none to be judged again: the letter itself went another way.
+    A shadow record is none to be reprocessed: the letter itself went another way.
     """
     row = await tx.row(
         """
@@ -93,7 +93,7 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
            FOR NO KEY UPDATE SKIP LOCKED
         """,
         id=record_id,
-        outcomes=[outcome.value for outcome in REJUDGEABLE],
+        outcomes=[outcome.value for outcome in REPROCESSABLE],
     )
     if row is None:
         return None
@@ -119,12 +119,12 @@ async def postpone(database: Database, record_id: int) -> None:
 
 
 async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:
-    """Write the new judgement over the old one."""
+    """Write the new decision over the old one."""
     await tx.run(
         """
         UPDATE own.letter
            SET outcome = :outcome, why = :why, error = :error, tries = :tries, next_try_at = :next_try_at,
-               evidence = CAST(:evidence AS jsonb), judged_at = clock_timestamp()
+               evidence = CAST(:evidence AS jsonb), decided_at = clock_timestamp()
          WHERE id = :id
         """,
         id=record_id,
@@ -137,29 +137,29 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
     )
 
 
-async def sweep_resolved(
+async def delete_resolved(
     database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
 ) -> int:
     """Delete old dead letters that need no attention anymore. Returns their number."""
     resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
     # By the time of the decision too: a dead letter that was kept for days and resolved just now can be looked up.
-    return await _sweep(database, resolved, older_than_seconds, by_judgement=True, may_go_on=may_go_on)
+    return await _scan(database, resolved, older_than_seconds, by_decision=True, may_go_on=may_go_on)
 
 
-async def sweep_unresolved(
+async def delete_unresolved(
     database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
 ) -> int:
     """Delete dead letters that stayed unresolved for so long. Returns their number."""
     unresolved = [outcome.value for outcome in UNRESOLVED]
-    return await _sweep(database, unresolved, older_than_seconds, by_judgement=False, may_go_on=may_go_on)
+    return await _scan(database, unresolved, older_than_seconds, by_decision=False, may_go_on=may_go_on)
 
 
-async def _sweep(
+async def _scan(
     database: Database,
     outcomes: Sequence[str],
     older_than_seconds: float,
     *,
-    by_judgement: bool,
+    by_decision: bool,
     may_go_on: MayGoOn,
 ) -> int:
     return await delete_in_batches(
@@ -169,13 +169,13 @@ async def _sweep(
         received_at < now() - make_interval(secs => :age)
         AND (repeated_at IS NULL OR repeated_at < now() - make_interval(secs => :age)
              OR NOT (routing_key = 'execution.requested' AND reason = 'rejected'))
-        AND (judged_at < now() - make_interval(secs => :age) OR NOT :by_judgement)
+        AND (decided_at < now() - make_interval(secs => :age) OR NOT :by_decision)
         AND outcome = ANY (CAST(:outcomes AS text[]))
         """,
         until="received_at >= now() - make_interval(secs => :age)",
         may_go_on=may_go_on,
         age=float(older_than_seconds),
-        by_judgement=by_judgement,
+        by_decision=by_decision,
         outcomes=list(outcomes),
     )
 

@@ -13,9 +13,9 @@ import structlog
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
-from dlq_handler.dead_letters.commit import LetterJudge
+from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.groups_sql import count_rejudged
+from dlq_handler.dead_letters.groups_sql import count_reprocessed
 from dlq_handler.dead_letters.record import ClaimedLetter, Entry, update_failed
 from dlq_handler.dead_letters.record_refused import CONTENT_ERRORS, text_of, why_of
 from dlq_handler.endings.relay import OutboxRelay
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejudged:
+class Reprocessed:
     record_id: int
     execution_id: int | None
     before: Outcome
@@ -35,97 +35,97 @@ class Rejudged:
     why: str
 
 
-class Rejudger:
+class Reprocessor:
     def __init__(
         self,
         database: Database,
-        judge: LetterJudge,
+        decide: LetterDecider,
         relay: OutboxRelay | None,
         *,
         metrics: Metrics,
         interval_seconds: float = 5.0,
     ) -> None:
         """Without a relay (the command line) notices are written unleased, and a running sidecar publishes them."""
-        self._database, self._judge, self._relay, self._metrics = database, judge, relay, metrics
+        self._database, self._decide, self._relay, self._metrics = database, decide, relay, metrics
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="rejudger")
+        await every(self._interval_seconds, self.tick, stop, name="reprocessor")
 
     async def tick(self) -> None:
         """Take up what is due. One dead letter a transaction: these were refused before, or took too long."""
-        for record_id in await records_sql.due_for_rejudge(self._database):
-            await self.rejudge(record_id)
+        for record_id in await records_sql.due_for_reprocess(self._database):
+            await self.reprocess(record_id)
 
-    async def rejudge(self, record_id: int) -> Rejudged | None:
+    async def reprocess(self, record_id: int) -> Reprocessed | None:
         """None when the record is gone, resolved meanwhile, its execution is locked, or the brake has no room for it:
         there will be another time.
         """
-        self._judge.gate.check()
+        self._decide.gate.check()
         try:
             try:
-                rejudged = await self._again(record_id)
+                reprocessed = await self._again(record_id)
             except CONTENT_ERRORS as error:
                 # One record that cannot be decided must not keep the others from it.
-                rejudged = await self._refuse_again(record_id, error)
+                reprocessed = await self._refuse_again(record_id, error)
             except TooSlow:
                 # The others that are due must not wait for this one.
                 await records_sql.postpone(self._database, record_id)
                 raise
         except Contended as error:
-            log.info("rejudge.put_off", record_id=record_id, error=str(error))
+            log.info("reprocess.put_off", record_id=record_id, error=str(error))
             return None
-        if rejudged is not None:
-            self._metrics.dead_letters_rejudged.labels(rejudged.outcome).inc()
+        if reprocessed is not None:
+            self._metrics.dead_letters_reprocessd.labels(reprocessed.outcome).inc()
             log.info(
-                "dead_letter.rejudged",
+                "dead_letter.reprocessed",
                 record_id=record_id,
-                execution_id=rejudged.execution_id,
-                before=rejudged.before.value,
-                outcome=rejudged.outcome.value,
-                why=rejudged.why,
+                execution_id=reprocessed.execution_id,
+                before=reprocessed.before.value,
+                outcome=reprocessed.outcome.value,
+                why=reprocessed.why,
             )
-        return rejudged
+        return reprocessed
 
-    async def _again(self, record_id: int) -> Rejudged | None:
+    async def _again(self, record_id: int) -> Reprocessed | None:
         leased_at = monotonic_seconds()
         async with self._database.transaction() as tx:
-            room = await self._judge.room(tx)
+            room = await self._decide.room(tx)
             claimed = await records_sql.claim(tx, record_id)
             if claimed is None:
                 return None
-            view = await self._judge.look(tx, [claimed.letter])
+            view = await self._decide.look(tx, [claimed.letter])
             if claimed.letter.execution_id in view.locked_elsewhere:
                 return None
-            rulings = await self._judge.rule(tx, [claimed.letter], view)
-            written = await self._judge.write(tx, rulings, view.now, room=room, tries_before=claimed.tries)
+            rulings = await self._decide.rule(tx, [claimed.letter], view)
+            written = await self._decide.write(tx, rulings, view.now, room=room, tries_before=claimed.tries)
             if written.left_out:
-                await self._judge.note(tx, written)
+                await self._decide.note(tx, written)
                 return None
             [entry] = written.entries
-            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._judge.gate.knows_workers:
+            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._decide.gate.knows_workers:
                 entry = _put_off(claimed, entry, view.now)
             await records_sql.replace_outcome(tx, record_id, entry)
-            await count_rejudged(tx, record_id, entry)
+            await count_reprocessed(tx, record_id, entry)
         if self._relay is not None:
             self._relay.offer(written.notices, leased_at=leased_at)
-        return _rejudged(claimed, entry)
+        return _reprocessed(claimed, entry)
 
-    async def _refuse_again(self, record_id: int, error: Exception) -> Rejudged | None:
+    async def _refuse_again(self, record_id: int, error: Exception) -> Reprocessed | None:
         async with self._database.transaction() as tx:
             claimed = await records_sql.claim(tx, record_id)
             if claimed is None:
                 return None
-            view = await self._judge.look(tx, [])
+            view = await self._decide.look(tx, [])
             entry = update_failed(
                 claimed.letter, text_of(error), tries=claimed.tries + 1, now=view.now, why=why_of(error)
             )
             await records_sql.replace_outcome(tx, record_id, entry)
-        return _rejudged(claimed, entry)
+        return _reprocessed(claimed, entry)
 
 
 def _put_off(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
-    """Not a verdict but our ignorance: a link this young cannot tell a dead worker from a live one.
+    """Not a decision but our ignorance: a link this young cannot tell a dead worker from a live one.
 
     As `left_to_monitor` the letter would be resolved for good. So it keeps its outcome and is due at once: the sidecar,
     which has watched for longer than a command can, looks again.
@@ -139,8 +139,8 @@ def _put_off(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
     )
 
 
-def _rejudged(claimed: ClaimedLetter, entry: Entry) -> Rejudged:
-    return Rejudged(
+def _reprocessed(claimed: ClaimedLetter, entry: Entry) -> Reprocessed:
+    return Reprocessed(
         record_id=claimed.record_id,
         execution_id=claimed.letter.execution_id,
         before=claimed.outcome,

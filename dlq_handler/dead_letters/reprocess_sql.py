@@ -1,10 +1,10 @@
-"""Letters that an operator puts up to be judged again, and the raw body that one asks for.
+"""Letters that an operator puts up to be reprocessed, and the raw body that one asks for.
 
 Put up means due: whichever sidecar looks first takes it up, under its gate and brake. So the act is one statement, in
 the transaction of its line in the audit, and nothing is lost when whoever asked is gone a moment later.
 
 Promises: what an act and the look before it cost does not grow with a group. One act reaches `MOST_PUT_UP` letters of
-it: first those that are not put up, of them the ones judged longest ago, so that acts in a row come to all of them.
+it: first those that are not put up, of them the ones decided longest ago, so that acts in a row come to all of them.
 """
 
 from collections.abc import Collection
@@ -15,17 +15,17 @@ from sqlalchemy import Row
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.records_sql import CAN_BE_JUDGED_AGAIN, MOST_PUT_UP
+from dlq_handler.dead_letters.records_sql import MOST_PUT_UP, REPROCESSABLE_OUTCOMES
 from dlq_handler.dead_letters.state_version import GroupState, LetterState
 
-_STATE = "id, outcome, tries, judged_at, next_try_at, is_shadow"
+_STATE = "id, outcome, tries, decided_at, next_try_at, is_shadow"
 _NAMED = f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))"  # noqa: S608  # constants of ours; values are bound
 _REACHED = f"""
-    SELECT {_STATE} FROM own.letter WHERE group_id = :group_id AND {CAN_BE_JUDGED_AGAIN}
-     ORDER BY next_try_at NULLS FIRST, judged_at, id LIMIT :most"""  # noqa: S608  # constants of ours; values are bound
+    SELECT {_STATE} FROM own.letter WHERE group_id = :group_id AND {REPROCESSABLE_OUTCOMES}
+     ORDER BY next_try_at NULLS FIRST, decided_at, id LIMIT :most"""  # noqa: S608  # constants of ours; values are bound
 # A sum, so that their order does not matter. Times as numbers: as texts they would depend on the session's time zone.
 _DIGEST = """
-    count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, tries, extract(epoch FROM judged_at),
+    count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, tries, extract(epoch FROM decided_at),
                                                                extract(epoch FROM next_try_at)), 0)), 0)"""
 
 
@@ -46,7 +46,7 @@ async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
     rows = await tx.rows(
         f"""
         UPDATE own.letter SET next_try_at = clock_timestamp()
-         WHERE id = ANY (CAST(:ids AS bigint[])) AND {CAN_BE_JUDGED_AGAIN}
+         WHERE id = ANY (CAST(:ids AS bigint[])) AND {REPROCESSABLE_OUTCOMES}
         RETURNING id
         """,  # noqa: S608  # constants of ours; values are bound
         ids=list(letter_ids),
@@ -71,11 +71,11 @@ async def can_be_put_up(tx: Transaction, group_id: str) -> GroupState:
 async def lock_group(tx: Transaction, group_id: str) -> list[int]:
     """The letters that one act puts up, held until the transaction ends, as `lock_letters` does."""
     # What is looked for first is locked by its id: in the order of the look two acts could wait for each other. Said
-    # twice what can be judged again: whoever held the lock until now may have judged it.
+    # twice what can be reprocessed: whoever held the lock until now may have decided it.
     rows = await tx.rows(
         f"""
         SELECT id FROM own.letter
-         WHERE id = ANY (ARRAY(SELECT id FROM ({_REACHED}) AS reached)) AND {CAN_BE_JUDGED_AGAIN}
+         WHERE id = ANY (ARRAY(SELECT id FROM ({_REACHED}) AS reached)) AND {REPROCESSABLE_OUTCOMES}
          ORDER BY id FOR NO KEY UPDATE
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
@@ -99,7 +99,8 @@ async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
     [row] = await tx.rows(
         f"""
         SELECT count(*) AS letters
-          FROM (SELECT id FROM own.letter WHERE group_id = :group_id AND next_try_at IS NULL AND {CAN_BE_JUDGED_AGAIN}
+          FROM (SELECT id FROM own.letter
+                 WHERE group_id = :group_id AND next_try_at IS NULL AND {REPROCESSABLE_OUTCOMES}
                  LIMIT :most) AS some_of
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,

@@ -42,13 +42,13 @@ _WORDINGS = MappingProxyType(
 
 
 def failure_result(
-    letter: DeadLetter, execution: Execution, verdict: Fail, now: datetime
+    letter: DeadLetter, execution: Execution, decision: Fail, now: datetime
 ) -> dict[str, object]:
     wording = _WORDINGS.get(letter.reason, _OTHER)
     died_at = letter.died_at
     result: dict[str, object] = {
         "error": wording.error,
-        "message": f"{wording.message}{_about_worker(execution, verdict)}.",
+        "message": f"{wording.message}{_about_worker(execution, decision)}.",
         "failed_by": FAILED_BY,
         "reason": letter.reason,
         "queue": letter.queue,
@@ -62,8 +62,8 @@ def failure_result(
     return result
 
 
-def _about_worker(execution: Execution, verdict: Fail) -> str:
+def _about_worker(execution: Execution, decision: Fail) -> str:
     """Why a running execution was failed. Of a scheduled one the decision only says how its attempt was recognized,
     which means nothing to a user of Attune.
     """
-    return f"; {verdict.why}" if execution.status is ExecutionStatus.RUNNING else ""
+    return f"; {decision.why}" if execution.status is ExecutionStatus.RUNNING else ""

@@ -17,12 +17,12 @@ from dlq_handler.safety.brake import BrakeState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterState:
-    """What changes of a letter when it is put up to be judged again, and when it is judged."""
+    """What changes of a letter when it is put up to be reprocessed, and when it is decided."""
 
     id: int
     outcome: Outcome
     tries: int
-    judged_at: datetime
+    decided_at: datetime
     next_try_at: datetime | None
     is_shadow: bool = False
 
@@ -34,7 +34,7 @@ class GroupState:
     letters: CappedCount
     """Capped: there are more, which this act does not reach."""
     digest: str
-    """Another one when one of these letters is put up or judged, or when there is another among them."""
+    """Another one when one of these letters is put up or decided, or when there is another among them."""
 
 
 def brake_version(state: BrakeState) -> str:
@@ -56,11 +56,11 @@ def group_version(digest: str) -> str:
 
 
 def _parts(letters: Iterable[LetterRecord | LetterState]) -> list[object]:
-    # With when it is due: a letter that was put up may stay foreign for ever, or wait behind the brake.
+    # With when it is due: a letter that was put up may stay unrelated for ever, or wait behind the brake.
     return [
         part
         for one in sorted(letters, key=lambda letter: letter.id)
-        for part in (one.id, one.outcome.value, one.tries, one.judged_at, one.next_try_at)
+        for part in (one.id, one.outcome.value, one.tries, one.decided_at, one.next_try_at)
     ]
 
 

@@ -28,17 +28,17 @@ from dlq_handler.diagnosis.view import (
     WorkerSeen,
 )
 from dlq_handler.errors import Contended, RowRejected, Unavailable
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, is_on_time
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, is_on_time
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.tasks import task_group
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.topology.checker import check_topology
 from dlq_handler.topology.consumers import read_consumers
-from dlq_handler.topology.decide_canary import CanaryPolicy, IntakeView, WorkerCanary, judge_canaries, proven
+from dlq_handler.topology.decide_canary import CanaryPolicy, IntakeView, WorkerCanary, decide_canaries, proven
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.workers.availability import is_history, standing_of
 from dlq_handler.workers.service_look import ServiceLook
-from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.sight import WorkerObservation
 
 BROKER_AWAY = Unknown("the broker does not answer")
 
@@ -80,7 +80,7 @@ class BrokerFacts:
     intake: QueueSeen | Unknown | Off = BROKER_AWAY
     completions: QueueSeen | Unknown = BROKER_AWAY
     requests: QueueSeen | Unknown = BROKER_AWAY
-    queues: dict[int, QueueSight | None] | Unknown = BROKER_AWAY
+    queues: dict[int, QueueObservation | None] | Unknown = BROKER_AWAY
 
 
 class Lookout:
@@ -89,7 +89,7 @@ class Lookout:
         database: Database,
         link: AdminConnection,
         api: ManagementApi,
-        sight: WorkerSight,
+        sight: WorkerObservation,
         policy: LookPolicy,
         *,
         queues: QueueCounter,
@@ -193,7 +193,9 @@ class Lookout:
     async def _queue(self, name: str) -> QueueSeen:
         return QueueSeen(name=name, taken=await read_consumers(self._quiet.count, self._api, name))
 
-    async def _queues(self, fleet: Sequence[RegisteredWorker]) -> dict[int, QueueSight | None] | Unknown:
+    async def _queues(
+        self, fleet: Sequence[RegisteredWorker]
+    ) -> dict[int, QueueObservation | None] | Unknown:
         # Hosts keep the rows of dead workers for ever: those are asked for only if something waits for them.
         asked = [one.worker.id for one in fleet if one.scheduled or one.running or not is_history(one.worker)]
         found = await self._ask(self._sight.look(asked))
@@ -202,7 +204,7 @@ class Lookout:
         return found
 
     def _workers(
-        self, database: DatabaseFacts, queues: dict[int, QueueSight | None] | Unknown
+        self, database: DatabaseFacts, queues: dict[int, QueueObservation | None] | Unknown
     ) -> Sequence[WorkerSeen] | Unknown:
         if isinstance(database.workers, Unknown):
             return database.workers
@@ -229,8 +231,8 @@ class Lookout:
         )
 
     def _of_worker(
-        self, worker_id: int, queues: dict[int, QueueSight | None] | Unknown
-    ) -> QueueSight | Unknown | None:
+        self, worker_id: int, queues: dict[int, QueueObservation | None] | Unknown
+    ) -> QueueObservation | Unknown | None:
         if isinstance(queues, Unknown):
             return queues
         return queues.get(worker_id, Unknown(f"its queue: {self._sight.why_unknown(worker_id)}"))
@@ -249,7 +251,7 @@ class Lookout:
             return intake
         workers = [one.worker.id for one in database.workers if not is_history(one.worker)]
         view = _from_outside(intake, expected.own_consumer_tag_prefix)
-        return judge_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
+        return decide_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
 
 
 def _current_looks(database: DatabaseFacts) -> Mapping[str, ServiceLook]:
@@ -267,6 +269,6 @@ def _from_outside(intake: QueueSeen, own_prefix: str) -> IntakeView:
     return IntakeView(
         consuming_seconds=float("inf"),
         waiting=taken.ready,
-        foreign=tuple(tag for tag in taken.tags or () if not tag.startswith(own_prefix)),
+        others=tuple(tag for tag in taken.tags or () if not tag.startswith(own_prefix)),
         unseen=taken.count if taken.tags is None else 0,
     )

@@ -1,6 +1,6 @@
 """Diagnose: whose fault, since when, how much, what next. Pure: a view in, diagnoses out, the worst first.
 
-Promises: one diagnosis for each kind, whatever is known; what nobody knows is "cannot tell", never ok. What is switched
+Promises: one diagnosis for each kind, whatever is known; what nobody knows is "unknown", never ok. What is switched
 off is left out. Never: decides what the doctor decides already; those words are taken from there.
 """
 
@@ -18,7 +18,7 @@ _QUESTIONS = (
     servers.alarms,
     servers.topology,
     servers.canary,
-    servers.foreign_consumers,
+    servers.other_consumers,
     servers.completions,
     servers.requests,
     us.sidecar,

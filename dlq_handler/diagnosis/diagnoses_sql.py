@@ -43,7 +43,7 @@ async def as_of(database: Database, at: datetime) -> tuple[datetime, list[Diagno
     return None if row is None else (row.at, _all(row.diagnoses))
 
 
-async def sweep(database: Database, *, older_than_seconds: float) -> int:
+async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     """All but the last one: in a quiet year it is still how things are."""
     async with database.transaction() as tx:
         result = await tx.run(

@@ -113,10 +113,10 @@ KINDS = (
         anchor="canary-lost",
     ),
     Kind(
-        looked=doctor_broker_lines.FOREIGN_CONSUMERS,
+        looked=doctor_broker_lines.OTHER_CONSUMERS,
         headline="Another consumer takes dead letters",
         command="dlq-handler doctor",
-        anchor="foreign-consumer",
+        anchor="other-consumer",
     ),
     Kind(
         looked=EXECUTOR_SERVICES,
@@ -221,7 +221,7 @@ class Diagnosis:
     next_step: str | None
     """None only when it is ok."""
     command: str
-    """What to type to see more of it, or to mend it."""
+    """What to type to see more of it, or to repair it."""
     runbook: str
     headline: str = ""
     """A short sentence in plain English without its full stop, so that a time can follow it."""
@@ -278,7 +278,7 @@ def _headline(seen: Observation, kind: Kind) -> str:
     match seen.health:
         case Health.PROBLEM:
             return seen.headline or kind.headline
-        case Health.CANNOT_TELL:
+        case Health.UNKNOWN:
             return f"The result of the check “{kind.name}” is unknown"
         case Health.OK:
             return f"The check “{kind.name}” found no problem"
@@ -294,4 +294,4 @@ def in_order(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
 def conclusion_of(diagnoses: Iterable[Diagnosis]) -> Health:
     """The worst of them. Who diagnosed nothing cannot tell."""
     seen = {one.health for one in diagnoses}
-    return next((health for health in Health if health in seen), Health.CANNOT_TELL)
+    return next((health for health in Health if health in seen), Health.UNKNOWN)

@@ -1,6 +1,6 @@
 """Examine everything that an execution's rescue depends on, and say what is wrong and what to do.
 
-Promises: ends within seconds; a server that is away is one problem, and everything that rests on it is "cannot tell".
+Promises: ends within seconds; a server that is away is one problem, and everything that rests on it is "unknown".
 Never: takes a letter, or changes anything but the canary's own exchange, queue and rows.
 """
 

@@ -11,4 +11,4 @@ async def told(looked: Looked, asking: Awaitable[Observation]) -> Observation:
     try:
         return await asking
     except (Unavailable, Contended) as error:
-        return looked.cannot_tell(str(error), "mend that first, then ask again")
+        return looked.unknown(str(error), "repair that first, then ask again")

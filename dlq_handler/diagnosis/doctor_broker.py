@@ -89,7 +89,7 @@ class BrokerExaminer:
         )
 
     def _broker_away(self, trouble: str, expected: Expectation) -> BrokerExam:
-        own = (says.SIDECAR, says.FOREIGN_CONSUMERS) if expected.blueprint.has_intake else ()
+        own = (says.SIDECAR, says.OTHER_CONSUMERS) if expected.blueprint.has_intake else ()
         resting_on_it = (BROKER_CLOCK, says.BROKER_RIGHTS, says.TOPOLOGY, *own)
         lines = (*resting_on_it, *(one.looked for one in self._host_queues), says.RESTARTS)
         observations = (says.broker(trouble), *(without_broker(looked) for looked in lines))
@@ -97,7 +97,7 @@ class BrokerExaminer:
 
     async def _clock(self, database_clock: Reading | None) -> Observation:
         if database_clock is None:
-            return BROKER_CLOCK.cannot_tell(
+            return BROKER_CLOCK.unknown(
                 "the database is unreachable", "start the database or correct its URL, then ask again"
             )
         asked_at = datetime.now(UTC)
@@ -131,12 +131,12 @@ class BrokerExaminer:
                 has_canaries=self._has_canaries,
             )
         except Unavailable as error:
-            fix = "mend that first, then ask again"
-            lines = (says.SIDECAR, says.FOREIGN_CONSUMERS)
-            return None, tuple(looked.cannot_tell(str(error), fix) for looked in lines)
+            fix = "repair that first, then ask again"
+            lines = (says.SIDECAR, says.OTHER_CONSUMERS)
+            return None, tuple(looked.unknown(str(error), fix) for looked in lines)
         return taken, (
             says.sidecar(taken, queue=queue, own_prefix=prefix),
-            says.foreign_consumers(taken, queue=queue, own_prefix=prefix),
+            says.other_consumers(taken, queue=queue, own_prefix=prefix),
         )
 
     async def _restarts(self, expected: Expectation) -> Observation:

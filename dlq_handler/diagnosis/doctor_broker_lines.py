@@ -15,7 +15,7 @@ BROKER = Looked(Part.BROKER, "broker")
 ALARMS = Looked(Part.BROKER, "broker alarm")
 BROKER_RIGHTS = Looked(Part.BROKER, "broker rights")
 TOPOLOGY = Looked(Part.BROKER, "topology")
-FOREIGN_CONSUMERS = Looked(Part.BROKER, "foreign consumers")
+OTHER_CONSUMERS = Looked(Part.BROKER, "other consumers")
 RESTARTS = Looked(Part.WORKERS, "worker restarts")
 COMPLETIONS = Looked(Part.EXECUTOR, "completions")
 REQUESTS = Looked(Part.EXECUTOR, "requests")
@@ -30,7 +30,7 @@ _LISTED_LATE = (
 def broker(trouble: str | None) -> Observation:
     if trouble is None:
         return BROKER.ok("answers")
-    return BROKER.problem(trouble, "start RabbitMQ, or mend message_queue.url")
+    return BROKER.problem(trouble, "start RabbitMQ, or repair message_queue.url")
 
 
 def broker_rights(missing: Sequence[str]) -> Observation:
@@ -47,9 +47,9 @@ def topology(checked: CheckedTopology, limits: Sequence[str]) -> Observation:
     match checked.conclusion:
         case Conclusion.FINE:
             return TOPOLOGY.ok("what dies in a worker's queue arrives", notes=(*limits, *notes))
-        case Conclusion.CANNOT_TELL:
+        case Conclusion.UNKNOWN:
             what = limits[0] if limits else "some of what was read does not tell"
-            return TOPOLOGY.cannot_tell(what, MANAGEMENT_FIX, notes=(*limits[1:], *notes))
+            return TOPOLOGY.unknown(what, MANAGEMENT_FIX, notes=(*limits[1:], *notes))
         case Conclusion.HOLE:
             holes = [
                 one.queue
@@ -96,7 +96,7 @@ def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observat
             "start `dlq-handler run`; if one runs, its /readyz says what it waits for",
         )
     if taken.tags is None:
-        return SIDECAR.cannot_tell(
+        return SIDECAR.unknown(
             f"{taken.count} consumer(s) of {queue!r}, where {describe_waiting(taken)}; their owners are unknown",
             _way_to_tags(taken),
         )
@@ -109,18 +109,18 @@ def sidecar(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observat
     )
 
 
-def foreign_consumers(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observation:
+def other_consumers(taken: Consumers | None, *, queue: str, own_prefix: str) -> Observation:
     if taken is None or taken.count == 0:
-        return FOREIGN_CONSUMERS.ok(f"nobody else consumes {queue!r}")
+        return OTHER_CONSUMERS.ok(f"nobody else consumes {queue!r}")
     if taken.tags is None:
-        return FOREIGN_CONSUMERS.cannot_tell(
+        return OTHER_CONSUMERS.unknown(
             f"whose consumers those of {queue!r} are is not told", _way_to_tags(taken)
         )
-    foreign = sorted(tag for tag in taken.tags if not tag.startswith(own_prefix))
-    if not foreign:
-        return FOREIGN_CONSUMERS.ok(f"nobody else consumes {queue!r}")
-    return FOREIGN_CONSUMERS.problem(
-        f"{listed(foreign)} also consume(s) {queue!r}: a stock executor fails executions without a notice, and drops "
+    others = sorted(tag for tag in taken.tags if not tag.startswith(own_prefix))
+    if not others:
+        return OTHER_CONSUMERS.ok(f"nobody else consumes {queue!r}")
+    return OTHER_CONSUMERS.problem(
+        f"{listed(others)} also consume(s) {queue!r}: a stock executor fails executions without a notice, and drops "
         "letters on a database error",
         "set dlq_handler.intake.queue to a queue of our own, such as attune.dlx.sidecar.queue",
     )
@@ -138,7 +138,7 @@ def restarts(*, reconnects: bool, run_limit_seconds: float, trouble: str | None)
         f"{RUN_GRACE_SECONDS:g} s"
     )
     if trouble is not None:
-        return RESTARTS.cannot_tell(
+        return RESTARTS.unknown(
             f"a worker that is restarted under its name cannot be detected ({trouble}); its executions are abandoned "
             f"at {limit}",
             MANAGEMENT_FIX,

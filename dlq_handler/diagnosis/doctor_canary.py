@@ -19,7 +19,7 @@ from dlq_handler.topology import canary_sql as store
 from dlq_handler.topology.canary_queue import CanaryRefused
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.topology.decide_canary import CanaryPolicy, IntakeView, Probe, choose_due, judge_canaries
+from dlq_handler.topology.decide_canary import CanaryPolicy, IntakeView, Probe, choose_due, decide_canaries
 
 LOOK_SECONDS = 0.2
 
@@ -43,7 +43,7 @@ class CanaryExaminer:
     async def examine(self, workers: Collection[int], taken: Consumers | None) -> Observation:
         """`workers`: those that reported lately; `taken`: who consumes the intake queue."""
         if not self._is_enabled:
-            return says.CANARY.cannot_tell("there is none", "set dlq_handler.canary.enabled: true")
+            return says.CANARY.unknown("there is none", "set dlq_handler.canary.enabled: true")
         if not workers:
             return says.canary((), "there is no worker whose key it could carry")
         if taken is None or taken.count == 0:
@@ -62,7 +62,7 @@ class CanaryExaminer:
         # A consumer that was there before and after was there in between, if the broker was.
         was_up = self._link.incarnation == incarnation
         view = self._view(taken, counts if was_up else None, monotonic_seconds() - started)
-        return says.canary(judge_canaries(probes, asked, view, self._policy, queue=self._queue))
+        return says.canary(decide_canaries(probes, asked, view, self._policy, queue=self._queue))
 
     async def _wait(self, sent: Sequence[UUID]) -> list[Probe]:
         """Until all have arrived, or the last one is overdue."""
@@ -80,10 +80,10 @@ class CanaryExaminer:
 
     def _view(self, taken: Consumers, counts: QueueCounts | None, took_seconds: float) -> IntakeView:
         is_consumed = counts is not None and counts.consumers > 0
-        foreign = tuple(tag for tag in taken.tags or () if not tag.startswith(self._own_prefix))
+        others = tuple(tag for tag in taken.tags or () if not tag.startswith(self._own_prefix))
         return IntakeView(
             consuming_seconds=took_seconds if is_consumed else 0.0,
             waiting=None if counts is None else counts.ready,
-            foreign=foreign,
+            others=others,
             unseen=taken.count if taken.tags is None else 0,
         )

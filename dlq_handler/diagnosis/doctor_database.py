@@ -107,8 +107,8 @@ async def _workers(database: Database) -> tuple[list[Worker] | None, tuple[Obser
     try:
         fleet = await read_fleet(database)
     except (Unavailable, Contended) as error:
-        fix = "mend that first, then ask again"
-        lines = (says.WORKERS.cannot_tell(str(error), fix), says.WORKER_CLOCKS.cannot_tell(str(error), fix))
+        fix = "repair that first, then ask again"
+        lines = (says.WORKERS.unknown(str(error), fix), says.WORKER_CLOCKS.unknown(str(error), fix))
         return None, lines
     reporting = [worker for worker in fleet if not is_history(worker)]
     ahead = {worker.id: -(worker.heartbeat_age_seconds or 0.0) for worker in reporting}

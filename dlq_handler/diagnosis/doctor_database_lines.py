@@ -15,7 +15,7 @@ BROKER_CLOCK = Looked(Part.BROKER, "broker clock")
 WORKERS = Looked(Part.WORKERS, "workers")
 WORKER_CLOCKS = Looked(Part.WORKERS, "worker clocks")
 
-# A letter that does not say which attempt it was is judged by the broker's time of death against the row's own time,
+# A letter that does not say which attempt it was is decided by the broker's time of death against the row's own time,
 # with so much allowance; no heartbeat is given more by Attune's scheduler.
 CLOCK_SECONDS = 5.0
 # The Date of RabbitMQ's management API has whole seconds, and is renewed once a second: the time it shows is 0 to 2 s
@@ -100,7 +100,7 @@ def broker_clock(
 ) -> Observation:
     """`ahead_seconds`: by the Date of the management API."""
     if ahead_seconds is None:
-        return BROKER_CLOCK.cannot_tell(trouble, MANAGEMENT_FIX)
+        return BROKER_CLOCK.unknown(trouble, MANAGEMENT_FIX)
     ahead_seconds += DATE_LAG_SECONDS / 2
     error_seconds += DATE_LAG_SECONDS / 2
     apart = _apart(ahead_seconds, error_seconds)

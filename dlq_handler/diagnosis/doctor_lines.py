@@ -1,7 +1,7 @@
 """What `dlq-handler doctor` says of what was seen: one pure decision for each line that it prints.
 
 The facts are gathered by services/doctor*.py; a server that did not answer is a fact too. What rests on it is then
-"cannot tell", and only the server itself is the problem. Here is what is ours; the database's and the broker's lines
+"unknown", and only the server itself is the problem. Here is what is ours; the database's and the broker's lines
 are beside it.
 """
 
@@ -16,8 +16,8 @@ CANARY = Looked(Part.BROKER, "canary")
 MANAGEMENT_FIX = (
     "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"
 )
-MEND_FIRST = "mend that first, then ask again"
-# Nothing is broken: to tell somebody to mend it sends them to look for what is not there.
+REPAIR_FIRST = "repair that first, then ask again"
+# Nothing is broken: to tell somebody to repair it sends them to look for what is not there.
 NEXT_CANARY = (
     "wait for the next canary: one is sent every minute, or as dlq_handler.canary.interval_seconds says"
 )
@@ -30,19 +30,19 @@ def settings(warnings: Sequence[str]) -> Observation:
 
 
 def without_database(looked: Looked) -> Observation:
-    return looked.cannot_tell(
+    return looked.unknown(
         "the database is unreachable", "start the database or correct its URL, then ask again"
     )
 
 
 def without_broker(looked: Looked) -> Observation:
-    return looked.cannot_tell("the broker does not answer", "mend the broker first, then ask again")
+    return looked.unknown("the broker does not answer", "repair the broker first, then ask again")
 
 
 def canary(canaries: Collection[WorkerCanary], trouble: str | None = None) -> Observation:
     """`trouble`: why none could be sent, or none could be seen."""
     if trouble is not None:
-        return CANARY.cannot_tell(trouble, MEND_FIRST)
+        return CANARY.unknown(trouble, REPAIR_FIRST)
     words = in_words(canaries)
     match worst_of(canaries):
         case CanaryState.OK:
@@ -52,9 +52,9 @@ def canary(canaries: Collection[WorkerCanary], trouble: str | None = None) -> Ob
                 words,
                 "`dlq-handler topology check` tells where it breaks off; `topology apply` binds what is missing",
             )
-        case CanaryState.CANNOT_TELL:
-            fix = NEXT_CANARY if only_wants_time(canaries) else MEND_FIRST
-            return CANARY.cannot_tell(words.removeprefix("cannot tell: "), fix)
+        case CanaryState.UNKNOWN:
+            fix = NEXT_CANARY if only_wants_time(canaries) else REPAIR_FIRST
+            return CANARY.unknown(words.removeprefix("unknown: "), fix)
 
 
 def some_of(items: Sequence[str]) -> str:

@@ -34,12 +34,10 @@ def registered(view: View) -> Diagnosis:
 
 def _nobody_there(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis:
     """Nobody is there since the last one went, whoever was gone long before it."""
-    unsure = [one for one in reporting if one.standing.availability is Availability.CANNOT_TELL]
+    unsure = [one for one in reporting if one.standing.availability is Availability.UNKNOWN]
     if unsure:
         said = f"{unsure[0].name}: {unsure[0].standing.why}"
-        return diagnosed(
-            doctor_database_lines.WORKERS.cannot_tell(said, WATCH_ON), evidence=_by_state(reporting)
-        )
+        return diagnosed(doctor_database_lines.WORKERS.unknown(said, WATCH_ON), evidence=_by_state(reporting))
     since = max((at for one in reporting if (at := one.standing.gone_since)), default=None)
     hanging = sum(one.is_consumed for one in reporting)
     state = "gone" if not hanging else "hung" if hanging == len(reporting) else "gone or hung"

@@ -21,12 +21,12 @@ class Health(StrEnum):
     """The worst first."""
 
     PROBLEM = "problem"
-    CANNOT_TELL = "cannot tell"
+    UNKNOWN = "unknown"
     OK = "ok"
 
 
 # Always with the word beside it.
-SIGNS = {Health.PROBLEM: "✕", Health.CANNOT_TELL: "?", Health.OK: "✓"}
+SIGNS = {Health.PROBLEM: "✕", Health.UNKNOWN: "?", Health.OK: "✓"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class Looked:
     def problem(self, what: str, fix: str, *, notes: Iterable[str] = (), headline: str = "") -> Observation:
         return replace(self._ill(Health.PROBLEM, what, fix, notes), headline=headline)
 
-    def cannot_tell(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
-        return self._ill(Health.CANNOT_TELL, what, fix, notes)
+    def unknown(self, what: str, fix: str, *, notes: Iterable[str] = ()) -> Observation:
+        return self._ill(Health.UNKNOWN, what, fix, notes)
 
     def _ill(self, health: Health, what: str, fix: str, notes: Iterable[str]) -> Observation:
         return Observation(
@@ -70,7 +70,7 @@ class Looked:
 def conclude(observations: Collection[Observation]) -> Health:
     """The worst of them. Who looked at nothing cannot tell."""
     seen = {observation.health for observation in observations}
-    return next((health for health in Health if health in seen), Health.CANNOT_TELL)
+    return next((health for health in Health if health in seen), Health.UNKNOWN)
 
 
 def worst_first(observations: Iterable[Observation]) -> list[Observation]:

@@ -1,4 +1,4 @@
-"""Diagnose ourselves: does a sidecar take letters, may it judge them, does it look for the others, are ends announced?
+"""Diagnose ourselves: does a sidecar take letters, may it decide them, does it look for the others, are ends announced?
 
 Pure. What a command cannot ask of a sidecar elsewhere it concludes: who consumes is stopped by neither gate nor brake.
 """
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from dlq_handler.diagnosis import doctor_broker_lines
 from dlq_handler.diagnosis.diagnosis import ANNOUNCING, BRAKE, GATE, MONITOR, SHADOW, Diagnosis, diagnosed
-from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.observation import Health, Observation
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import (
@@ -54,12 +54,7 @@ def sidecar(view: View) -> Diagnosis | None:
     ended_at = leader.until if is_over and isinstance(leader, LeaderSeen) else None
     evidence = () if ended_at is None else ("nobody leads since the last sidecar that did has ended",)
     said = _of_consumers(view, seen)
-    if (
-        said.health is Health.CANNOT_TELL
-        and seen.taken is not None
-        and view.own
-        and view.own.link.is_consuming
-    ):
+    if said.health is Health.UNKNOWN and seen.taken is not None and view.own and view.own.link.is_consuming:
         # Whose consumers those are the management API would tell. One of them is ours.
         said = doctor_broker_lines.SIDECAR.ok(
             f"this replica consumes {seen.name!r}, where {doctor_broker_lines.describe_waiting(seen.taken)}"
@@ -104,7 +99,7 @@ def _is_nobody_ours(view: View, seen: QueueSeen) -> bool:
 def _of_own_consumer(own: OwnSeen, what: str) -> Observation:
     """Nobody is told to start the sidecar that says this."""
     if own.opening_seconds < own.opens_within_seconds:
-        return doctor_broker_lines.SIDECAR.cannot_tell(
+        return doctor_broker_lines.SIDECAR.unknown(
             f"this sidecar runs and opens its consumer; {what}",
             "wait a moment: it tries again by itself, and its /readyz says what it waits for",
         )
@@ -121,14 +116,14 @@ def gate(view: View) -> Diagnosis:
             return diagnosed(
                 GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.why,)
             )
-        return diagnosed(GATE.cannot_tell(seen.why, _way_to_gate(view, seen)))
+        return diagnosed(GATE.unknown(seen.why, _way_to_gate(view, seen)))
     worrying = [cause for cause in GateCause if cause in seen.causes and cause is not GateCause.YOUNG_LINK]
     words = seen.words or ", ".join(sorted(seen.causes))
     evidence = (f"asked: {seen.asked}",)
     if any(cause.stops_everything for cause in worrying):
         return diagnosed(
             GATE.problem(
-                f"closed, no letter is judged: {words}",
+                f"closed, no letter is decided: {words}",
                 FIT if GateCause.SCHEMA in worrying else CHECK,
             ),
             evidence=evidence,
@@ -136,7 +131,7 @@ def gate(view: View) -> Diagnosis:
     if worrying:
         return diagnosed(
             GATE.problem(
-                f"verdicts that rest on heartbeats wait: {words}",
+                f"decisions that rest on heartbeats wait: {words}",
                 "find out who set the database's clock; it opens by itself",
                 headline="Decisions that need heartbeats are paused",
             ),
@@ -151,13 +146,13 @@ def gate(view: View) -> Diagnosis:
 def _way_to_gate(view: View, seen: Unknown) -> str:
     if isinstance(seen, Unsure):
         is_database_there = isinstance(view.database, DatabaseSeen) and view.database.trouble is None
-        return LOOKS_AGAIN if is_database_there else MEND_FIRST
+        return LOOKS_AGAIN if is_database_there else REPAIR_FIRST
     if isinstance(seen, Hung):
         return RESTART
     if view.own is None and is_unconsumed(view):
         # No listener to fix: no replica runs that could have one.
         return "start `dlq-handler run`; only a running replica can report this"
-    return MEND_FIRST
+    return REPAIR_FIRST
 
 
 def brake(view: View) -> Diagnosis:
@@ -174,7 +169,7 @@ def brake(view: View) -> Diagnosis:
 
 def _of_brake(seen: BrakeSeen, view: View) -> Observation:
     words = the_brake.in_words(seen.view, seen.policy)
-    limit = seen.policy.max_verdicts_per_minute
+    limit = seen.policy.max_decisions_per_minute
     tripped = f"tripped when the limit of {limit} ended executions a minute was reached"
     fix = "see whether the workers are really gone; if so, release it, and if not, leave it"
     match mode_of(seen.view, seen.policy):
@@ -204,10 +199,10 @@ def shadow(view: View) -> Diagnosis:
     if isinstance(seen, Unknown):
         return unknown(SHADOW, seen)
     if not seen:
-        return diagnosed(SHADOW.ok("off: what is judged is done"))
+        return diagnosed(SHADOW.ok("off: what is decided is done"))
     return diagnosed(
         SHADOW.problem(
-            "copies of letters are judged, and nothing is ended or announced",
+            "copies of letters are decided, and nothing is ended or announced",
             "set dlq_handler.shadow.enabled: false when you have seen enough",
         )
     )
@@ -227,7 +222,7 @@ def monitor(view: View) -> Diagnosis | None:
 def _of_free_lease(view: View, seen: LeaderSeen) -> Observation:
     own, nobody = view.own, "no sidecar leads: executions that no letter tells of stay open"
     if own is None and _is_just_back(view, seen):
-        return MONITOR.cannot_tell(
+        return MONITOR.unknown(
             "nobody leads just now; a sidecar is there, which takes the lease after an outage or a start",
             "wait a moment, then ask again; if it stays so, its log says why",
         )
@@ -238,7 +233,7 @@ def _of_free_lease(view: View, seen: LeaderSeen) -> Observation:
             nobody, "start `dlq-handler run`; if one runs, its log says why it does not lead"
         )
     if own.leaderless_seconds < own.leads_within_seconds:
-        return MONITOR.cannot_tell(
+        return MONITOR.unknown(
             "nobody leads just now; this sidecar runs and takes the lease",
             "wait a moment: it tries again by itself; if it stays so, its log says why",
         )

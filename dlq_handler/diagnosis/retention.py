@@ -6,7 +6,7 @@ from dlq_handler.history.retention import RetentionStep
 STEPS = (
     RetentionStep(
         name="diagnoses",
-        delete=lambda database, policy, _: diagnoses_sql.sweep(
+        delete=lambda database, policy, _: diagnoses_sql.delete_old(
             database, older_than_seconds=policy.history_seconds
         ),
     ),

@@ -15,13 +15,13 @@ def unusable_letters(view: View) -> Diagnosis:
         f"the scheduler also rejected the requests of {seen.declined} execution(s): it had no worker for them"
     )
     evidence = (declined,) if seen.declined else ()
-    if seen.unreadable + seen.foreign == 0:
+    if seen.unreadable + seen.unrelated == 0:
         return diagnosed(UNUSABLE_LETTERS.ok(f"none in the last {span}"), evidence=evidence)
-    worst = "foreign" if seen.foreign > seen.unreadable else "unreadable"
+    worst = "unrelated" if seen.unrelated > seen.unreadable else "unreadable"
     return diagnosed(
         UNUSABLE_LETTERS.problem(
-            f"{seen.unreadable} unreadable and {seen.foreign} foreign letters in the last {span}, {seen.before} in the "
-            f"{span} before",
+            f"{seen.unreadable} unreadable and {seen.unrelated} unrelated letters in the last {span}, {seen.before} in "
+            f"the {span} before",
             "look at one: who publishes it, to which exchange, in which format?",
         ),
         since=seen.first_at,

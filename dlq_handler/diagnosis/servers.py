@@ -11,7 +11,7 @@ from dlq_handler.topology.decide_canary import CanaryState
 
 
 def unknown(looked: Looked, fact: Unknown) -> Diagnosis:
-    return diagnosed(looked.cannot_tell(fact.why, doctor_lines.MEND_FIRST))
+    return diagnosed(looked.unknown(fact.why, doctor_lines.REPAIR_FIRST))
 
 
 def database(view: View) -> Diagnosis:
@@ -57,8 +57,8 @@ def alarms(view: View) -> Diagnosis:
         return diagnosed(doctor_broker_lines.broker_alarms(("our connection is blocked",)))
     if isinstance(seen, Unknown):
         is_broker_there = isinstance(view.broker, BrokerSeen) and not view.broker.trouble
-        fix = doctor_lines.MANAGEMENT_FIX if is_broker_there else doctor_lines.MEND_FIRST
-        return diagnosed(doctor_broker_lines.ALARMS.cannot_tell(seen.why, fix))
+        fix = doctor_lines.MANAGEMENT_FIX if is_broker_there else doctor_lines.REPAIR_FIRST
+        return diagnosed(doctor_broker_lines.ALARMS.unknown(seen.why, fix))
     return diagnosed(doctor_broker_lines.broker_alarms(seen), evidence=seen)
 
 
@@ -82,14 +82,14 @@ def canary(view: View) -> Diagnosis | None:
     )
 
 
-def foreign_consumers(view: View) -> Diagnosis | None:
+def other_consumers(view: View) -> Diagnosis | None:
     seen = view.intake
     if seen == OFF:
         return None
     if isinstance(seen, Unknown):
-        return unknown(doctor_broker_lines.FOREIGN_CONSUMERS, seen)
+        return unknown(doctor_broker_lines.OTHER_CONSUMERS, seen)
     return diagnosed(
-        doctor_broker_lines.foreign_consumers(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
+        doctor_broker_lines.other_consumers(seen.taken, queue=seen.name, own_prefix=view.own_prefix)
     )
 
 

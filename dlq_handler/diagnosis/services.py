@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from dlq_handler.diagnosis.diagnosis import EXECUTOR_SERVICES, WORKER_SERVICES, Diagnosis, diagnosed
-from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import QueueSeen, Unknown, View, WorkerSeen
 from dlq_handler.seconds import in_units
@@ -102,7 +102,7 @@ def _of_none(view: View) -> Diagnosis:
         return unknown(WORKER_SERVICES, view.workers)
     for one in view.workers:
         if isinstance(one.queue, Unknown) and _is_blind(one):
-            return diagnosed(WORKER_SERVICES.cannot_tell(f"{one.name}: {one.queue.why}", MEND_FIRST))
+            return diagnosed(WORKER_SERVICES.unknown(f"{one.name}: {one.queue.why}", REPAIR_FIRST))
     first = [one for one in view.workers if one.is_reporting and not one.is_consumed and not one.is_inactive]
     if not first:
         return diagnosed(WORKER_SERVICES.ok("every worker that reports consumes its queue"))
@@ -112,7 +112,7 @@ def _of_none(view: View) -> Diagnosis:
             WORKER_SERVICES.ok("no worker has sent two heartbeats without a consumer"), evidence=_some(seen)
         )
     return diagnosed(
-        WORKER_SERVICES.cannot_tell(
+        WORKER_SERVICES.unknown(
             f"{_names(first)} {'reports' if len(first) == 1 else 'report'} and had no consumer at this look; whether "
             "that lasts is not on record",
             NEXT_HEARTBEAT,

@@ -32,7 +32,7 @@ def dated(
             remembered[one.kind] = since
             whole.append(replace(one, since=since))
             continue
-        if one.health is Health.CANNOT_TELL and one.kind in before:
+        if one.health is Health.UNKNOWN and one.kind in before:
             remembered[one.kind] = before[one.kind]
         whole.append(one)
     return tuple(whole), remembered

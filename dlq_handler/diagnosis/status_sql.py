@@ -2,7 +2,7 @@
 
 Asked every few seconds by every replica, so: each question is one statement, found by index. What came is read from the
 counts by minute, an hour of them at most, and never from the letters; what waits (requests, notices) from the rows that
-wait; what the monitor ended from its verdicts of an hour. Spans begin with a whole minute. Shadows count in none.
+wait; what the monitor ended from its decisions of an hour. Spans begin with a whole minute. Shadows count in none.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
                      WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :hour))
                      GROUP BY g.worker_id
                     UNION ALL
-                    SELECT worker_id, count(*), 0 FROM own.stale_verdict
+                    SELECT worker_id, count(*), 0 FROM own.stale_decision
                      WHERE decided_at > statement_timestamp() - make_interval(secs => :hour) AND NOT is_shadow
                        AND outcome IN ('failed', 'abandoned', 'cancelled')
                      GROUP BY worker_id) AS counted
@@ -73,7 +73,8 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
         [row] = await tx.rows(
             """
             SELECT coalesce(sum(letters) FILTER (WHERE cause = :unreadable AND is_late), 0) AS unreadable,
-                   coalesce(sum(letters) FILTER (WHERE cause = :foreign AND is_late AND NOT is_declined), 0) AS foreign,
+                   coalesce(sum(letters) FILTER (WHERE cause = :unrelated AND is_late AND NOT is_declined), 0)
+                       AS unrelated,
                    coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
                    -- One record per execution, however often it was requested. The words of its index.
                    (SELECT count(*) FROM own.letter
@@ -82,16 +83,16 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
                        AND queue = :requests) AS declined,
                    min(first_at) FILTER (WHERE NOT is_declined) AS first_at
               FROM (SELECT g.cause, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
-                           coalesce(g.cause = :foreign AND g.reason = 'rejected' AND g.detail = :request
+                           coalesce(g.cause = :unrelated AND g.reason = 'rejected' AND g.detail = :request
                                     AND g.queue = :requests, false) AS is_declined,
                            m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :span))
                            AS is_late
                       FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
                      WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => 2 * :span))
-                       AND g.cause IN (:unreadable, :foreign) AND m.letters > m.failed) AS unusable
+                       AND g.cause IN (:unreadable, :unrelated) AND m.letters > m.failed) AS unusable
             """,
             unreadable=Cause.UNREADABLE.value,
-            foreign=Cause.FOREIGN.value,
+            unrelated=Cause.UNRELATED.value,
             span=SPAN_SECONDS,
             requests=requests_queue,
             request=DISPATCH_MESSAGE_TYPE,
@@ -99,7 +100,7 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
     return LettersSeen(
         span_seconds=SPAN_SECONDS,
         unreadable=int(row.unreadable),
-        foreign=int(row.foreign),
+        unrelated=int(row.unrelated),
         before=int(row.before),
         declined=int(row.declined),
         first_at=row.first_at,

@@ -1,7 +1,7 @@
 """The view: what could be seen of everything that a rescue depends on, at one moment.
 
 Each fact may be unknown, with the reason in words, and is unknown unless somebody has looked: whoever forgets a
-question gets "cannot tell" for it, never "ok". Ages and times are by the database's clock.
+question gets "unknown" for it, never "ok". Ages and times are by the database's clock.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from dlq_handler.diagnosis.attunes_ends import AttunesEnds
-from dlq_handler.host.worker import QueueSight, RegisteredWorker
+from dlq_handler.host.worker import QueueObservation, RegisteredWorker
 from dlq_handler.safety.brake import BrakePolicy, BrakeView
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.check import CheckedTopology
@@ -146,7 +146,7 @@ class LettersSeen:
 
     span_seconds: float
     unreadable: int
-    foreign: int
+    unrelated: int
     before: int
     """Both kinds, in the span before this one."""
     declined: int = 0
@@ -159,7 +159,7 @@ class LettersSeen:
 class WorkerSeen:
     registered: RegisteredWorker
     standing: Standing
-    queue: QueueSight | Unknown | None
+    queue: QueueObservation | Unknown | None
     """None: it has none."""
     ended_last_hour: int | None = 0
     """Executions of it that we ended; None: unknown."""
@@ -173,7 +173,7 @@ class WorkerSeen:
     """What the leader has on record of its queue; None: nothing, or too long ago."""
 
     @property
-    def sight(self) -> QueueSight | None:
+    def sight(self) -> QueueObservation | None:
         return None if isinstance(self.queue, Unknown) else self.queue
 
     @property

@@ -15,7 +15,7 @@ from dlq_handler.diagnosis.diagnosis import (
     Diagnosis,
     diagnosed,
 )
-from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.fleet import WATCH_ON
 from dlq_handler.diagnosis.observation import Looked
 from dlq_handler.diagnosis.servers import unknown
@@ -39,8 +39,8 @@ def gone(view: View) -> Diagnosis:
         if unsure:
             # To wait for the first heartbeat of one that never sent any would be in vain.
             one = min(unsure, key=_has_reported)
-            fix = WATCH_ON if _has_reported(one) else MEND_FIRST
-            return diagnosed(WORKER_GONE.cannot_tell(f"{one.name}: {one.standing.why}", fix))
+            fix = WATCH_ON if _has_reported(one) else REPAIR_FIRST
+            return diagnosed(WORKER_GONE.unknown(f"{one.name}: {one.standing.why}", fix))
         return diagnosed(WORKER_GONE.ok("none that is missed"))
     oldest = max(found, key=lambda one: one.silent_seconds)
     lasts = in_units(_gone_seconds(oldest, view))
@@ -197,7 +197,7 @@ def _by_queue(
         return tell(found)
     for one in expected:
         if isinstance(one.queue, Unknown):
-            return diagnosed(looked.cannot_tell(f"{one.name}: {one.queue.why}", MEND_FIRST))
+            return diagnosed(looked.unknown(f"{one.name}: {one.queue.why}", REPAIR_FIRST))
     return diagnosed(looked.ok(fine))
 
 
@@ -214,7 +214,7 @@ def _is_gone(one: WorkerSeen, *, is_anybody_there: bool) -> bool:
 
 
 def _is_unsure(one: WorkerSeen) -> bool:
-    return one.standing.availability is Availability.CANNOT_TELL
+    return one.standing.availability is Availability.UNKNOWN
 
 
 def _has_reported(one: WorkerSeen) -> bool:

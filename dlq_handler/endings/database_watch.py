@@ -82,7 +82,7 @@ class DatabaseWatch:
         self._times_back = self._database.times_back
 
     def _tell_of_grants(self, missing: Sequence[str]) -> None:
-        """A note, not a verdict: a host may write its history with rights of its own."""
+        """A note, not a decision: a host may write its history with rights of its own."""
         self._were_missing = bool(missing)
         note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
         self._readiness.note("grants", note if missing else None)

@@ -238,7 +238,7 @@ async def pending(database: Database) -> Pending:
     return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0), unroutable=row.unroutable)
 
 
-async def sweep_confirmed(
+async def delete_confirmed(
     database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
 ) -> int:
     """Delete old entries that the broker confirmed. Returns their number."""

@@ -25,17 +25,17 @@ from dlq_handler.safety import brake_sql as brake
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.case import StaleCase, StalePolicy
 from dlq_handler.timeouts.cases import Sight
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import (
     UNSCHEDULED,
+    UnscheduledDecision,
     UnscheduledPolicy,
-    UnscheduledVerdict,
-    judge_unscheduled,
+    decide_unscheduled,
 )
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.service_looks_sql import eventful_looks
 
-# The row may move between the reading of its story and the judging of it: then the story is read again, so often.
+# The row may move between the reading of its story and the deciding of it: then the story is read again, so often.
 _READS = 3
 _MOVED = Waiting(why="its row moves while it is looked at; ask again")
 
@@ -63,11 +63,11 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class _Decided:
     """What the monitor would say, and of which row."""
 
     execution: Execution
-    verdict: UnscheduledVerdict
+    decision: UnscheduledDecision
     case: StaleCase | None = None
     note: str | None = None
     """Which service of the host has to be restarted first; None: nothing says so."""
@@ -93,7 +93,7 @@ async def explain(
         )
         reads_left -= 1
         if waiting is not _MOVED or reads_left == 0:
-            # Records come masked from the store; what was judged just now did not go through it.
+            # Records come masked from the store; what was decided just now did not go through it.
             if waiting is not None:
                 waiting = replace(waiting, evidence=masked_object(waiting.evidence))
             return Explanation(records=records, moments=tell(records), waiting=waiting)
@@ -108,27 +108,27 @@ async def _waiting(
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> Waiting | None:
-    """None: it is over. `_MOVED`: what was judged is not what was read."""
+    """None: it is over. `_MOVED`: what was decided is not what was read."""
     execution = records.execution
     if execution is None or execution.is_terminal:
         return None
     if execution.status not in set(ExecutionStatus):
         return Waiting(why=f"in status {execution.status!r}, which this version does not know")
-    judged = await _judge(
+    decided = await _decide(
         database, execution, policy, sight, requests_queue=requests_queue, connections=connections
     )
-    if judged is None or not _is_same(judged.execution, execution):
+    if decided is None or not _is_same(decided.execution, execution):
         return _MOVED
     sidecars = await _sidecars(database, policy)
-    waiting = waiting_of(judged.verdict, records=records, sidecars=sidecars, case=judged.case)
-    return waiting if judged.note is None else replace(waiting, notes=[judged.note, *waiting.notes])
+    waiting = waiting_of(decided.decision, records=records, sidecars=sidecars, case=decided.case)
+    return waiting if decided.note is None else replace(waiting, notes=[decided.note, *waiting.notes])
 
 
-def _is_same(judged: Execution, told: ExecutionFacts) -> bool:
-    return (judged.status, judged.updated) == (told.status, told.updated)
+def _is_same(decided: Execution, told: ExecutionFacts) -> bool:
+    return (decided.status, decided.updated) == (told.status, told.updated)
 
 
-async def _judge(
+async def _decide(
     database: Database,
     execution: ExecutionFacts,
     policy: ExplainPolicy,
@@ -136,11 +136,11 @@ async def _judge(
     *,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
-) -> _Judged | None:
+) -> _Decided | None:
     """None: it is gone."""
     if execution.status in UNSCHEDULED:
         return await _unscheduled(database, execution.id, policy.unscheduled, requests_queue)
-    # As a sidecar would judge that has watched for long enough: our own link is as young as the command.
+    # As a sidecar would decide that has watched for long enough: our own link is as young as the command.
     watched_seconds = policy.stale.availability.unavailable_after_seconds
     case = await look_at(
         database,
@@ -154,7 +154,7 @@ async def _judge(
     if case is None:
         return None
     note = worker_note(case, await eventful_looks(database), policy.names)
-    return _Judged(execution=case.execution, verdict=judge_stale(case), case=case, note=note)
+    return _Decided(execution=case.execution, decision=decide_stale(case), case=case, note=note)
 
 
 async def _unscheduled(
@@ -162,7 +162,7 @@ async def _unscheduled(
     execution_id: int,
     policy: UnscheduledPolicy,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
-) -> _Judged | None:
+) -> _Decided | None:
     try:
         counts = await requests_queue()
     except Unavailable:
@@ -174,9 +174,9 @@ async def _unscheduled(
         one = await unscheduled_row(tx, execution_id)
     if one is None:
         return None
-    verdict = judge_unscheduled(one.row, quiet_seconds=quiet_seconds, policy=policy, now=one.now)
+    decision = decide_unscheduled(one.row, quiet_seconds=quiet_seconds, policy=policy, now=one.now)
     note = EXECUTOR_DOES_NOT_CONSUME if counts is not None and counts.consumers == 0 else None
-    return _Judged(execution=one.row.execution, verdict=verdict, note=note)
+    return _Decided(execution=one.row.execution, decision=decision, note=note)
 
 
 async def _sidecars(database: Database, policy: ExplainPolicy) -> Sidecars:

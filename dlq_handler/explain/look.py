@@ -1,4 +1,4 @@
-"""The facts by which the monitor would judge one execution right now. Looks as a sweep does, writes nothing."""
+"""The facts by which the monitor would decide one execution right now. Looks as a scan does, writes nothing."""
 
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database

@@ -62,7 +62,7 @@ class Records:
 
     execution: ExecutionFacts | None
     letters: Sequence[LetterRecord] = ()
-    verdicts: Sequence[StaleRecord] = ()
+    decisions: Sequence[StaleRecord] = ()
     outbox: Sequence[OutboxRecord] = ()
     unpublished: MonitorEnd | None = None
     """Its end, if Attune's own timeout monitor wrote it and its completion event may be lost."""
@@ -73,7 +73,7 @@ class Records:
 
     @property
     def is_unknown(self) -> bool:
-        return self.execution is None and not (self.letters or self.verdicts or self.outbox)
+        return self.execution is None and not (self.letters or self.decisions or self.outbox)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

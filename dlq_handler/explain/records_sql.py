@@ -52,7 +52,7 @@ async def records_of(database: Database, execution_id: int) -> Records:
     return Records(
         execution=_facts(row) if row.id is not None else None,
         letters=await records_sql.of_execution(database, execution_id),
-        verdicts=await decisions_sql.of_execution(database, execution_id),
+        decisions=await decisions_sql.of_execution(database, execution_id),
         outbox=[OutboxRecord(**for_people(entry)) for entry in outbox],
         unpublished=unpublished,
         history=history,

@@ -16,7 +16,7 @@ from dlq_handler.explain.records import ExecutionFacts, OutboxRecord, Records, T
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 from dlq_handler.timeouts.unpublished import unpublished_text
 
-# A verdict is dated by the clock, the row by the beginning of its transaction: a little earlier.
+# A decision is dated by the clock, the row by the beginning of its transaction: a little earlier.
 _SAME_CHANGE = timedelta(seconds=30)
 
 _ENDS = {StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED}
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     DISPATCHED = "dispatched"
     MOVED = "moved"
     DIED = "died"
-    JUDGED = "judged"
+    DECIDED = "decided"
     CHANGED = "changed"
     ANNOUNCED = "announced"
     UNCONFIRMED = "unconfirmed"
@@ -68,7 +68,7 @@ def tell(records: Records) -> list[Moment]:
     moments = [
         *_host_moments(records, changes),
         *(moment for letter in records.letters for moment in _letter_moments(letter)),
-        *(_verdict_moment(verdict) for verdict in records.verdicts),
+        *(_decision_moment(decision) for decision in records.decisions),
         *(_change_moment(change) for change in changes),
         *(_outbox_moment(entry) for entry in records.outbox),
         *_unpublished_moments(records),
@@ -80,14 +80,14 @@ def _our_changes(records: Records) -> Iterator[_Change]:
     for letter in records.letters:
         if letter.outcome is Outcome.FAILED and not letter.is_shadow:
             before = str(letter.evidence.get("status", "open"))
-            yield _Change(at=letter.judged_at, before=before, after="failed", by=letter.instance)
-    for verdict in records.verdicts:
-        if verdict.outcome in _ENDS and not verdict.is_shadow:
+            yield _Change(at=letter.decided_at, before=before, after="failed", by=letter.instance)
+    for decision in records.decisions:
+        if decision.outcome in _ENDS and not decision.is_shadow:
             yield _Change(
-                at=verdict.decided_at,
-                before=verdict.original_status,
-                after=verdict.outcome.value,
-                by=verdict.instance,
+                at=decision.decided_at,
+                before=decision.original_status,
+                after=decision.outcome.value,
+                by=decision.instance,
             )
 
 
@@ -174,11 +174,11 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
         )
     last = f", last at {clock(letter.repeated_at)}" if letter.repeated_at else ""
     again = f", delivered again {letter.repeats} times{last}" if letter.repeats else ""
-    retry = f"; judged again at {clock(letter.next_try_at)}" if letter.next_try_at else ""
+    retry = f"; reprocessed at {clock(letter.next_try_at)}" if letter.next_try_at else ""
     error = f" ({letter.error})" if letter.error else ""
     yield Moment(
-        at=letter.judged_at,
-        kind=Kind.JUDGED,
+        at=letter.decided_at,
+        kind=Kind.DECIDED,
         text=f"letter {letter.id}{again}: {letter.outcome}: {letter.why}{error}{retry}",
         by=letter.instance,
         is_shadow=letter.is_shadow,
@@ -186,24 +186,24 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
     )
 
 
-def _verdict_moment(verdict: StaleRecord) -> Moment:
-    retry = f"; tried again at {clock(verdict.next_try_at)}" if verdict.next_try_at else ""
+def _decision_moment(decision: StaleRecord) -> Moment:
+    retry = f"; tried again at {clock(decision.next_try_at)}" if decision.next_try_at else ""
     words = {
-        StaleOutcome.FAILED: f"the monitor: failed: {verdict.why}",
-        StaleOutcome.ABANDONED: f"the monitor: abandoned: {verdict.why}",
-        StaleOutcome.CANCELLED: f"the monitor: cancelled: {verdict.why}",
-        StaleOutcome.REANNOUNCED: f"requested again: {verdict.why}",
-        StaleOutcome.ANNOUNCED: f"its end is to be announced: {verdict.why}",
-        StaleOutcome.RESURRECTED: f"came back: {verdict.why}",
-        StaleOutcome.UPDATE_FAILED: f"the monitor: {verdict.why}: {verdict.error}{retry}",
+        StaleOutcome.FAILED: f"the monitor: failed: {decision.why}",
+        StaleOutcome.ABANDONED: f"the monitor: abandoned: {decision.why}",
+        StaleOutcome.CANCELLED: f"the monitor: cancelled: {decision.why}",
+        StaleOutcome.REANNOUNCED: f"requested again: {decision.why}",
+        StaleOutcome.ANNOUNCED: f"its end is to be announced: {decision.why}",
+        StaleOutcome.RESURRECTED: f"came back: {decision.why}",
+        StaleOutcome.UPDATE_FAILED: f"the monitor: {decision.why}: {decision.error}{retry}",
     }
     return Moment(
-        at=verdict.decided_at,
-        kind=Kind.RESURRECTED if verdict.outcome is StaleOutcome.RESURRECTED else Kind.JUDGED,
-        text=words[verdict.outcome],
-        by=verdict.instance,
-        is_shadow=verdict.is_shadow,
-        evidence=verdict.evidence,
+        at=decision.decided_at,
+        kind=Kind.RESURRECTED if decision.outcome is StaleOutcome.RESURRECTED else Kind.DECIDED,
+        text=words[decision.outcome],
+        by=decision.instance,
+        is_shadow=decision.is_shadow,
+        evidence=decision.evidence,
     )
 
 
@@ -247,7 +247,7 @@ def _why_unconfirmed(entry: OutboxRecord) -> str:
 
 
 def _is_the_change(at: datetime, status: str, change: _Change) -> bool:
-    # Never later than the verdict: what a late worker writes right after it is not ours.
+    # Never later than the decision: what a late worker writes right after it is not ours.
     return status == change.after and timedelta() <= change.at - at <= _SAME_CHANGE
 
 

@@ -1,6 +1,6 @@
 """Say in words why an execution that has not ended is still waiting. Pure.
 
-Promises nothing that nobody is there to keep: who should look for it, and what holds them, is said with every verdict.
+Promises nothing that nobody is there to keep: who should look for it, and what holds them, is said with every decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from dlq_handler.explain.replicas import Sidecars
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.safety.brake import BrakeMode
 from dlq_handler.timeouts.case import StaleCase
-from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledVerdict
+from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledDecision
 from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
 from dlq_handler.workers.look import is_empty, is_unattended
 
@@ -28,14 +28,14 @@ _ASSUMED = {"watched_seconds", "scheduler_queue_quiet_seconds", "publishes"}
 
 
 def waiting_of(
-    verdict: UnscheduledVerdict, *, records: Records, sidecars: Sidecars, case: StaleCase | None = None
+    decision: UnscheduledDecision, *, records: Records, sidecars: Sidecars, case: StaleCase | None = None
 ) -> Waiting:
-    """`verdict`: what the monitor would say now. `case`: the facts it was judged by, if it was dispatched."""
+    """`decision`: what the monitor would say now. `case`: the facts it was decided by, if it was dispatched."""
     unwatched, notes = sidecars.unwatched, sidecars.notes
-    verdicts = _of_this_attempt(records)
-    refused = [one for one in verdicts if one.outcome is StaleOutcome.UPDATE_FAILED]
+    decisions = _of_this_attempt(records)
+    refused = [one for one in decisions if one.outcome is StaleOutcome.UPDATE_FAILED]
     notes += [f"the database refused to let it end: {one.error}" for one in refused]
-    match verdict:
+    match decision:
         case Wait(why=why, until=until, evidence=evidence):
             is_away = _is_broker_away(case)
             if _is_restart_hidden(case):
@@ -52,7 +52,7 @@ def waiting_of(
         case NotStale(why=why):
             return Waiting(why=f"not for us to end: {why}", notes=notes)
         case AnnounceAgain(why=why, evidence=evidence):
-            promise = _promise(verdict, verdicts, sidecars)
+            promise = _promise(decision, decisions, sidecars)
             return Waiting(
                 why=f"{promise}: {why}", unwatched=unwatched, notes=notes, evidence=_seen(evidence, case)
             )
@@ -61,7 +61,7 @@ def waiting_of(
             if sidecars.brake_mode is BrakeMode.HOLDING and sidecars.brake.state.hold_until is not None:
                 times.append(sidecars.brake.state.hold_until)
             return Waiting(
-                why=f"{_promise(verdict, verdicts, sidecars)}: {why}",
+                why=f"{_promise(decision, decisions, sidecars)}: {why}",
                 unwatched=unwatched,
                 until=max(times, default=None),
                 is_earliest=sidecars.brake_mode is BrakeMode.HOLDING,
@@ -69,34 +69,34 @@ def waiting_of(
                 evidence=_seen(evidence, case),
             )
         case _:
-            assert_never(verdict)
+            assert_never(decision)
 
 
 def _of_this_attempt(records: Records) -> list[StaleRecord]:
     attempt = records.execution.updated if records.execution else None
-    return [one for one in records.verdicts if one.attempt == attempt]
+    return [one for one in records.decisions if one.attempt == attempt]
 
 
-def _promise(verdict: End | AnnounceAgain, verdicts: Sequence[StaleRecord], sidecars: Sidecars) -> str:
+def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], sidecars: Sidecars) -> str:
     """What is about to be done; in the conditional where nobody will."""
-    judged = [one for one in verdicts if one.is_shadow and one.outcome is verdict.outcome]
-    if sidecars.is_shadow and judged:
-        would_be = "requested again" if isinstance(verdict, AnnounceAgain) else verdict.becomes
-        return f"judged in shadow already, at {clock(judged[-1].decided_at)}: it would have been {would_be}"
+    decided = [one for one in decisions if one.is_shadow and one.outcome is decision.outcome]
+    if sidecars.is_shadow and decided:
+        would_be = "requested again" if isinstance(decision, AnnounceAgain) else decision.becomes
+        return f"decided in shadow already, at {clock(decided[-1].decided_at)}: it would have been {would_be}"
     is_conditional = sidecars.is_shadow or sidecars.unwatched is not None
-    if isinstance(verdict, AnnounceAgain):
+    if isinstance(decision, AnnounceAgain):
         return f"{'would be' if is_conditional else 'about to be'} requested again"
     if is_conditional:
-        return f"{'a' if sidecars.unwatched else 'the next'} sweep would make it {verdict.becomes}"
+        return f"{'a' if sidecars.unwatched else 'the next'} scan would make it {decision.becomes}"
     if sidecars.brake_mode.is_tripped:
-        return f"once the brake lets it, a sweep makes it {verdict.becomes}"
-    return f"the next sweep makes it {verdict.becomes}"
+        return f"once the brake lets it, a scan makes it {decision.becomes}"
+    return f"the next scan makes it {decision.becomes}"
 
 
 def _why_it_waits(
     why: str, until: datetime | None, case: StaleCase | None, records: Records, unwatched: str | None
 ) -> str:
-    """The verdict's own words, where no more is known than the monitor has to know."""
+    """The decision's own words, where no more is known than the monitor has to know."""
     if case is None:
         return _why_not_scheduled(why, records)
     row, queue, status = case.worker.row, case.worker.queue, case.execution.status

@@ -1,4 +1,4 @@
-"""A happening: something changed that a person who watches wants to see at once, or to find on the chart later."""
+"""An event: something changed that a person who watches wants to see at once, or to find on the chart later."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ class Part(StrEnum):
     TOPOLOGY = "topology"
 
 
-LETTERS_JUDGED = "letters.judged"
+LETTERS_DECIDED = "letters.decided"
 WORKER_GONE = "worker.gone"
 WORKER_LATE = "worker.late"
 WORKER_BACK = "worker.back"
@@ -48,7 +48,7 @@ MARKS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class HistoryEvent:
     id: int
     """In the order of commits: whoever has seen one has seen all with a smaller one."""
     at: datetime

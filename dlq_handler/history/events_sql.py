@@ -14,7 +14,7 @@ from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.history.event import LETTERS_JUDGED, MARKS, Happening
+from dlq_handler.history.event import LETTERS_DECIDED, MARKS, HistoryEvent
 from dlq_handler.text import storable
 
 # For so long none is missing. Then those that only say "there are letters" go: they are most of all, and of no use.
@@ -54,11 +54,11 @@ async def tell(
     await take_turn(tx)
     await tx.run(
         """
-        INSERT INTO own.happening (at, part, kind, subject, detail, instance)
+        INSERT INTO own.history_event (at, part, kind, subject, detail, instance)
         SELECT told.* FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:part AS text),
                                     CAST(:kind AS text), CAST(:subject AS text), CAST(:detail AS text),
                                     CAST(:instance AS text))) AS told(at, part, kind)
-         WHERE NOT :once OR NOT EXISTS (SELECT FROM own.happening known
+         WHERE NOT :once OR NOT EXISTS (SELECT FROM own.history_event known
                                          WHERE known.at = told.at AND known.kind = told.kind)
         """,
         at=at,
@@ -87,7 +87,7 @@ async def append_events(tx: Transaction, events: Sequence[NewEvent], *, part: st
     await take_turn(tx)
     await tx.run(
         """
-        INSERT INTO own.happening (at, part, kind, subject, detail, instance)
+        INSERT INTO own.history_event (at, part, kind, subject, detail, instance)
         SELECT clock_timestamp(), :part, given.kind, given.subject, given.detail, :instance
           FROM unnest(CAST(:kinds AS text[]), CAST(:subjects AS text[]), CAST(:details AS text[]))
                WITH ORDINALITY AS given(kind, subject, detail, place)
@@ -101,21 +101,21 @@ async def append_events(tx: Transaction, events: Sequence[NewEvent], *, part: st
     )
 
 
-async def after(database: Database, happening_id: int, *, limit: int = 500) -> list[Happening]:
+async def after(database: Database, event_id: int, *, limit: int = 500) -> list[HistoryEvent]:
     """In order."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            "SELECT * FROM own.happening WHERE id > :id ORDER BY id LIMIT :limit",
-            id=happening_id,
+            "SELECT * FROM own.history_event WHERE id > :id ORDER BY id LIMIT :limit",
+            id=event_id,
             limit=limit,
         )
-    return _happenings(rows)
+    return _events(rows)
 
 
 async def latest_id(database: Database) -> int:
     """0 when nothing ever happened."""
     async with database.transaction() as tx:
-        [row] = await tx.rows("SELECT coalesce(max(id), 0) AS id FROM own.happening")
+        [row] = await tx.rows("SELECT coalesce(max(id), 0) AS id FROM own.history_event")
     return int(row.id)
 
 
@@ -127,9 +127,9 @@ async def oldest_id(database: Database) -> int | None:
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
-            SELECT coalesce((SELECT min(id) FROM own.happening
+            SELECT coalesce((SELECT min(id) FROM own.history_event
                               WHERE at > statement_timestamp() - make_interval(secs => :complete)),
-                            (SELECT max(id) + 1 FROM own.happening)) AS id
+                            (SELECT max(id) + 1 FROM own.history_event)) AS id
             """,
             complete=COMPLETE_SECONDS,
         )
@@ -138,41 +138,41 @@ async def oldest_id(database: Database) -> int | None:
 
 async def last_at(tx: Transaction, kind: str) -> datetime | None:
     """When such a thing last happened; None: never, as far as is on record."""
-    row = await tx.row("SELECT max(at) AS at FROM own.happening WHERE kind = :kind", kind=kind)
+    row = await tx.row("SELECT max(at) AS at FROM own.history_event WHERE kind = :kind", kind=kind)
     return None if row is None else row.at
 
 
-async def marks(database: Database, *, since: datetime, until: datetime) -> list[Happening]:
+async def marks(database: Database, *, since: datetime, until: datetime) -> list[HistoryEvent]:
     """Those that stand on the chart, in order of time."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT * FROM own.happening
+            SELECT * FROM own.history_event
              WHERE at >= :since AND at < :until AND kind = ANY (CAST(:kinds AS text[])) ORDER BY at, id
             """,
             since=since,
             until=until,
             kinds=sorted(MARKS),
         )
-    return _happenings(rows)
+    return _events(rows)
 
 
-async def sweep(database: Database, *, older_than_seconds: float) -> int:
+async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     async with database.transaction() as tx:
         result = await tx.run(
             """
-            DELETE FROM own.happening
+            DELETE FROM own.history_event
              WHERE at < now() - make_interval(secs => :age)
-                OR (kind = :judged AND at < now() - make_interval(secs => :complete + 300))
-                OR id <= (SELECT max(id) FROM own.happening) - :most
+                OR (kind = :decided AND at < now() - make_interval(secs => :complete + 300))
+                OR id <= (SELECT max(id) FROM own.history_event) - :most
             """,
             age=float(older_than_seconds),
-            judged=LETTERS_JUDGED,
+            decided=LETTERS_DECIDED,
             complete=COMPLETE_SECONDS,
             most=MOST_KEPT,
         )
     return result.rowcount
 
 
-def _happenings(rows: Sequence[Row[Any]]) -> list[Happening]:
-    return [Happening(**row._asdict()) for row in rows]
+def _events(rows: Sequence[Row[Any]]) -> list[HistoryEvent]:
+    return [HistoryEvent(**row._asdict()) for row in rows]

@@ -114,12 +114,12 @@ def change_of(before: Availability | None, seen: Availability) -> Availability |
 
     That we cannot tell ends no absence: after each restart of ours a worker that is gone would go once more.
     """
-    if seen is before or (seen is Availability.CANNOT_TELL and before is Availability.UNAVAILABLE):
+    if seen is before or (seen is Availability.UNKNOWN and before is Availability.UNAVAILABLE):
         return None
     return seen
 
 
-def happening_of(before: Availability | None, now: Availability) -> str | None:
+def event_of(before: Availability | None, now: Availability) -> str | None:
     """The news in a change; None: there is none. How a worker is found at the first look is no news."""
     if before is None:
         return None
@@ -138,7 +138,7 @@ def _seen_through(segment: Segment, blind: Sequence[Span]) -> Iterable[Segment]:
             continue
         if at < since:
             yield Segment(since=at, until=since, availability=segment.availability)
-        yield Segment(since=since, until=until, availability=Availability.CANNOT_TELL)
+        yield Segment(since=since, until=until, availability=Availability.UNKNOWN)
         at = until
     if at < segment.until:
         yield Segment(since=at, until=segment.until, availability=segment.availability)

@@ -13,7 +13,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import Part
-from dlq_handler.history.history import Change, Lane, Span, Workers, change_of, happening_of, lanes_of, unseen
+from dlq_handler.history.history import Change, Lane, Span, Workers, change_of, event_of, lanes_of, unseen
 from dlq_handler.text import storable
 from dlq_handler.workers.availability import Availability
 
@@ -66,7 +66,7 @@ async def note_workers(database: Database, seen: Workers, *, instance: str = "")
             if became is None:
                 continue
             changes.append((worker_id, name, became))
-            kind = happening_of(known.availability if known else None, became)
+            kind = event_of(known.availability if known else None, became)
             if kind is not None:
                 events.append(events_sql.NewEvent(kind=kind, subject=name, detail=str(worker_id)))
         changes += [
@@ -99,7 +99,7 @@ async def lanes(database: Database, *, since: datetime, until: datetime) -> list
     return lanes_of([_change_of(row) for row in rows], blind=unwatched, since=since, until=rows[0].end)
 
 
-async def sweep(database: Database, *, older_than_seconds: float) -> int:
+async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     """The last change of a worker that is registered stays: it is how it is found today."""
     async with database.transaction() as tx:
         minutes = await tx.run(
@@ -121,7 +121,7 @@ async def sweep(database: Database, *, older_than_seconds: float) -> int:
 
 
 async def last_change(database: Database, worker_id: int) -> Change | None:
-    """How a worker was found last, however long ago that was. None: the chronicle has nothing of it."""
+    """How a worker was found last, however long ago that was. None: the history has nothing of it."""
     async with database.transaction() as tx:
         row = await tx.row(
             "SELECT worker_id, name, at, availability FROM own.worker_change WHERE worker_id = :id"

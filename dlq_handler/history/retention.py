@@ -22,7 +22,7 @@ from dlq_handler.workers import connections_sql, looks_sql
 
 log = structlog.get_logger()
 
-_LOOP = "retention-sweeper"
+_LOOP = "retention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class RetentionStep:
 WORKER_STEPS = (
     RetentionStep(
         name="worker_looks",
-        delete=lambda database, policy, _: looks_sql.sweep_looks(
+        delete=lambda database, policy, _: looks_sql.delete_looks(
             database, older_than_seconds=policy.resolved_seconds
         ),
     ),
@@ -65,14 +65,14 @@ WORKER_STEPS = (
 
 HISTORY_STEPS = (
     RetentionStep(
-        name="happenings",
-        delete=lambda database, policy, _: events_sql.sweep(
+        name="history_events",
+        delete=lambda database, policy, _: events_sql.delete_old(
             database, older_than_seconds=policy.history_seconds
         ),
     ),
     RetentionStep(
         name="history",
-        delete=lambda database, policy, _: history_sql.sweep(
+        delete=lambda database, policy, _: history_sql.delete_old(
             database, older_than_seconds=policy.history_seconds
         ),
     ),
@@ -106,7 +106,7 @@ class RetentionRunner:
                 if step.is_logged:
                     counts[step.name] = count
         if any(counts.values()):
-            log.info("records.swept", **counts)
+            log.info("records.deleted", **counts)
         if errors:
             raise worst_error(errors, loop=_LOOP)
 

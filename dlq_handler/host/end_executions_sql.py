@@ -19,7 +19,7 @@ async def end_executions(tx: Transaction, endings: Sequence[Ending]) -> set[int]
 
 async def _end_alike(tx: Transaction, becomes: ExecutionStatus, endings: Sequence[Ending]) -> set[int]:
     # The new status is a bare literal, and the old one compared as text: the enum's name is the host's own business.
-    # What may become of what is asked here once more, so that no judge can talk the statement into more. Counted in
+    # What may become of what is asked here once more, so that no decide can talk the statement into more. Counted in
     # the same statement, so that the brake cannot be forgotten, and costs no trip to the server.
     rows = await tx.rows(
         f"""

@@ -35,7 +35,7 @@ TERMINAL = frozenset(
 )
 
 # The whole of what we may do to an execution. A status that is not a key here is never written over: the statement
-# that writes asks this table too, so that no judge can talk it into more.
+# that writes asks this table too, so that no decide can talk it into more.
 TRANSITIONS: Mapping[ExecutionStatus, frozenset[ExecutionStatus]] = MappingProxyType(
     {
         # The first two only where the operator asked for it: nothing was dispatched that could have died.
@@ -66,7 +66,7 @@ class Execution:
     is_workflow_task: bool = False
 
     def ended(self, status: ExecutionStatus) -> "Execution":
-        """The row as a later letter of the same batch must see it: judged again it is terminal."""
+        """The row as a later letter of the same batch must see it: reprocessed it is terminal."""
         # Spelt out because dataclasses.replace takes three times as long, and this is done for every letter.
         return Execution(
             id=self.id,

@@ -18,7 +18,7 @@ class FoundDatabase:
 
     rights: Rights
     has_role: bool
-    foreign_owners: tuple[str, ...]
+    other_owners: tuple[str, ...]
     """Other roles that own tables of dlq-handler; only an owner can migrate them."""
 
 
@@ -41,7 +41,7 @@ async def read_database(database: Database, role: str) -> FoundDatabase:
             role=role,
         )
     return FoundDatabase(
-        rights=rights, has_role=known.has_role, foreign_owners=tuple(row.owner for row in owners)
+        rights=rights, has_role=known.has_role, other_owners=tuple(row.owner for row in owners)
     )
 
 

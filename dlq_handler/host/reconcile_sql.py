@@ -34,7 +34,7 @@ RESULT = "CASE WHEN pg_column_size(e.result) <= 8192 THEN CAST(e.result AS text)
 # Not while an older notice of it is still to be published. With LIMIT 1, as EXISTS may be planned as a join of
 # everything.
 _TOLD = (
-    "SELECT true FROM own.stale_verdict told WHERE told.execution_id = e.id AND told.outcome = 'announced'"
+    "SELECT true FROM own.stale_decision told WHERE told.execution_id = e.id AND told.outcome = 'announced'"
 )
 _UNPUBLISHED = "SELECT true FROM own.outbox open WHERE open.execution_id = e.id AND open.confirmed_at IS NULL"
 
@@ -163,10 +163,10 @@ async def ends_of_ours(
                    AND (e.updated, e.id) > (:after_updated, :after_id)
                  ORDER BY e.updated, e.id LIMIT :limit) AS e
           LEFT JOIN LATERAL (
-            SELECT judged_at AS at, 'letter ' || letter.id AS ended_by, instance FROM own.letter
-             WHERE execution_id = e.id AND outcome = 'failed' AND NOT is_shadow {moved.format(at="judged_at")}
+            SELECT decided_at AS at, 'letter ' || letter.id AS ended_by, instance FROM own.letter
+             WHERE execution_id = e.id AND outcome = 'failed' AND NOT is_shadow {moved.format(at="decided_at")}
             UNION ALL
-            SELECT decided_at, 'the monitor', instance FROM own.stale_verdict
+            SELECT decided_at, 'the monitor', instance FROM own.stale_decision
              WHERE execution_id = e.id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
                    {moved.format(at="decided_at")}
           ) AS ours ON true

@@ -1,6 +1,6 @@
 """Find executions that may be stale: page by page along the host's own index on (status, updated), oldest first.
 
-Promises: one sweep meets each row at most once, because it goes by key and never beyond the moment it began; an idle
+Promises: one scan meets each row at most once, because it goes by key and never beyond the moment it began; an idle
 one costs the same however many executions there are. Finding locks nothing: who is found is locked by id afterwards,
 in the one order that all our transactions keep.
 """
@@ -20,7 +20,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 # Of execution `e`: the database refused to let it end as it is, and the next try is not due. With LIMIT 1 and not as
 # EXISTS, which may be planned as a join of everything.
 IS_REFUSED = """
-    coalesce((SELECT true FROM own.stale_verdict refused
+    coalesce((SELECT true FROM own.stale_decision refused
                WHERE refused.execution_id = e.id AND refused.attempt = e.updated
                  AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
                  AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
@@ -75,7 +75,7 @@ class DoubtedRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """As it was found, without a lock: to be judged only once it is locked."""
+    """As it was found, without a lock: to be decided only once it is locked."""
 
     id: int
     updated: datetime

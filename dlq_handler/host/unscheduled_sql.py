@@ -1,6 +1,6 @@
 """Executions that are requested or scheduling for too long, with what may make their waiting lawful.
 
-Read page by page along the host's (status, updated) index, each row once a sweep. Nothing is locked: a request may be
+Read page by page along the host's (status, updated) index, each row once a scan. Nothing is locked: a request may be
 repeated whatever becomes of the row meanwhile, and an end is guarded by its own statement.
 """
 
@@ -23,7 +23,7 @@ from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.workflow_tasks_sql import is_workflow_parent
 
 Place = tuple[datetime, int]
-"""A place in the order of a sweep: `updated` and id of the last row seen."""
+"""A place in the order of a scan: `updated` and id of the last row seen."""
 
 BEGINNING: Place = (datetime(1970, 1, 1, tzinfo=UTC), 0)
 

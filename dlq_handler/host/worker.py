@@ -60,7 +60,7 @@ class RegisteredWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSight:
+class QueueObservation:
     """What the broker tells of a worker's queue that exists."""
 
     consumers: int

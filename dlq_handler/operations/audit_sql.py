@@ -68,7 +68,7 @@ async def list_operations(
     return [Operation(**row._asdict()) for row in rows]
 
 
-async def sweep(database: Database, *, older_than_seconds: float) -> int:
+async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     async with database.transaction() as tx:
         result = await tx.run(
             "DELETE FROM own.operation WHERE at < now() - make_interval(secs => :age)",

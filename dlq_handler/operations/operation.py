@@ -12,7 +12,7 @@ class Via(StrEnum):
 
 
 BRAKE_RELEASE = "brake.release"
-LETTERS_REJUDGE = "letters.rejudge"
+LETTERS_REPROCESS = "letters.reprocess"
 LETTER_BODY_READ = "letter.body_read"
 
 

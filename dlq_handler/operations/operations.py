@@ -1,4 +1,4 @@
-"""What an operator may do, from wherever it is asked: release the brake, judge letters again, read a raw body.
+"""What an operator may do, from wherever it is asked: release the brake, decide letters again, read a raw body.
 
 Promises: each act and its line in the audit are one transaction, so that neither is without the other; an act that was
 asked for on the strength of a state that has changed since raises `Changed` and does nothing. Never: decides who may.
@@ -13,9 +13,9 @@ import structlog
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters import records_sql, reprocess_sql
-from dlq_handler.dead_letters.decision import REJUDGEABLE
+from dlq_handler.dead_letters.decision import REPROCESSABLE
 from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.reprocess import Rejudged
+from dlq_handler.dead_letters.reprocess import Reprocessed
 from dlq_handler.dead_letters.state_version import LetterState, brake_version, group_version, letters_version
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations import audit_sql, operation
@@ -58,29 +58,29 @@ class Released:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutUp:
-    """Letters that are due to be judged again, and what became at once of the first of them."""
+    """Letters that are due to be reprocessed, and what became at once of the first of them."""
 
     operation_id: int | None
     """None: there was none to put up, so nothing was done."""
     letter_ids: Sequence[int]
-    judged: Sequence[Rejudged] = ()
+    decided: Sequence[Reprocessed] = ()
     waiting: Mapping[int, str] = field(default_factory=dict)
-    """Letters that were not judged at once, and why; a sidecar takes them up when it can."""
+    """Letters that were not decided at once, and why; a sidecar takes them up when it can."""
     passed_over: Mapping[int, str] = field(default_factory=dict)
-    """Letters that were asked for and cannot be judged again, and why."""
+    """Letters that were asked for and cannot be reprocessed, and why."""
     left: CappedCount = _NONE
     """Letters of the group that this act did not reach: there were more than it puts up."""
 
 
 class Reprocessor(Protocol):
-    async def rejudge(self, record_id: int) -> Rejudged | None:
+    async def reprocess(self, record_id: int) -> Reprocessed | None:
         """None: it is not to be had just now, or there is nothing to do."""
 
 
 class Operating:
-    def __init__(self, database: Database, rejudger: Reprocessor | None) -> None:
-        """Without a rejudger (shadow mode) no letter is judged again."""
-        self._database, self._rejudger = database, rejudger
+    def __init__(self, database: Database, reprocessor: Reprocessor | None) -> None:
+        """Without a reprocessor (shadow mode) no letter is reprocessed."""
+        self._database, self._reprocessor = database, reprocessor
 
     async def release_brake(
         self, actor: Actor, *, reason: str, for_seconds: float, version: str | None = None
@@ -98,7 +98,7 @@ class Operating:
             noted = await _record(tx, actor, operation.BRAKE_RELEASE, reason=reason, result=result)
         return Released(operation_id=noted.told(), view=view)
 
-    async def rejudge(
+    async def reprocess(
         self,
         actor: Actor,
         *,
@@ -108,11 +108,11 @@ class Operating:
         version: str | None = None,
         at_once: int | None = None,
     ) -> PutUp:
-        """Put the named letters, or those of a group, up to be judged again, and judge the first `at_once` of them here
+        """Put the named letters, or those of a group, up to be reprocessed, and decide the first `at_once` of them here
         (None: all). Of a very large group this is a part; the same act again comes to the next.
         """
-        if self._rejudger is None:
-            raise Impossible("in shadow mode nothing is ended, so nothing is judged again")
+        if self._reprocessor is None:
+            raise Impossible("in shadow mode nothing is ended, so nothing is reprocessed")
         passed_over: dict[int, str] = {}
         left = _NONE
         async with self._database.transaction() as tx:
@@ -132,18 +132,18 @@ class Operating:
             noted = await _record(
                 tx,
                 actor,
-                operation.LETTERS_REJUDGE,
+                operation.LETTERS_REPROCESS,
                 target=target,
                 reason=reason,
                 result=_put_up(len(due), left),
             )
         number = noted.told()
-        judged, waiting = await self._judge(self._rejudger, due if at_once is None else due[:at_once])
+        decided, waiting = await self._decide(self._reprocessor, due if at_once is None else due[:at_once])
         waiting |= {} if at_once is None else dict.fromkeys(due[at_once:], "it is in line")
         return PutUp(
             operation_id=number,
             letter_ids=due,
-            judged=judged,
+            decided=decided,
             waiting=waiting,
             passed_over=passed_over,
             left=left,
@@ -160,26 +160,26 @@ class Operating:
         noted.told()
         return body
 
-    async def _judge(
-        self, rejudger: Reprocessor, letter_ids: Sequence[int]
-    ) -> tuple[list[Rejudged], dict[int, str]]:
-        judged: list[Rejudged] = []
+    async def _decide(
+        self, reprocessor: Reprocessor, letter_ids: Sequence[int]
+    ) -> tuple[list[Reprocessed], dict[int, str]]:
+        decided: list[Reprocessed] = []
         waiting: dict[int, str] = {}
         for place, letter_id in enumerate(letter_ids):
             try:
-                one = await rejudger.rejudge(letter_id)
+                one = await reprocessor.reprocess(letter_id)
             except Unavailable as error:
                 # Gate, brake or a server: the next one would hear the same, and all of them are due.
-                return judged, waiting | dict.fromkeys(letter_ids[place:], str(error))
+                return decided, waiting | dict.fromkeys(letter_ids[place:], str(error))
             if one is None:
                 waiting[letter_id] = await self._why_waiting(letter_id)
             else:
-                judged.append(one)
-        return judged, waiting
+                decided.append(one)
+        return decided, waiting
 
     async def _why_waiting(self, letter_id: int) -> str:
         record = await records_sql.show(self._database, letter_id)
-        if record is not None and record.outcome not in REJUDGEABLE:
+        if record is not None and record.outcome not in REPROCESSABLE:
             return f"another sidecar was quicker: {record.outcome.value}"
         return "its record or its execution is locked by somebody just now, or the brake has no room for it"
 
@@ -236,7 +236,7 @@ def _why_passed_over(record: LetterState | None) -> str | None:
         return "there is no such letter on record"
     if record.is_shadow:
         return "it is a record of shadow mode; the letter itself went another way"
-    if record.outcome not in REJUDGEABLE:
+    if record.outcome not in REPROCESSABLE:
         return f"{record.outcome.value} is settled for good"
     return None
 
@@ -248,5 +248,5 @@ def _named(letter_ids: Sequence[int]) -> str:
 
 
 def _put_up(count: int, left: CappedCount) -> str:
-    done = f"{count} {'letter' if count == 1 else 'letters'} put up to be judged again"
+    done = f"{count} {'letter' if count == 1 else 'letters'} put up to be reprocessed"
     return f"{done}, {left} left" if left.count else done

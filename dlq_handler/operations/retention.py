@@ -6,7 +6,7 @@ from dlq_handler.operations import audit_sql
 STEPS = (
     RetentionStep(
         name="operations",
-        delete=lambda database, policy, _: audit_sql.sweep(
+        delete=lambda database, policy, _: audit_sql.delete_old(
             database, older_than_seconds=policy.longest_seconds
         ),
     ),

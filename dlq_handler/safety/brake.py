@@ -33,7 +33,7 @@ class BrakeMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakePolicy:
-    max_verdicts_per_minute: int
+    max_decisions_per_minute: int
     """0: no limit."""
     hold_seconds: float
     """0: until an operator releases it."""
@@ -42,7 +42,7 @@ class BrakePolicy:
 
     @property
     def is_on(self) -> bool:
-        return self.max_verdicts_per_minute > 0
+        return self.max_decisions_per_minute > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
             return Hold(view.state.hold_until, view.state.why or "tripped")
         case BrakeMode.NORMAL | BrakeMode.LIMITED:
             # Transactions that asked at the same time may have exceeded the limit together: never below zero.
-            return Room(max(0, policy.max_verdicts_per_minute - view.ended_last_minute))
+            return Room(max(0, policy.max_decisions_per_minute - view.ended_last_minute))
 
 
 def must_take_turns(view: BrakeView, policy: BrakePolicy) -> bool:
@@ -126,7 +126,7 @@ def must_take_turns(view: BrakeView, policy: BrakePolicy) -> bool:
 
 
 def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out: int) -> str:
-    limit = policy.max_verdicts_per_minute
+    limit = policy.max_decisions_per_minute
     exceeded = view.ended_last_minute - limit
     return (
         f"{view.ended_last_minute} executions ended in {WINDOW_SECONDS} s, {changed} of them in one transaction, where "
@@ -151,7 +151,7 @@ def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
         case BrakeMode.LIMITED:
             return (
                 f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; at most "
-                f"{policy.max_verdicts_per_minute} are ended in a minute {way_out(view, policy)}"
+                f"{policy.max_decisions_per_minute} are ended in a minute {way_out(view, policy)}"
             )
 
 

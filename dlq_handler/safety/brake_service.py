@@ -142,7 +142,7 @@ class Brake:
         try:
             async with self._database.transaction() as tx:
                 view = await store.look(tx)
-                await store.sweep_count(tx)
+                await store.scan_count(tx)
         except (Unavailable, Contended):
             self._view = None
             raise

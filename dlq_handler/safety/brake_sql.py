@@ -6,7 +6,7 @@ The count is appended by `endings.end_executions` itself, in the statement that 
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.safety.brake import WINDOW_SECONDS, BrakeState, BrakeView
 
-# What is older says nothing to anybody. Well beyond the window, so that the sweep never meets a reader.
+# What is older says nothing to anybody. Well beyond the window, so that the scan never meets a reader.
 KEPT_SECONDS = 180
 
 # Advisory lock class. It must never change: replicas of all versions use it.
@@ -94,8 +94,8 @@ async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeSt
     return row is not None
 
 
-async def sweep_count(tx: Transaction) -> None:
-    # All replicas sweep: what another is at is as good as gone.
+async def scan_count(tx: Transaction) -> None:
+    # All replicas scan: what another is at is as good as gone.
     await tx.run(
         """
         DELETE FROM own.change_count WHERE ctid = ANY (ARRAY(

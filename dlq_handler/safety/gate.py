@@ -1,7 +1,7 @@
 """The gate: can our own view be trusted? Pure.
 
-Two kinds of sickness. A view of the wrong rows makes every verdict wrong, so nothing is judged. A view that makes
-heartbeats look old is only dangerous to verdicts that rest on them, so those wait, and nothing else does. A clock that
+Two kinds of sickness. A view of the wrong rows makes every decision wrong, so nothing is decided. A view that makes
+heartbeats look old is only dangerous to decisions that rest on them, so those wait, and nothing else does. A clock that
 jumps ahead also makes rows look old, and those never become young again: their ages count from the jump.
 """
 

@@ -105,7 +105,7 @@ class Gate:
         return GateState(causes=self._causes)
 
     def check(self) -> None:
-        """Raises `GateClosed` while nothing may be judged."""
+        """Raises `GateClosed` while nothing may be decided."""
         if stopping := self._stopping():
             raise GateClosed("; ".join(stopping.values()))
 
@@ -132,7 +132,7 @@ class Gate:
         self.check()
 
     def see_clock(self, database_time: datetime, *, asked_at: float, answered_at: float) -> None:
-        """To be told each time the database's clock was read, before anything is judged by it."""
+        """To be told each time the database's clock was read, before anything is decided by it."""
         look = ClockLook(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
         before, self._clock = self._clock, look
         jumped = jump_seconds(before, look) if before else 0.0

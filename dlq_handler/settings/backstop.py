@@ -84,7 +84,7 @@ class Monitor(OwnSection):
     )
     page_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1000,
-        description="Executions looked at in one transaction of a sweep.",
+        description="Executions looked at in one transaction of a scan.",
     )
     reconcile_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
@@ -112,7 +112,7 @@ class Monitor(OwnSection):
 class Brake(OwnSection):
     """Stops a mass failure. One state for all replicas."""
 
-    max_verdicts_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
+    max_decisions_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
         default=10_000,
         description=(
             "Maximum number of executions that all replicas together end in 60 seconds before the brake trips. Each "
@@ -147,7 +147,7 @@ class Shadow(OwnSection):
     enabled: bool = Field(
         default=False,
         description=(
-            "Whether copies of the letters are judged and nothing is changed or announced; the intake queue is "
+            "Whether copies of the letters are decided and nothing is changed or announced; the intake queue is "
             "then neither consumed nor bound."
         ),
     )

@@ -82,7 +82,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield Contradiction(
             keys=("dlq_handler.shadow.queue", "dlq_handler.intake.queue"),
             found=f"is {own.shadow.queue!r}, where the letters themselves are",
-            wanted="a queue of its own: what is taken in shadow mode is judged, and then gone",
+            wanted="a queue of its own: what is taken in shadow mode is decided, and then gone",
             remedy="name another queue, or remove it",
         )
     if settings.worker_unavailable_after_seconds <= settings.worker.heartbeat_interval:
@@ -169,9 +169,9 @@ def warnings(settings: Settings) -> Iterator[str]:
                 f"dlq_handler.worker.unavailable_after_seconds allows only {beats:.1f} heartbeats: a worker "
                 f"that is slow to report once may lose executions that it is running"
             )
-    if 0 < own.brake.max_verdicts_per_minute < own.batch.size:
+    if 0 < own.brake.max_decisions_per_minute < own.batch.size:
         yield (
-            f"dlq_handler.brake.max_verdicts_per_minute is {own.brake.max_verdicts_per_minute}, less than "
+            f"dlq_handler.brake.max_decisions_per_minute is {own.brake.max_decisions_per_minute}, less than "
             f"dlq_handler.batch.size ({own.batch.size}): one batch of dead letters can trip the brake, and batches are "
             f"written one after the other; raise the limit or lower batch.size"
         )

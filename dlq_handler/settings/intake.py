@@ -86,7 +86,7 @@ class WorkerWatch(OwnSection):
         default="worker.{id}.executions",
         description=(
             "Name of a worker's queue, with {id} for the worker's id; a letter from any other queue is "
-            "foreign unless it names its worker."
+            "unrelated unless it names its worker."
         ),
     )
     routing_key_pattern: IdPattern = Field(
@@ -123,7 +123,7 @@ class WorkerWatch(OwnSection):
         default=False,
         description=(
             "Whether the queue of a worker that is confirmed gone, and has no consumer, is emptied by us at once "
-            "instead of waiting for its TTL; its messages are judged like letters, with the reason `rescued`."
+            "instead of waiting for its TTL; its messages are decided like letters, with the reason `rescued`."
         ),
     )
 

@@ -60,7 +60,7 @@ class Log(OwnSection):
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged; above info, verdicts are no longer logged one by one.",
+        description="Least level that is logged; above info, decisions are no longer logged one by one.",
     )
     format: Literal["auto", "json", "console"] = Field(
         default="auto",

@@ -51,7 +51,7 @@ class DatabaseUse(OwnSection):
     pool_size: Annotated[int, Field(ge=2, le=1000)] = Field(
         default=8,
         description=(
-            "Connections held at most; two batches, the relay, the sweeps and the watches need one each at a "
+            "Connections held at most; two batches, the relay, the scans and the watches need one each at a "
             "time."
         ),
     )
@@ -128,7 +128,7 @@ class Retention(OwnSection):
             "Days that the chart reaches back: letters by the minute, workers that went and came, diagnoses."
         ),
     )
-    sweep_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+    scan_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
         description="Every how many seconds records past their time are removed.",
     )

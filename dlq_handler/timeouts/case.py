@@ -1,11 +1,11 @@
-"""The facts of one execution that may be stale, and what follows from them without any judgement. Pure."""
+"""The facts of one execution that may be stale, and what follows from them without any decision. Pure."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
 from dlq_handler.seconds import rounded
 from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.look import WorkerLook
@@ -35,7 +35,7 @@ class WorkerView:
     row: Worker | None = None
     """None: it has no row (any more)."""
     look: WorkerLook | None = None
-    queue: QueueSight | None = None
+    queue: QueueObservation | None = None
     """None: it has no queue, if `is_queue_known`."""
     is_queue_known: bool = False
     """False: the broker could not be asked."""
@@ -146,7 +146,7 @@ class StaleCase:
         return None if missing is None else later(self.now, missing)
 
     def evidence(self) -> dict[str, object]:
-        """As JSON, for whoever asks afterwards whether the verdict was right.
+        """As JSON, for whoever asks afterwards whether the decision was right.
 
         Only what the record's own columns do not say, as every field is a line in the host's index on results.
         """

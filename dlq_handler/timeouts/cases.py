@@ -1,5 +1,5 @@
 """Gather the facts about executions that may be stale: their workers' rows, looks and queues. Writes nothing, so that
-whoever only wants an opinion gets exactly the facts that the monitor judges by.
+whoever only wants an opinion gets exactly the facts that the monitor decides by.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,14 +12,14 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host import stale_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import LockedView
-from dlq_handler.host.worker import QueueSight, Worker
+from dlq_handler.host.worker import QueueObservation, Worker
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
 from dlq_handler.workers import looks_sql
 from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.look import WorkerLook, look_again
 
-Sights = Mapping[int, QueueSight | None]
+Sights = Mapping[int, QueueObservation | None]
 """By worker. None: no such queue; a worker that is missing could not be asked about."""
 
 Processes = Mapping[int, ProcessView]
@@ -37,7 +37,7 @@ class Sight(Protocol):
         """
 
 
-class MonitorSight(Sight, Protocol):
+class MonitorObservation(Sight, Protocol):
     async def look_quietly(self, worker_ids: Collection[int]) -> Sights:
         """The same without questions that the broker refuses. A queue may have been missing for minutes, or not."""
 
@@ -46,7 +46,7 @@ class MonitorSight(Sight, Protocol):
 class Gathered:
     cases: Sequence[StaleCase]
     new_looks: Mapping[int, WorkerLook]
-    """To be kept by whoever judges by them."""
+    """To be kept by whoever decides by them."""
 
 
 async def gather_cases(
@@ -64,8 +64,8 @@ async def gather_cases(
     intake_undrained_seconds: float | None = None,
     processes: Processes | None = None,
 ) -> Gathered:
-    """`looks`: those that this sweep has taken already. A sweep looks once at each worker; a second look in the same
-    sweep would be no second look. `is_shadow` tells whose earlier looks count.
+    """`looks`: those that this scan has taken already. A scan looks once at each worker; a second look in the same
+    scan would be no second look. `is_shadow` tells whose earlier looks count.
     """
     executions, processes = view.executions.values(), processes or {}
     worker_ids = {one.worker_id for one in executions if one.worker_id is not None}

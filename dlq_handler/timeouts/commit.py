@@ -1,8 +1,8 @@
-"""Judge a page of executions that may be stale, and write what follows: one transaction = looks at workers + status
-changes + verdict records + outbox entries + the leader's lease + the brake's count.
+"""Decider a page of executions that may be stale, and write what follows: one transaction = looks at workers + status
+changes + decision records + outbox entries + the leader's lease + the brake's count.
 
 Promises: a row that the database refuses is isolated by halving the page, recorded as `update_failed` and left alone
-until it is due; it never takes others with it. A row that somebody has locked is left to the next sweep. In shadow mode
+until it is due; it never takes others with it. A row that somebody has locked is left to the next scan. In shadow mode
 records and looks are all that is written. Never: decides anything itself, or asks the broker inside a transaction.
 """
 
@@ -32,7 +32,7 @@ from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.case import StalePolicy
 from dlq_handler.timeouts.cases import Processes, Sights, gather_cases
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, StaleRecord, record_of, refused_record
 from dlq_handler.timeouts.result import stale_result
 from dlq_handler.workers import looks_sql
@@ -44,7 +44,7 @@ TOLD_ONE_BY_ONE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaleJudgePolicy:
+class StaleDecisionPolicy:
     stale: StalePolicy
     instance: str
     lease_holder: str
@@ -58,12 +58,12 @@ class StaleJudgePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Candidates, what the broker says of their workers, and the looks of this sweep so far."""
+    """Candidates, what the broker says of their workers, and the looks of this scan so far."""
 
     candidates: Sequence[Candidate]
     sights: Sights
     looks: dict[int, WorkerLook]
-    """Grows as pages are committed: a sweep looks once at each worker, however many pages it is on."""
+    """Grows as pages are committed: a scan looks once at each worker, however many pages it is on."""
     longest_ttl_ms: int | None = None
     """The longest TTL of any worker queue that was seen."""
     intake_undrained_seconds: float | None = None
@@ -107,11 +107,11 @@ class PageDone:
         )
 
 
-class StaleJudge:
+class StaleDecider:
     def __init__(
         self,
         database: Database,
-        policy: StaleJudgePolicy,
+        policy: StaleDecisionPolicy,
         *,
         leadership: Leadership,
         brake: Brake,
@@ -203,8 +203,8 @@ class StaleJudge:
                 is_shadow=self._policy.is_shadow,
             )
             await looks_sql.keep_looks(tx, gathered.new_looks.values(), is_shadow=self._policy.is_shadow)
-            verdicts = [(case.execution, judge_stale(case)) for case in gathered.cases]
-            ends = [(execution, verdict) for execution, verdict in verdicts if isinstance(verdict, End)]
+            decisions = [(case.execution, decide_stale(case)) for case in gathered.cases]
+            ends = [(execution, decision) for execution, decision in decisions if isinstance(decision, End)]
             fitting = ends if room is None else ends[:room]
             left_out = len(ends) - len(fitting)
             records, notices = await self._write(tx, fitting, view.now)
@@ -221,24 +221,24 @@ class StaleJudge:
         look_at = executions_sql.read_executions if self._policy.is_shadow else executions_sql.lock_executions
         view = await look_at(tx, ids)
         self._gate.see_clock(view.now, asked_at=asked_at, answered_at=monotonic_seconds())
-        # A sweep takes minutes in a flood, and the gate may have closed since it began.
+        # A scan takes minutes in a flood, and the gate may have closed since it began.
         self._gate.check()
         return view
 
     async def _write(
-        self, tx: Transaction, verdicts: Sequence[tuple[Execution, End]], now: datetime
+        self, tx: Transaction, decisions: Sequence[tuple[Execution, End]], now: datetime
     ) -> tuple[list[StaleRecord], list[OutboxEntry]]:
         policy = self._policy
         records = [
-            record_of(execution, verdict, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
-            for execution, verdict in verdicts
+            record_of(execution, decision, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
+            for execution, decision in decisions
         ]
         if policy.is_shadow:
             new = await decisions_sql.record(tx, records)
             return [one for one in records if one.execution_id in new], []
         endings = [
-            ending(execution, verdict.becomes, stale_result(execution, verdict, now), now=now)
-            for execution, verdict in verdicts
+            ending(execution, decision.becomes, stale_result(execution, decision, now), now=now)
+            for execution, decision in decisions
         ]
         changed = await end_executions(tx, endings)
         records = [one for one in records if one.execution_id in changed]
@@ -278,11 +278,11 @@ class StaleJudge:
         is_shadow = self._policy.is_shadow
         if len(records) > TOLD_ONE_BY_ONE:
             # A flood in one line; the records say the rest.
-            log.info("page.judged", executions=executions, is_shadow=is_shadow)
+            log.info("page.decided", executions=executions, is_shadow=is_shadow)
             return
         for record in records:
             log.info(
-                "stale_execution.judged",
+                "stale_execution.decided",
                 execution_id=record.execution_id,
                 outcome=record.outcome.value,
                 original_status=record.original_status,

@@ -1,4 +1,4 @@
-"""Judge one execution that no letter told of. Pure and total: no I/O, no clock, no exception for odd input.
+"""Decider one execution that no letter told of. Pure and total: no I/O, no clock, no exception for odd input.
 
 Promises: never ends a terminal execution, a running or canceling one without a worker, or a scheduled one before its
 message must have died. In doubt it waits: an execution ended late costs time, a live one ended is run twice.
@@ -9,21 +9,21 @@ from typing import assert_never
 
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.timeouts.case import StaleCase
-from dlq_handler.timeouts.decision import End, NotStale, StaleVerdict, Wait
+from dlq_handler.timeouts.decision import End, NotStale, StaleDecision, Wait
 from dlq_handler.workers.connection import KEPT_SECONDS, Began, ProcessView
 from dlq_handler.workers.look import is_empty, is_unattended
 
-SWEPT = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
+SCANNED = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 
 
-def judge_stale(case: StaleCase) -> StaleVerdict:
+def decide_stale(case: StaleCase) -> StaleDecision:
     match case.execution.status:
         case ExecutionStatus.SCHEDULED:
-            return _judge_scheduled(case)
+            return _decide_scheduled(case)
         case ExecutionStatus.RUNNING:
-            return _judge_running(case)
+            return _decide_running(case)
         case ExecutionStatus.CANCELING:
-            return _judge_canceling(case)
+            return _decide_canceling(case)
         case ExecutionStatus.REQUESTED | ExecutionStatus.SCHEDULING:
             return NotStale("not dispatched yet")
         case (
@@ -38,7 +38,7 @@ def judge_stale(case: StaleCase) -> StaleVerdict:
             assert_never(case.execution.status)
 
 
-def _judge_scheduled(case: StaleCase) -> StaleVerdict:
+def _decide_scheduled(case: StaleCase) -> StaleDecision:
     horizon = case.horizon_seconds
     if case.age_seconds < horizon:
         return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
@@ -59,7 +59,7 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
         why = "it has no worker any more: the worker's row was deleted"
         return _end(case, ExecutionStatus.FAILED, why, horizon)
     if case.silence is not None:
-        return _judge_unavailable(case, case.silence)
+        return _decide_unavailable(case, case.silence)
     finding = _what_a_second_look_must_find(case)
     first = _first_such_look(case)
     confirm_after = case.policy.confirm_after_seconds
@@ -86,7 +86,7 @@ def _judge_scheduled(case: StaleCase) -> StaleVerdict:
     return _wait(case, _what_is_known(case), case.when_aged(held_timeout))
 
 
-def _judge_unavailable(case: StaleCase, silence: str) -> StaleVerdict:
+def _decide_unavailable(case: StaleCase, silence: str) -> StaleDecision:
     """Of a scheduled execution. A worker that consumes may still run it, however old its heartbeat is: two looks."""
     queue, limit = case.worker.queue, case.policy.confirm_after_seconds
     first = _first_silent_look(case)
@@ -96,12 +96,12 @@ def _judge_unavailable(case: StaleCase, silence: str) -> StaleVerdict:
     return _wait(case, why, case.after(first or case.now, limit))
 
 
-def _judge_running(case: StaleCase) -> StaleVerdict:
+def _decide_running(case: StaleCase) -> StaleDecision:
     if case.execution.worker_id is None:
         return NotStale("running without a worker, as the parent of a workflow does")
     silence = case.silence
     if silence is None:
-        return _judge_process(case)
+        return _decide_process(case)
     limit = case.policy.confirm_after_seconds
     first = _first_silent_look(case)
     if first is None or case.seconds_since(first) < limit:
@@ -110,7 +110,7 @@ def _judge_running(case: StaleCase) -> StaleVerdict:
     return _end(case, ExecutionStatus.ABANDONED, silence, unavailable_after)
 
 
-def _judge_process(case: StaleCase) -> StaleVerdict:
+def _decide_process(case: StaleCase) -> StaleDecision:
     """Of a running execution whose worker is not known to be unavailable: it may have been restarted under its name."""
     worker_id, process = case.execution.worker_id, case.worker.process
     if process is None:
@@ -126,12 +126,12 @@ def _judge_process(case: StaleCase) -> StaleVerdict:
                 return _wait(case, f"{why}; a second look must find it so", case.after(first, limit))
             return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Worker restarted")
         case Began.UNKNOWN:
-            return _judge_run_limit(case, process)
+            return _decide_run_limit(case, process)
         case unreachable:
             assert_never(unreachable)
 
 
-def _judge_run_limit(case: StaleCase, process: ProcessView) -> StaleVerdict:
+def _decide_run_limit(case: StaleCase, process: ProcessView) -> StaleDecision:
     limit, updated = case.run_limit_seconds, case.execution.updated
     unknown = (
         f"whether worker {case.execution.worker_id} was restarted after this run began is unknown "
@@ -154,7 +154,7 @@ def _judge_run_limit(case: StaleCase, process: ProcessView) -> StaleVerdict:
     return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Execution timeout")
 
 
-def _judge_canceling(case: StaleCase) -> StaleVerdict:
+def _decide_canceling(case: StaleCase) -> StaleDecision:
     limit = case.policy.canceling_timeout_seconds
     if case.execution.worker_id is None:
         return NotStale("canceling without a worker, as the parent of a workflow does")

@@ -48,17 +48,17 @@ class UnscheduledPolicy:
         return timedelta(seconds=self.timeout_seconds * factor)
 
 
-UnscheduledVerdict = End | AnnounceAgain | Wait | NotStale
+UnscheduledDecision = End | AnnounceAgain | Wait | NotStale
 
 
-def judge_unscheduled(
+def decide_unscheduled(
     row: Unscheduled,
     *,
     quiet_seconds: float | None,
     policy: UnscheduledPolicy,
     now: datetime,
     steady_since: datetime | None = None,
-) -> UnscheduledVerdict:
+) -> UnscheduledDecision:
     """`quiet_seconds`: how long the scheduler's queue was seen empty with a consumer; None: it is not, or unknown.
 
     `steady_since`: before this moment the database's clock jumped ahead, so no waiting counts from before it.

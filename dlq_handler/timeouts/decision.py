@@ -1,6 +1,6 @@
 """What becomes of an execution that no letter told of, and how it goes on record.
 
-The judges return one of these verdicts; on record go only decisions, never that something still waits.
+The decides return one of these decisions; on record go only decisions, never that something still waits.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class NotStale:
     why: str
 
 
-StaleVerdict = End | Wait | NotStale
+StaleDecision = End | Wait | NotStale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class StaleRecord:
 
 def record_of(
     execution: Execution,
-    verdict: End | AnnounceAgain,
+    decision: End | AnnounceAgain,
     *,
     now: datetime,
     instance: str,
@@ -108,10 +108,10 @@ def record_of(
         execution_id=execution.id,
         attempt=execution.updated,
         original_status=execution.status.value,
-        outcome=verdict.outcome,
+        outcome=decision.outcome,
         worker_id=execution.worker_id,
-        why=verdict.why,
-        evidence=verdict.evidence,
+        why=decision.why,
+        evidence=decision.evidence,
         is_shadow=is_shadow,
         decided_at=now,
         instance=instance,

@@ -24,7 +24,7 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
     ordered = sorted(records, key=lambda one: (one.execution_id, one.attempt, one.outcome))
     rows = await tx.rows(
         """
-        INSERT INTO own.stale_verdict AS known (
+        INSERT INTO own.stale_decision AS known (
             execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries, next_try_at,
             is_shadow, decided_at, instance)
         SELECT * FROM unnest(
@@ -61,7 +61,7 @@ async def refusals(tx: Transaction, execution_id: int, attempt: datetime) -> int
     """How often the database refused to let this attempt end."""
     row = await tx.row(
         """
-        SELECT tries FROM own.stale_verdict
+        SELECT tries FROM own.stale_decision
          WHERE execution_id = :execution_id AND attempt = :attempt AND outcome = 'update_failed' AND NOT is_shadow
         """,
         execution_id=execution_id,
@@ -77,7 +77,7 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
             """
             SELECT execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries,
                    next_try_at, is_shadow, decided_at, instance
-              FROM own.stale_verdict WHERE execution_id = :execution_id ORDER BY decided_at, id
+              FROM own.stale_decision WHERE execution_id = :execution_id ORDER BY decided_at, id
             """,
             execution_id=execution_id,
         )
@@ -87,20 +87,20 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
 async def resurrected_by_worker(database: Database) -> dict[int, int]:
     """The number of executions that each worker brought back after dlq-handler had ended them."""
     async with database.transaction() as tx:
-        ours = await tx.row("SELECT to_regclass('own.stale_verdict') IS NOT NULL AS is_there")
+        ours = await tx.row("SELECT to_regclass('own.stale_decision') IS NOT NULL AS is_there")
         if ours is None or not ours.is_there:
             # Before the first migration there is no table.
             return {}
         rows = await tx.rows(
             """
-            SELECT worker_id, count(*) AS executions FROM own.stale_verdict
+            SELECT worker_id, count(*) AS executions FROM own.stale_decision
              WHERE outcome = 'resurrected' AND worker_id IS NOT NULL GROUP BY worker_id
             """
         )
     return {row.worker_id: row.executions for row in rows}
 
 
-async def sweep_verdicts(
+async def delete_decisions(
     database: Database,
     *,
     resolved_seconds: float,
@@ -110,7 +110,7 @@ async def sweep_verdicts(
     """Delete old ones. Returns their number."""
     return await delete_in_batches(
         database,
-        "stale_verdict",
+        "stale_decision",
         """
         decided_at < now() - make_interval(secs => :first)
         AND decided_at < now() - make_interval(secs =>

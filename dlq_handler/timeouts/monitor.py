@@ -1,9 +1,9 @@
-"""The timeout monitor: sweep for executions that no letter will ever tell of, on the one replica that leads.
+"""The timeout monitor: scan for executions that no letter will ever tell of, on the one replica that leads.
 
-A sweep goes through scheduled, running and canceling executions, oldest first, page by page, each row once; what
-becomes of a page is `judge_stale`'s business. Two pages are in hand at once: while the database writes one, the other
-is read and judged here. A sweep ends early when another replica leads, the brake holds, a server is away or the process
-is told to stop: the next one begins from the oldest again, and nothing is lost by that.
+A scan goes through scheduled, running and canceling executions, oldest first, page by page, each row once; what
+becomes of a page is `decide_stale`'s business. Two pages are in hand at once: while the database writes one, the other
+is read and decided here. A scan ends early when another replica leads, the brake is tripped, a server is unavailable or
+the process stops. The next one starts from the oldest again.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS, StalePolicy, later
-from dlq_handler.timeouts.cases import MonitorSight, Processes, Sights
-from dlq_handler.timeouts.commit import Page, StaleJudge
-from dlq_handler.timeouts.decide import SWEPT
+from dlq_handler.timeouts.cases import MonitorObservation, Processes, Sights
+from dlq_handler.timeouts.commit import Page, StaleDecider
+from dlq_handler.timeouts.decide import SCANNED
 from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.look import WorkerLook
 from dlq_handler.workers.processes import WorkerProcesses
@@ -51,9 +51,9 @@ class MonitorPolicy:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sweep:
+class _Scan:
     began_at: datetime
-    """By the database's clock: rows that move later are left to the next sweep."""
+    """By the database's clock: rows that move later are left to the next scan."""
     spared: Collection[int]
     """Workers that are not unavailable."""
     fleet: Sequence[int] = ()
@@ -63,8 +63,8 @@ class _Sweep:
     processes: Processes = field(default_factory=dict)
     looks: dict[int, WorkerLook] = field(default_factory=dict)
     without_queue: set[int] = field(default_factory=set)
-    """Workers whose queue this sweep has found missing. The broker is asked once: each question is an error in its log.
-    It proves as much for a later page, because all executions of the sweep are older than the sweep.
+    """Workers whose queue this scan has found missing. The broker is asked once: each question is an error in its log.
+    It proves as much for a later page, because all executions of the scan are older than the scan.
     """
     ended: int = 0
     left_out: int = 0
@@ -75,7 +75,7 @@ class _Sweep:
 class _Walk:
     """Through the executions in one status. Pages are found one after the other, each behind the last."""
 
-    sweep: _Sweep
+    scan: _Scan
     status: ExecutionStatus
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     behind: Candidate | None = None
@@ -88,10 +88,10 @@ class TimeoutMonitor:
         database: Database,
         policy: MonitorPolicy,
         *,
-        judge: StaleJudge,
+        decide: StaleDecider,
         leadership: Leadership,
         gate: Gate,
-        sight: MonitorSight,
+        sight: MonitorObservation,
         relay: OutboxRelay | None,
         metrics: Metrics,
         publishes: Callable[[], PublishView],
@@ -105,7 +105,7 @@ class TimeoutMonitor:
         """
         self._publishes = publishes
         self._processes = processes
-        self._database, self._policy, self._judge = database, policy, judge
+        self._database, self._policy, self._decide = database, policy, decide
         self._leadership, self._gate, self._sight = leadership, gate, sight
         self._relay, self._metrics, self._intake = relay, metrics, intake
         self._began_at = float("-inf")
@@ -122,7 +122,7 @@ class TimeoutMonitor:
         await every(interval_seconds, self.tick, stop, name=LOOP, wake=self._wake)
 
     async def tick(self) -> None:
-        """One sweep, if we lead."""
+        """One scan, if we lead."""
         if not self._leadership.is_leader:
             return
         self._gate.check()
@@ -130,20 +130,20 @@ class TimeoutMonitor:
         if self._must_wait_for_intake(undrained_seconds):
             return
         started = monotonic_seconds()
-        sweep = await self._begin(undrained_seconds)
+        scan = await self._begin(undrained_seconds)
         try:
             if self._processes is not None:
-                sweep.processes = await self._processes.look(sweep.spared, asked_at=sweep.began_at)
-            for status in SWEPT:
-                await self._sweep(sweep, status)
+                scan.processes = await self._processes.look(scan.spared, asked_at=scan.began_at)
+            for status in SCANNED:
+                await self._scan(scan, status)
         except LeaseLost as error:
-            log.info("sweep.cut_short", error=error.what)
+            log.info("scan.cut_short", error=error.what)
         except Contended as error:
-            log.info("sweep.cut_short", error=str(error))
+            log.info("scan.cut_short", error=str(error))
         seconds = monotonic_seconds() - started
-        self._metrics.sweep_seconds.observe(seconds)
-        if sweep.ended or sweep.left_out:
-            log.info("sweep.finished", ended=sweep.ended, left_out=sweep.left_out, seconds=round(seconds, 3))
+        self._metrics.scan_seconds.observe(seconds)
+        if scan.ended or scan.left_out:
+            log.info("scan.finished", ended=scan.ended, left_out=scan.left_out, seconds=round(seconds, 3))
 
     def _undrained_seconds(self) -> float | None:
         """Not counting the time before this monitor began: the intake waits for the servers as the monitor does."""
@@ -155,11 +155,11 @@ class TimeoutMonitor:
         deadline_seconds = self._policy.stale.horizon_seconds
         must_wait = undrained_seconds is not None and undrained_seconds < deadline_seconds
         if must_wait and not self._is_waiting:
-            log.info("sweep.put_off", until="the intake is drained", at_most_seconds=deadline_seconds)
+            log.info("scan.put_off", until="the intake is drained", at_most_seconds=deadline_seconds)
         self._is_waiting = must_wait
         return must_wait
 
-    async def _begin(self, undrained_seconds: float | None) -> _Sweep:
+    async def _begin(self, undrained_seconds: float | None) -> _Scan:
         async with self._database.transaction() as tx:
             now = (await executions_sql.read_executions(tx, ())).now
             workers = await workers_sql.read_workers(tx)
@@ -169,15 +169,15 @@ class TimeoutMonitor:
             for worker in workers.values()
             if not is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability)
         ]
-        return _Sweep(
+        return _Scan(
             began_at=now,
             intake_undrained_seconds=undrained_seconds,
             spared=spared,
             fleet=by_heartbeat(workers.values()),
         )
 
-    async def _sweep(self, sweep: _Sweep, status: ExecutionStatus) -> None:
-        walk = _Walk(sweep=sweep, status=status)
+    async def _scan(self, scan: _Scan, status: ExecutionStatus) -> None:
+        walk = _Walk(scan=scan, status=status)
         hands = [self._take_pages(walk) for _ in range(PAGES_AT_ONCE)]
         # Not a group that ends all at the first error: a page that is being committed is told of and announced.
         ended = await asyncio.gather(*hands, return_exceptions=True)
@@ -198,7 +198,7 @@ class TimeoutMonitor:
             page = await self._next_page(walk)
             if page is None:
                 return False
-            if not page.worker_ids <= walk.sweep.looks.keys():
+            if not page.worker_ids <= walk.scan.looks.keys():
                 # Alone with its looks: of two pages with a look at one worker, one would wait for the other's commit.
                 await self._commit(page, walk)
                 return True
@@ -208,47 +208,45 @@ class TimeoutMonitor:
     async def _next_page(self, walk: _Walk) -> Page | None:
         if walk.is_over or self._stop.is_set():
             return None
-        candidates = await self._find(walk.sweep, walk.status, walk.behind)
+        candidates = await self._find(walk.scan, walk.status, walk.behind)
         walk.is_over = len(candidates) < self._policy.page_size
         if not candidates:
             return None
         walk.behind = candidates[-1]
         return Page(
             candidates=candidates,
-            sights=await self._ask_broker(walk.sweep, walk.status, candidates),
-            looks=walk.sweep.looks,
-            processes=walk.sweep.processes,
-            intake_undrained_seconds=walk.sweep.intake_undrained_seconds,
-            longest_ttl_ms=await self._longest_ttl_ms(walk.sweep, candidates)
+            sights=await self._ask_broker(walk.scan, walk.status, candidates),
+            looks=walk.scan.looks,
+            processes=walk.scan.processes,
+            intake_undrained_seconds=walk.scan.intake_undrained_seconds,
+            longest_ttl_ms=await self._longest_ttl_ms(walk.scan, candidates)
             if walk.status is ExecutionStatus.SCHEDULED
             else None,
         )
 
     async def _commit(self, page: Page, walk: _Walk) -> None:
-        committed = await self._judge.commit(page)
+        committed = await self._decide.commit(page)
         if self._relay is not None:
             self._relay.offer(committed.notices, leased_at=committed.leased_at)
-        walk.sweep.ended += committed.ended
-        walk.sweep.left_out += committed.left_out
+        walk.scan.ended += committed.ended
+        walk.scan.left_out += committed.left_out
         if committed.left_out:
             # All the others would be left out too, page after page.
             walk.is_over = True
         if committed.too_slow is not None:
             raise committed.too_slow
 
-    async def _find(
-        self, sweep: _Sweep, status: ExecutionStatus, behind: Candidate | None
-    ) -> list[Candidate]:
+    async def _find(self, scan: _Scan, status: ExecutionStatus, behind: Candidate | None) -> list[Candidate]:
         async with self._database.transaction() as tx:
             return await stale.page(
                 tx,
                 status,
-                not_after=sweep.began_at - timedelta(seconds=self._least_age_seconds(status)),
+                not_after=scan.began_at - timedelta(seconds=self._least_age_seconds(status)),
                 behind=behind,
                 limit=self._policy.page_size,
-                spared=sweep.spared,
+                spared=scan.spared,
                 doubted=stale.DoubtedRuns(
-                    processes={one: _doubted(process) for one, process in sweep.processes.items()},
+                    processes={one: _doubted(process) for one, process in scan.processes.items()},
                     run_limit_seconds=self._policy.stale.run_limit_seconds,
                     grace_seconds=RUN_GRACE_SECONDS,
                 ),
@@ -263,33 +261,33 @@ class TimeoutMonitor:
         }.get(status, 0.0)
 
     async def _ask_broker(
-        self, sweep: _Sweep, status: ExecutionStatus, candidates: Collection[Candidate]
+        self, scan: _Scan, status: ExecutionStatus, candidates: Collection[Candidate]
     ) -> Sights:
         """Only a scheduled one has a message that may be in a queue."""
         if status is not ExecutionStatus.SCHEDULED:
             return {}
         worker_ids = {one.worker_id for one in candidates if one.worker_id is not None}
-        missing, rest = worker_ids & sweep.without_queue, worker_ids - sweep.without_queue
-        undecidable = self._undecidable(sweep, candidates) & rest
+        missing, rest = worker_ids & scan.without_queue, worker_ids - scan.without_queue
+        undecidable = self._undecidable(scan, candidates) & rest
         quiet = await self._sight.look_quietly(undecidable) if undecidable else {}
         found = {one: queue for one, queue in quiet.items() if queue is not None}
         sights = await self._sight.look(rest - undecidable) if rest - undecidable else {}
-        sweep.without_queue |= {one for one, queue in sights.items() if queue is None}
+        scan.without_queue |= {one for one, queue in sights.items() if queue is None}
         return {**dict.fromkeys(missing), **found, **sights}
 
-    async def _longest_ttl_ms(self, sweep: _Sweep, candidates: Collection[Candidate]) -> int | None:
+    async def _longest_ttl_ms(self, scan: _Scan, candidates: Collection[Candidate]) -> int | None:
         """An execution whose worker was deleted is decided by it alone."""
         is_needed = any(one.worker_id is None for one in candidates)
-        return await self._sight.longest_ttl_ms(sweep.fleet if is_needed else ())
+        return await self._sight.longest_ttl_ms(scan.fleet if is_needed else ())
 
-    def _undecidable(self, sweep: _Sweep, candidates: Collection[Candidate]) -> set[int]:
+    def _undecidable(self, scan: _Scan, candidates: Collection[Candidate]) -> set[int]:
         """Workers of which a missing queue would prove nothing now: both questions of ten minutes would be wasted."""
         policy = self._policy.stale
         if self._publishes().cover(policy.horizon_seconds):
             return set()
-        held_since = later(sweep.began_at, -policy.held_timeout_seconds)
+        held_since = later(scan.began_at, -policy.held_timeout_seconds)
         held = {one.worker_id for one in candidates if held_since is not None and one.updated <= held_since}
-        return set(sweep.spared) - held
+        return set(scan.spared) - held
 
 
 def _doubted(process: ProcessView) -> stale.DoubtedProcess:

@@ -48,7 +48,7 @@ async def count_at_limit(database: Database, limit: int) -> int:
     return int(row.executions)
 
 
-async def sweep(database: Database, *, may_go_on: MayGoOn = always) -> int:
+async def delete_old(database: Database, *, may_go_on: MayGoOn = always) -> int:
     """Delete the counts of executions that do not wait for the scheduler anymore. Returns their number."""
     return await delete_in_batches(
         database,

@@ -7,22 +7,22 @@ from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.timeouts.decision import End
 
 
-def stale_result(execution: Execution, verdict: End, now: datetime) -> dict[str, object]:
-    if verdict.becomes is ExecutionStatus.ABANDONED:
+def stale_result(execution: Execution, decision: End, now: datetime) -> dict[str, object]:
+    if decision.becomes is ExecutionStatus.ABANDONED:
         return {
-            "error": f"{verdict.error}: {verdict.why}",
+            "error": f"{decision.error}: {decision.why}",
             "abandoned_by": FAILED_BY,
             "original_status": execution.status.value,
             "worker": execution.worker_id,
             "reconciled_at": now.isoformat(),
-            "evidence": dict(verdict.evidence),
+            "evidence": dict(decision.evidence),
         }
-    is_cancelled = verdict.becomes is ExecutionStatus.CANCELLED
+    is_cancelled = decision.becomes is ExecutionStatus.CANCELLED
     return {
-        "error": f"Execution timeout: {verdict.why}",
+        "error": f"Execution timeout: {decision.why}",
         "cancelled_by" if is_cancelled else "failed_by": FAILED_BY,
-        "timeout_seconds": int(verdict.limit_seconds),
+        "timeout_seconds": int(decision.limit_seconds),
         "age_seconds": int((now - execution.updated).total_seconds()),
         "original_status": execution.status.value,
-        "evidence": dict(verdict.evidence),
+        "evidence": dict(decision.evidence),
     }

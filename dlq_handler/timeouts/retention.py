@@ -5,8 +5,8 @@ from dlq_handler.timeouts import decisions_sql, requests_sql, unconsumed_sql
 
 STEPS = (
     RetentionStep(
-        name="verdicts",
-        delete=lambda database, policy, may_go_on: decisions_sql.sweep_verdicts(
+        name="decisions",
+        delete=lambda database, policy, may_go_on: decisions_sql.delete_decisions(
             database,
             resolved_seconds=policy.resolved_seconds,
             unresolved_seconds=policy.unresolved_seconds,
@@ -17,7 +17,7 @@ STEPS = (
     RetentionStep(
         name="repeated_requests",
         # By the state of the execution, not by age.
-        delete=lambda database, _, may_go_on: requests_sql.sweep(database, may_go_on=may_go_on),
+        delete=lambda database, _, may_go_on: requests_sql.delete_old(database, may_go_on=may_go_on),
     ),
     RetentionStep(
         name="unconsumed_intervals",

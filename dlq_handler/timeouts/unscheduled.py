@@ -31,7 +31,7 @@ from dlq_handler.metrics import Metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts import decisions_sql, requests_sql
-from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledPolicy, judge_unscheduled
+from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledPolicy, decide_unscheduled
 from dlq_handler.timeouts.decision import AnnounceAgain, End, StaleOutcome, record_of, refused_record
 from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS, QuietSpell
 from dlq_handler.timeouts.reconcile import Finding
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnscheduledWatchPolicy:
-    judge: UnscheduledPolicy
+    decide: UnscheduledPolicy
     instance: str
     exchange: str
     ended_key: str
@@ -74,7 +74,7 @@ class UnscheduledWatch:
         self._brake, self._gate, self._metrics = brake, gate, metrics
         self._requests_queue, self._now = requests_queue, now
         self._quiet = QuietSpell(policy.look_seconds)
-        self._next_sweep = 0.0
+        self._next_scan = 0.0
         self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -82,25 +82,25 @@ class UnscheduledWatch:
         await every(self._policy.look_seconds, self.tick, stop, name="unscheduled-watch")
 
     async def tick(self) -> None:
-        """Look at the scheduler's queue; sweep when it is time to, and that queue was quiet for long enough."""
+        """Look at the scheduler's queue; scan when it is time to, and that queue was quiet for long enough."""
         if not self._leadership.is_leader:
             return
         self._quiet.looked(await self._requests_queue(), self._now())
         quiet_seconds = self._quiet.seconds
-        if quiet_seconds is None or quiet_seconds < self._policy.judge.quiet_seconds:
+        if quiet_seconds is None or quiet_seconds < self._policy.decide.quiet_seconds:
             return
-        if self._now() < self._next_sweep:
+        if self._now() < self._next_scan:
             return
-        self._next_sweep = self._now() + self._policy.check_interval_seconds
+        self._next_scan = self._now() + self._policy.check_interval_seconds
         try:
             for status in sorted(UNSCHEDULED):
-                if await self._sweep(status, quiet_seconds):
+                if await self._scan(status, quiet_seconds):
                     self._quiet.begin_anew()
                     return
         except Contended as error:
             raise Unavailable("database", f"rows are locked: {error}") from error
 
-    async def _sweep(self, status: ExecutionStatus, quiet_seconds: float) -> int:
+    async def _scan(self, status: ExecutionStatus, quiet_seconds: float) -> int:
         """Ends with the first page of which something was announced again; the answer is how many."""
         policy = self._policy
         announced = 0
@@ -111,7 +111,7 @@ class UnscheduledWatch:
                 rows = await unscheduled_page(
                     tx,
                     status,
-                    older_than_seconds=policy.judge.timeout_seconds,
+                    older_than_seconds=policy.decide.timeout_seconds,
                     after=place,
                     limit=policy.page_size,
                     is_shadow=policy.is_shadow,
@@ -134,18 +134,18 @@ class UnscheduledWatch:
         """How many were announced again."""
         again: list[tuple[UnscheduledRow, AnnounceAgain]] = []
         for one in rows:
-            verdict = judge_unscheduled(
+            decision = decide_unscheduled(
                 one.row,
                 quiet_seconds=quiet_seconds,
-                policy=self._policy.judge,
+                policy=self._policy.decide,
                 now=one.now,
                 steady_since=self._gate.steady_since,
             )
-            if isinstance(verdict, AnnounceAgain):
-                again.append((one, verdict))
-            elif isinstance(verdict, End):
+            if isinstance(decision, AnnounceAgain):
+                again.append((one, decision))
+            elif isinstance(decision, End):
                 # One a transaction: they are few, and one that the database refuses keeps no other one waiting.
-                await self._end(one, verdict)
+                await self._end(one, decision)
         return await self._announce_again(status, again) if again else 0
 
     async def _announce_again(
@@ -154,9 +154,9 @@ class UnscheduledWatch:
         policy = self._policy
         records = [
             record_of(
-                one.row.execution, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+                one.row.execution, decision, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
             )
-            for one, verdict in again
+            for one, decision in again
         ]
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
@@ -184,31 +184,31 @@ class UnscheduledWatch:
             )
         return len(requests)
 
-    async def _end(self, one: UnscheduledRow, verdict: End) -> None:
+    async def _end(self, one: UnscheduledRow, decision: End) -> None:
         execution = one.row.execution
         try:
-            is_ended = await self._end_alone(one, verdict)
+            is_ended = await self._end_alone(one, decision)
         except RowRejected as error:
             await self._record_refused(one, error)
             return
         if is_ended:
-            self._metrics.stale_executions.labels(execution.status.value, verdict.outcome).inc()
+            self._metrics.stale_executions.labels(execution.status.value, decision.outcome).inc()
             log.info(
-                "stale_execution.judged",
+                "stale_execution.decided",
                 execution_id=execution.id,
-                outcome=verdict.outcome.value,
+                outcome=decision.outcome.value,
                 original_status=execution.status.value,
                 worker_id=execution.worker_id,
-                why=verdict.why,
+                why=decision.why,
                 is_shadow=self._policy.is_shadow,
             )
 
-    async def _end_alone(self, one: UnscheduledRow, verdict: End) -> bool:
+    async def _end_alone(self, one: UnscheduledRow, decision: End) -> bool:
         policy, execution = self._policy, one.row.execution
         record = record_of(
-            execution, verdict, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+            execution, decision, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
         )
-        end = ending(execution, verdict.becomes, stale_result(execution, verdict, one.now), now=one.now)
+        end = ending(execution, decision.becomes, stale_result(execution, decision, one.now), now=one.now)
         async with self._database.transaction() as tx:
             # Before the lease: the brake's lock comes first everywhere.
             room = None if policy.is_shadow else await self._brake.room(tx)

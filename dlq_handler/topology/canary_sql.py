@@ -133,7 +133,7 @@ async def mark_seen(database: Database, ids: Collection[UUID], *, queue: str, by
         )
 
 
-async def sweep(database: Database, queue: str, *, fresh_seconds: float) -> None:
+async def delete_old(database: Database, queue: str, *, fresh_seconds: float) -> None:
     """Forget what is so old that it tells nothing any more; of each worker the last one seen is kept, for a day."""
     async with database.transaction() as tx:
         await tx.run(

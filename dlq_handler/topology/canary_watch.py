@@ -1,4 +1,4 @@
-"""Have canaries sent in rotation, and tell whether they arrive. One replica sends; every replica judges.
+"""Have canaries sent in rotation, and tell whether they arrive. One replica sends; every replica decides.
 
 Promises: which replica takes a canary does not matter, for what was seen is shared; a change is told once; a canary
 that is lost makes nobody unready, but has the topology put back at once. Never: says "ok" of what it cannot know.
@@ -30,8 +30,8 @@ from dlq_handler.topology.decide_canary import (
     WorkerCanary,
     choose_due,
     count_by_state,
+    decide_canaries,
     in_words,
-    judge_canaries,
     longest,
 )
 from dlq_handler.workers.availability import is_history
@@ -48,7 +48,7 @@ _TOLD_IDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryWatchPolicy:
-    judge: CanaryPolicy
+    decide: CanaryPolicy
     queue: str
     """The intake queue that canaries are to arrive in."""
 
@@ -79,7 +79,7 @@ class CanaryWatch:
         wake = asyncio.Event()
         self._leadership.wake_when_taken(wake)
         try:
-            await every(self._policy.judge.round_seconds, self.tick, stop, name="canary", wake=wake)
+            await every(self._policy.decide.round_seconds, self.tick, stop, name="canary", wake=wake)
         finally:
             await self._sender.close()
 
@@ -91,14 +91,14 @@ class CanaryWatch:
             probes = await store.read_probes(self._database, self._policy.queue)
         except (Unavailable, Contended) as error:
             self._metrics.set_canaries(None)
-            self._readiness.note(NOTE, f"cannot tell: {error}")
+            self._readiness.note(NOTE, f"unknown: {error}")
             raise
-        self._tell(self._judge(probes, workers))
-        # Should that fail, what was judged stands: a canary that is lost stays so, and all grow old if none goes out.
-        await self._send(choose_due(workers, probes, self._policy.judge), len(workers))
+        self._tell(self._decide(probes, workers))
+        # Should that fail, what was decided stands: a canary that is lost stays so, and all grow old if none goes out.
+        await self._send(choose_due(workers, probes, self._policy.decide), len(workers))
 
-    def _judge(self, probes: Sequence[Probe], workers: Collection[int]) -> list[WorkerCanary]:
-        return judge_canaries(probes, workers, self._view(), self._policy.judge, queue=self._policy.queue)
+    def _decide(self, probes: Sequence[Probe], workers: Collection[int]) -> list[WorkerCanary]:
+        return decide_canaries(probes, workers, self._view(), self._policy.decide, queue=self._policy.queue)
 
     async def _send(self, due: Collection[int], workers: int) -> None:
         """Only while we consume: what nobody takes would pile up in the intake queue."""
@@ -106,8 +106,8 @@ class CanaryWatch:
         if not (due and is_on and monotonic_seconds() >= self._refused_until):
             return
         # Before anything is sent: each round writes probes down, also one that the broker then takes none of.
-        fresh_seconds = self._policy.judge.fresh_seconds(workers, ttl_seconds=0)
-        await store.sweep(self._database, self._policy.queue, fresh_seconds=fresh_seconds)
+        fresh_seconds = self._policy.decide.fresh_seconds(workers, ttl_seconds=0)
+        await store.delete_old(self._database, self._policy.queue, fresh_seconds=fresh_seconds)
         try:
             await self._sender.send(due)
         except CanaryRefused as refused:

@@ -1,4 +1,4 @@
-"""Judge a whole topology: for each queue whether what dies there arrives, what has drifted, what follows.
+"""Decider a whole topology: for each queue whether what dies there arrives, what has drifted, what follows.
 
 Pure. The conclusion is a hole only when an execution can hang because of it: a registered worker's queue from
 which nothing arrives, or a finding of that severity. Messages that Attune's services reject elsewhere are on
@@ -26,7 +26,7 @@ class QueueRole(StrEnum):
 class Conclusion(StrEnum):
     FINE = "fine"
     HOLE = "hole"
-    CANNOT_TELL = "cannot tell"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def check(snapshot: Snapshot, expected: Expectation) -> CheckedTopology:
 def unknown_topology(expected: Expectation) -> CheckedTopology:
     """For a broker whose topology was not read."""
     intake = expected.blueprint.intake_queue if expected.blueprint.has_intake else None
-    return CheckedTopology(conclusion=Conclusion.CANNOT_TELL, intake_queue=intake, queues=(), findings=())
+    return CheckedTopology(conclusion=Conclusion.UNKNOWN, intake_queue=intake, queues=(), findings=())
 
 
 def _of_interest(snapshot: Snapshot, expected: Expectation) -> list[str]:
@@ -151,6 +151,6 @@ def _conclude(
     answers = {checked.arrives for checked in queues if checked.role is QueueRole.WORKER}
     if Answer.HOLE in answers or any(finding.severity is Severity.HOLE for finding in findings):
         return Conclusion.HOLE
-    if Answer.CANNOT_TELL in answers or not is_complete:
-        return Conclusion.CANNOT_TELL
+    if Answer.UNKNOWN in answers or not is_complete:
+        return Conclusion.UNKNOWN
     return Conclusion.FINE

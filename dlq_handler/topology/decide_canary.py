@@ -1,8 +1,8 @@
-"""Judge whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
+"""Decider whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
 
 The newest probe of a worker that tells anything decides. One that did not arrive tells of a hole only if nothing else
 explains it: we consumed all the while since it was sent, nobody else could have taken it, and nothing waits before it.
-Everything else is "cannot tell", never "ok".
+Everything else is "unknown", never "ok".
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from enum import StrEnum
 class CanaryState(StrEnum):
     OK = "ok"
     LOST = "lost"
-    CANNOT_TELL = "cannot_tell"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class IntakeView:
     """For how long we have consumed it without a break; 0: we do not."""
     waiting: int | None
     """Messages ready in it; None: the broker cannot be asked."""
-    foreign: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     """Consumers that are none of ours."""
     unseen: int = 0
     """Consumers of which we cannot see whose they are."""
@@ -71,7 +71,7 @@ class WorkerCanary:
     state: CanaryState
     why: str
     passes: bool = False
-    """Nothing is to be mended: the next probe tells."""
+    """Nothing is to be repaired: the next probe tells."""
     took_seconds: float | None = None
     seen_seconds_ago: float | None = None
     """When one arrived last, whatever became of later ones."""
@@ -83,13 +83,13 @@ def blindness(view: IntakeView, queue: str) -> str | None:
         return f"we do not consume {queue} just now"
     if view.waiting is None:
         return "the broker does not say what waits in the intake queue"
-    if view.foreign:
-        others = ", ".join(map(repr, view.foreign[:5]))
+    if view.others:
+        others = ", ".join(map(repr, view.others[:5]))
         return f"{others} also consume(s) {queue}: what does not come to us may have come to them"
     return None
 
 
-def judge_canaries(
+def decide_canaries(
     probes: Iterable[Probe], workers: Collection[int], view: IntakeView, policy: CanaryPolicy, *, queue: str
 ) -> list[WorkerCanary]:
     """One answer for each worker, by id."""
@@ -99,7 +99,7 @@ def judge_canaries(
             by_worker[probe.worker_id].append(probe)
     blind = blindness(view, queue)
     return [
-        _judge(worker, sent, blind=blind, view=view, policy=policy, workers=len(by_worker))
+        _decide(worker, sent, blind=blind, view=view, policy=policy, workers=len(by_worker))
         for worker, sent in by_worker.items()
     ]
 
@@ -134,7 +134,7 @@ class _Doubt:
     passes: bool = True
 
 
-def _judge(
+def _decide(
     worker: int,
     newest_first: Sequence[Probe],
     *,
@@ -156,7 +156,7 @@ def _judge(
         )
 
     if blind is not None:
-        return answer(CanaryState.CANNOT_TELL, blind)
+        return answer(CanaryState.UNKNOWN, blind)
     doubt = _Doubt("no probe tells anything yet" if not newest_first else "none has arrived yet")
     for probe in newest_first:
         if probe.created_seconds_ago > policy.fresh_seconds(workers, probe.ttl_seconds):
@@ -172,7 +172,7 @@ def _judge(
             why = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
             return answer(CanaryState.LOST, why)
         doubt = excuse
-    return answer(CanaryState.CANNOT_TELL, doubt.why, passes=doubt.passes)
+    return answer(CanaryState.UNKNOWN, doubt.why, passes=doubt.passes)
 
 
 def _excuse(sent_seconds_ago: float, view: IntakeView) -> _Doubt | None:
@@ -205,10 +205,10 @@ def choose_due(workers: Collection[int], probes: Iterable[Probe], policy: Canary
 def worst_of(canaries: Collection[WorkerCanary]) -> CanaryState:
     """Of no worker at all nothing can be told."""
     states = {canary.state for canary in canaries}
-    for state in (CanaryState.LOST, CanaryState.CANNOT_TELL):
+    for state in (CanaryState.LOST, CanaryState.UNKNOWN):
         if state in states:
             return state
-    return CanaryState.OK if canaries else CanaryState.CANNOT_TELL
+    return CanaryState.OK if canaries else CanaryState.UNKNOWN
 
 
 def count_by_state(canaries: Iterable[WorkerCanary]) -> Mapping[CanaryState, int]:
@@ -226,7 +226,7 @@ def longest(seconds: Iterable[float | None]) -> float | None:
 def in_words(canaries: Collection[WorkerCanary]) -> str:
     """For people, in one sentence: the worst first, and one reason for it; one that does not pass, if there is."""
     if not canaries:
-        return "cannot tell: there is no worker whose key is bound"
+        return "unknown: there is no worker whose key is bound"
     worst = worst_of(canaries)
     of_that = [canary for canary in canaries if canary.state is worst]
     if worst is CanaryState.OK:
@@ -241,5 +241,5 @@ def in_words(canaries: Collection[WorkerCanary]) -> str:
 
 def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:
     """What cannot be told just now will be told by the next probes."""
-    unclear = [canary for canary in canaries if canary.state is CanaryState.CANNOT_TELL]
+    unclear = [canary for canary in canaries if canary.state is CanaryState.UNKNOWN]
     return bool(unclear) and all(canary.passes for canary in unclear)

@@ -77,7 +77,7 @@ def _delivery_limit(queue: QueueFacts, subject: str, broker_version: str) -> Ite
     )
 
 
-def foreign_consumers(snapshot: Snapshot, expected: Expectation) -> tuple[str, ...]:
+def other_consumers(snapshot: Snapshot, expected: Expectation) -> tuple[str, ...]:
     """Tags of those who take letters from the intake queue and are no replica of ours."""
     return tuple(
         sorted(
@@ -91,12 +91,12 @@ def foreign_consumers(snapshot: Snapshot, expected: Expectation) -> tuple[str, .
 
 def _other_takers(snapshot: Snapshot, expected: Expectation, subject: str) -> Iterator[Finding]:
     blueprint = expected.blueprint
-    foreign = foreign_consumers(snapshot, expected)
-    if foreign:
+    others = other_consumers(snapshot, expected)
+    if others:
         yield Finding(
             severity=Severity.DRIFT,
             subject=subject,
-            is_now=f"{len(foreign)} foreign consumer(s): {listed(foreign)}",
+            is_now=f"{len(others)} other consumer(s): {listed(others)}",
             wanted="consumers of ours alone",
             way_out="a stock executor fails executions without a notice and drops letters on a database "
             "error; set dlq_handler.intake.queue to a queue of our own, such as attune.dlx.sidecar.queue",

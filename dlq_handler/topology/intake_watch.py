@@ -24,7 +24,7 @@ from dlq_handler.topology.decide_canary import IntakeView
 
 log = structlog.get_logger()
 
-FOREIGN = "foreign_consumer"
+OTHER_CONSUMER = "other_consumer"
 
 
 class IntakeWatch:
@@ -49,7 +49,7 @@ class IntakeWatch:
         self._interval_seconds = interval_seconds
         self._told: str | None = None
         self._waiting: int | None = None
-        self._foreign: tuple[str, ...] = ()
+        self._other_tags: tuple[str, ...] = ()
         self._unseen = 0
 
     @property
@@ -58,7 +58,7 @@ class IntakeWatch:
         return IntakeView(
             consuming_seconds=self._source.consuming_seconds,
             waiting=self._waiting,
-            foreign=self._foreign,
+            others=self._other_tags,
             unseen=self._unseen,
         )
 
@@ -119,14 +119,16 @@ class IntakeWatch:
         return tags if len(tags) >= consumers else None
 
     def _tell_of_others(self, consumers: int, tags: Sequence[str] | None) -> None:
-        self._foreign = tuple(sorted(tag for tag in tags or () if not tag.startswith(self._own_tag_prefix)))
+        self._other_tags = tuple(
+            sorted(tag for tag in tags or () if not tag.startswith(self._own_tag_prefix))
+        )
         self._unseen = max(0, consumers - 1) if tags is None else 0
         others = self._others()
         if others is not None and others != self._told:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
         self._told = others
         self._readiness.note(
-            FOREIGN,
+            OTHER_CONSUMER,
             f"{others} on {self._source.queue}: a stock executor fails executions without a notice and drops letters "
             "on a database error; set dlq_handler.intake.queue to a queue of our own"
             if others is not None
@@ -139,6 +141,6 @@ class IntakeWatch:
             return (
                 f"{self._unseen} other consumer(s), replicas of ours or not: the management API does not tell"
             )
-        if self._foreign:
-            return f"foreign consumer(s) {', '.join(map(repr, self._foreign[:5]))}"
+        if self._other_tags:
+            return f"other consumer(s) {', '.join(map(repr, self._other_tags[:5]))}"
         return None

@@ -14,7 +14,7 @@ def find_shadow_drift(snapshot: Snapshot, expected: Expectation, limits: ShadowL
     yield Finding(
         severity=Severity.NOTE,
         subject=subject,
-        is_now="takes copies: what dies is judged there, and nothing is ended or announced",
+        is_now="takes copies: what dies is decided there, and nothing is ended or announced",
         wanted="dlq_handler.shadow.enabled: false, once you trust the records",
         way_out="`dlq-handler letters list` shows what would have been done",
     )

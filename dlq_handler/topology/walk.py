@@ -23,7 +23,7 @@ _MOST_SAMPLES = 2000
 class Answer(StrEnum):
     ARRIVES = "yes"
     HOLE = "no"
-    CANNOT_TELL = "cannot tell"
+    UNKNOWN = "unknown"
     NO_QUEUE = "no queue"
 
 
@@ -60,7 +60,7 @@ def walk(snapshot: Snapshot, queue: str, intake: str | None) -> Walk:
     walks = [
         _walk_keys(snapshot, queue, exchange, keys, intake) for keys in keys_after_death(snapshot, facts)
     ]
-    worst = (Answer.HOLE, Answer.CANNOT_TELL, Answer.ARRIVES)
+    worst = (Answer.HOLE, Answer.UNKNOWN, Answer.ARRIVES)
     return min(walks, key=lambda one: worst.index(one.answer))
 
 
@@ -130,7 +130,7 @@ def _walk_keys(snapshot: Snapshot, queue: str, exchange: str, keys: Keys, intake
             return _hole(queue, _lost(snapshot, exchange, keys, sample, reach))
     steps = (f"queue {queue!r}", *path)
     if doubt is not None:
-        return Walk(queue=queue, answer=Answer.CANNOT_TELL, path=steps, sentence=doubt)
+        return Walk(queue=queue, answer=Answer.UNKNOWN, path=steps, sentence=doubt)
     return Walk(queue=queue, answer=Answer.ARRIVES, path=steps, sentence="what dies there arrives")
 
 
@@ -178,4 +178,4 @@ def _hole(queue: str, sentence: str) -> Walk:
 
 
 def _unknown(queue: str, sentence: str) -> Walk:
-    return Walk(queue=queue, answer=Answer.CANNOT_TELL, sentence=sentence)
+    return Walk(queue=queue, answer=Answer.UNKNOWN, sentence=sentence)

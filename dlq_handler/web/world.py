@@ -62,7 +62,7 @@ class UiWorld:
     """Which installation this is, in a word."""
     retention: RetentionPolicy
     history_days: int
-    """For how long chart, lanes, happenings and changes of diagnosis are kept."""
+    """For how long chart, lanes, events and changes of diagnosis are kept."""
     ttl_seconds: float
     """Of the workers' queues, as configured."""
     instance: str

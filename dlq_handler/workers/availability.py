@@ -1,6 +1,6 @@
 """Whether a worker is there, told from the age of its heartbeat. Pure: ages are by the database's clock, and arguments.
 
-`unavailable` is the one that verdicts rest on, `is_unavailable` decides it; the others are for people.
+`unavailable` is the one that decisions rest on, `is_unavailable` decides it; the others are for people.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ class Availability(StrEnum):
     AVAILABLE = "available"
     LATE = "late"
     UNAVAILABLE = "unavailable"
-    CANNOT_TELL = "cannot_tell"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityP
     """`watched_seconds`: for how long we have been able to see heartbeats without a break."""
     age = worker.heartbeat_age_seconds
     if age is None:
-        return Standing(availability=Availability.CANNOT_TELL, why="it never sent a heartbeat")
+        return Standing(availability=Availability.UNKNOWN, why="it never sent a heartbeat")
     if is_unavailable(worker, link_age_seconds=watched_seconds, policy=policy):
         why = f"its last heartbeat is older than {policy.unavailable_after_seconds:g} s"
         limit = timedelta(seconds=policy.unavailable_after_seconds)
@@ -47,7 +47,7 @@ def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityP
         return Standing(availability=Availability.UNAVAILABLE, why=why, gone_since=gone_since)
     if age > policy.unavailable_after_seconds:
         why = f"we have watched for {watched_seconds:.0f} s only, of {policy.unavailable_after_seconds:g}"
-        return Standing(availability=Availability.CANNOT_TELL, why=why)
+        return Standing(availability=Availability.UNKNOWN, why=why)
     if age > policy.late_after_seconds:
         why = f"its last heartbeat is older than {policy.late_after_seconds:g} s"
         return Standing(availability=Availability.LATE, why=why)

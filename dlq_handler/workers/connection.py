@@ -19,7 +19,7 @@ KEPT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSight:
+class ConnectionObservation:
     """The management API's answer about the consumers of one worker's queue."""
 
     names: frozenset[str]
@@ -90,7 +90,7 @@ class ConnectionLook:
 def look_again(
     worker_id: int,
     before: ConnectionLook | None,
-    sight: ConnectionSight | None,
+    sight: ConnectionObservation | None,
     *,
     asked_at: datetime,
     answered_at: datetime,
@@ -149,7 +149,7 @@ def _shared(look: ConnectionLook, answered_at: datetime) -> ConnectionLook:
     )
 
 
-def _is_younger(before: ConnectionLook, sight: ConnectionSight, asked_at: datetime) -> bool:
+def _is_younger(before: ConnectionLook, sight: ConnectionObservation, asked_at: datetime) -> bool:
     """Another connection has the name, because the worker was restarted and its old port was used again."""
     if before.seen_at is None or sight.age_seconds is None:
         return False
@@ -211,7 +211,7 @@ class ProcessView:
         return self.trouble or "the connection that consumes its queue may have begun after this run"
 
 
-def view_of(look: ConnectionLook, sight: ConnectionSight | None, trouble: str) -> ProcessView:
+def view_of(look: ConnectionLook, sight: ConnectionObservation | None, trouble: str) -> ProcessView:
     """`look`: what is known after this look. `sight` None: there was no clear answer, because of `trouble`."""
     if sight is None:
         return ProcessView(look=look, is_found=False, trouble=trouble)

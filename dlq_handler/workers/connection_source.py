@@ -11,7 +11,7 @@ from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionLook, ConnectionSight
+from dlq_handler.workers.connection import ConnectionLook, ConnectionObservation
 
 # An API that hangs would hold up every scan of the monitor by its timeout.
 PAUSE_SECONDS = 60.0
@@ -60,14 +60,16 @@ class ConnectionSource:
         """Why the last answer was not clear."""
         return UNCLEAR if self.api_trouble is None else f"{CANNOT_DETECT}: {self.api_trouble}"
 
-    async def ask(self, known: Mapping[int, ConnectionLook | None]) -> dict[int, ConnectionSight | None]:
+    async def ask(
+        self, known: Mapping[int, ConnectionLook | None]
+    ) -> dict[int, ConnectionObservation | None]:
         """`known`: the workers to ask about, the most urgent first, each with what earlier looks found.
 
         None: no clear answer. A worker that is left out was not asked about: the time was over.
         """
         if not known:
             return {}
-        unknown: dict[int, ConnectionSight | None] = dict.fromkeys(known)
+        unknown: dict[int, ConnectionObservation | None] = dict.fromkeys(known)
         if self._now() < self._asked_again_at:
             return unknown
         end = self._now() + LOOK_SECONDS
@@ -113,15 +115,15 @@ class ConnectionSource:
 
 def _sight(
     look: ConnectionLook | None, connections: frozenset[str] | None, ages: Mapping[str, float]
-) -> ConnectionSight | None:
+) -> ConnectionObservation | None:
     if connections is None:
         return None
     if len(connections) != 1 or _is_known(look, connections):
-        return ConnectionSight(names=connections)
+        return ConnectionObservation(names=connections)
     age = ages.get(*connections)
     if age is None or age < LEAST_AGE_SECONDS:
         return None
-    return ConnectionSight(names=connections, age_seconds=max(0.0, age))
+    return ConnectionObservation(names=connections, age_seconds=max(0.0, age))
 
 
 def _is_known(look: ConnectionLook | None, connections: frozenset[str]) -> bool:

@@ -8,7 +8,7 @@ finds what the old one saw.
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker, is_unavailable
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
 
 KEPT_SECONDS = 600.0
 """A look without a consumer counts for at most this time when later looks know nothing about the queue."""
@@ -35,7 +35,7 @@ def look_again(
     before: WorkerLook | None,
     *,
     worker: Worker | None,
-    queue: QueueSight | None,
+    queue: QueueObservation | None,
     is_queue_known: bool,
     now: datetime,
     watched_seconds: float,
@@ -72,12 +72,12 @@ def look_again(
     )
 
 
-def is_empty(queue: QueueSight | None) -> bool:
+def is_empty(queue: QueueObservation | None) -> bool:
     """Known to hold nothing, neither ready nor unacked."""
     return queue is not None and queue.unacked is not None and queue.ready + queue.unacked == 0
 
 
-def is_unattended(queue: QueueSight | None) -> bool:
+def is_unattended(queue: QueueObservation | None) -> bool:
     """Nobody consumes it, or there is none (any more)."""
     return queue is None or queue.consumers == 0
 

@@ -47,7 +47,7 @@ async def keep_looks(tx: Transaction, looks: Collection[WorkerLook], *, is_shado
     )
 
 
-async def sweep_looks(database: Database, *, older_than_seconds: float) -> int:
+async def delete_looks(database: Database, *, older_than_seconds: float) -> int:
     """Forget workers that nobody has had to look at for long: ids of gone workers never come back."""
     async with database.transaction() as tx:
         result = await tx.run(

@@ -12,7 +12,13 @@ from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.workers import connections_sql
-from dlq_handler.workers.connection import ConnectionLook, ConnectionSight, ProcessView, look_again, view_of
+from dlq_handler.workers.connection import (
+    ConnectionLook,
+    ConnectionObservation,
+    ProcessView,
+    look_again,
+    view_of,
+)
 from dlq_handler.workers.connection_source import ConnectionSource
 
 # One request each. In a larger fleet the workers take turns: the time between two looks grows, and with it the time of
@@ -51,7 +57,7 @@ class WorkerProcesses:
     async def _keep(
         self,
         known: Mapping[int, ConnectionLook],
-        sights: Mapping[int, ConnectionSight | None],
+        sights: Mapping[int, ConnectionObservation | None],
         asked_at: datetime,
     ) -> dict[int, ConnectionLook]:
         async with self._database.transaction() as tx:

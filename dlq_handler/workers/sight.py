@@ -17,12 +17,12 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import turn
-from dlq_handler.host.worker import QueueSight, WorkerQueueNames
+from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SightPolicy:
+class ObservationPolicy:
     counts_kept_seconds: float = 2.0
     ttl_kept_seconds: float = 600.0
     """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
@@ -63,7 +63,7 @@ class _Kept(Generic[Fact]):
         self._facts.update({one: (now, fact) for one, fact in facts.items()})
 
 
-class WorkerSight:
+class WorkerObservation:
     """One for all who look, so that they share its answers. `close` it at the end."""
 
     def __init__(
@@ -72,7 +72,7 @@ class WorkerSight:
         *,
         statistics: Callable[[], Awaitable[Mapping[str, QueueStatistics]]],
         names: WorkerQueueNames,
-        policy: SightPolicy | None = None,
+        policy: ObservationPolicy | None = None,
         queues: QueueCounter | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
@@ -83,7 +83,7 @@ class WorkerSight:
         self._queues = queues
         self._found: set[str] = set()
         self._link, self._statistics, self._names, self._now = link, statistics, names, now
-        self._policy = policy or SightPolicy()
+        self._policy = policy or ObservationPolicy()
         self._budget = RefusalBudget(self._policy.refusals, now)
         self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
         self._ttls = _Kept[_Ttl](self._policy.ttl_kept_seconds)
@@ -105,11 +105,11 @@ class WorkerSight:
         async with turn(self._turn):
             return await self._count(worker_ids, is_quiet=True)
 
-    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
         return await self._look(worker_ids, is_quiet=not self._policy.probes_ttl)
 
-    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueSight | None]:
+    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
         return await self._look(worker_ids, is_quiet=True)
 
@@ -122,7 +122,9 @@ class WorkerSight:
             UNKNOWN_QUEUE if self._queues is None else self._queues.why_unknown(self._names.queue(worker_id))
         )
 
-    async def _look(self, worker_ids: Collection[int], *, is_quiet: bool) -> dict[int, QueueSight | None]:
+    async def _look(
+        self, worker_ids: Collection[int], *, is_quiet: bool
+    ) -> dict[int, QueueObservation | None]:
         async with turn(self._turn):
             counted = await self._count(worker_ids, is_quiet=is_quiet)
             present = [one for one, counts in counted.items() if counts is not None]
@@ -247,7 +249,7 @@ class WorkerSight:
         return known | probed
 
 
-def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueSight:
+def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueObservation:
     """What AMQP says is of this instant; the API's numbers are some seconds old.
 
     That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
@@ -255,7 +257,7 @@ def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -
     since then is not ready by AMQP any more and not unacked by the API yet. So the older count of ready ones is not
     forgotten, and "ready + unacked = 0" holds only if it did for both.
     """
-    return QueueSight(
+    return QueueObservation(
         consumers=counts.consumers,
         ready=counts.ready if statistics is None else max(counts.ready, statistics.ready),
         unacked=None if statistics is None else statistics.unacked,

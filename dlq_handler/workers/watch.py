@@ -20,7 +20,7 @@ from dlq_handler.host.workers_sql import read_fleet, workers_with_dispatches
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.workers.availability import Absence, Availability, absences, is_history, standing_of
-from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.sight import WorkerObservation
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ class WorkerWatch:
     def __init__(
         self,
         database: Database,
-        sight: WorkerSight,
+        sight: WorkerObservation,
         policy: WatchPolicy,
         *,
         watched_seconds: Callable[[], float],
@@ -127,7 +127,7 @@ class WorkerWatch:
         is_gone = {
             one: availability is Availability.UNAVAILABLE
             for one, availability in seen.items()
-            if availability is not Availability.CANNOT_TELL
+            if availability is not Availability.UNKNOWN
         }
         changed = [one for one, gone in is_gone.items() if self._was_gone.get(one, gone) != gone]
         self._was_gone = {one: gone for one, gone in self._was_gone.items() if one in seen} | is_gone

@@ -40,7 +40,7 @@ async def _lose_workers_and_sidecar(world: World) -> None:
     async with _locked(world, lost[-max(1, len(lost) // 3) :]) as locked:
         if not locked:
             raise StoryBroken("all rows were over before one could be locked", world.stage.log("executor"))
-        world.say(f"somebody's open transaction locks {numbers(locked)}: their letters cannot be judged yet")
+        world.say(f"somebody's open transaction locks {numbers(locked)}: their letters cannot be decided yet")
         others = [number for number in batch + running if number not in locked]
         await world.until("all others come to an end", lambda: sight.are_settled(others))
         held = sight.on_worker(batch, "worker-python")
@@ -58,7 +58,7 @@ async def _lose_workers_and_sidecar(world: World) -> None:
         )
         await _kill_sidecar_at_work(world, batch, locked)
     await world.start("sidecar")
-    await world.until("the letters it had not judged are judged", lambda: sight.are_settled(locked))
+    await world.until("the letters it had not decided are decided", lambda: sight.are_settled(locked))
 
     world.say(
         "worker-python is killed before it wakes: stock workers bring ended work back to life (defect D8)"
@@ -68,12 +68,12 @@ async def _lose_workers_and_sidecar(world: World) -> None:
 
 
 async def _kill_sidecar_at_work(world: World, batch: list[int], locked: list[int]) -> None:
-    """While it holds letters that it cannot judge, as their rows are locked."""
+    """While it holds letters that it cannot decide, as their rows are locked."""
     await world.until(
         "it holds the letters of the locked ones", lambda: not _ready(world, "worker-shell", INTAKE_QUEUE)
     )
-    judged = len(world.sight.ended_by(batch, "letter"))
-    world.say(f"{judged} letters judged, {len(locked)} letters in its hands: killed at work")
+    decided = len(world.sight.ended_by(batch, "letter"))
+    world.say(f"{decided} letters decided, {len(locked)} letters in its hands: killed at work")
     await world.kill("sidecar")
     await world.until(
         "its letters go back to the queue", lambda: _ready(world, INTAKE_QUEUE) >= len(locked), part="broker"

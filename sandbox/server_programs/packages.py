@@ -39,7 +39,7 @@ async def unpacked(
 ) -> Path:
     """The root folder of `package` and all it needs that this machine lacks. The first call downloads.
 
-    `finish(unpacked, final)` mends what the unpacked files say about their place before they are moved to
+    `finish(unpacked, final)` repairs what the unpacked files say about their place before they are moved to
     `final`. `always` names packages that are unpacked too, even where this machine has them.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
@@ -82,7 +82,7 @@ async def download(package: str, scratch: Path, always: Sequence[str] = ()) -> P
     apt = ["apt-get", "--quiet", *(part for option in options for part in ("-o", option))]
     packages = scratch / "packages"
     try:
-        # A foreign source that does not answer fails `update`, though the packages we want may well be there.
+        # A unrelated source that does not answer fails `update`, though the packages we want may well be there.
         await output_of(*apt, "update", folder=packages)
     except WayClosed as update_failed:
         failed: WayClosed | None = update_failed

@@ -1,4 +1,4 @@
-"""The commands of `./run` around a sandbox that stays: up, down, break, mend, status, logs, its servers' clients."""
+"""The commands of `./run` around a sandbox that stays: up, down, break, repair, status, logs, its servers' clients."""
 
 import argparse
 import os
@@ -55,8 +55,8 @@ def parser() -> Parser:
     breaking.add_argument(
         "--how", choices=[str(how) for how in How], default=str(How.KILL), help="kill (default), stop or hang"
     )
-    mending = commands.add_parser("mend", help="bring a part back")
-    mending.add_argument("part", choices=PARTS)
+    repairing = commands.add_parser("repair", help="bring a part back")
+    repairing.add_argument("part", choices=PARTS)
     logs = commands.add_parser("logs", help="the log of a part")
     logs.add_argument("part", choices=(*PARTS, up_and_down.KEEPER))
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written")

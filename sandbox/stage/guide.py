@@ -23,7 +23,7 @@ give it work
 break something
   ./run break worker-python               # SIGKILL
   ./run break worker-shell --how hang     # SIGSTOP; or stop: SIGTERM, in good order
-  ./run break broker && ./run mend broker # parts: {parts}
+  ./run break broker && ./run repair broker # parts: {parts}
 see what became of it
   ./run status
   ./run psql -c "SELECT id, status, worker, result->>'error' AS error FROM execution ORDER BY id DESC LIMIT 10"

@@ -79,8 +79,8 @@ async def do(stage: Stage, request: dict[str, str], say: Say) -> int:
         match request["command"]:
             case "break":
                 await break_part(stage, part, How(request["how"]), say)
-            case "mend":
-                await stage.mend(part, say=say)
+            case "repair":
+                await stage.repair(part, say=say)
                 say(f"{part} is healthy after {time.monotonic() - began:.1f} s")
             case "status":
                 for line in status(stage):
@@ -95,7 +95,7 @@ async def do(stage: Stage, request: dict[str, str], say: Say) -> int:
 
 async def break_part(stage: Stage, part: str, how: How, say: Say) -> None:
     if not stage.is_running(part):
-        say(f"{part} is down already; `./run mend {part}` starts it")
+        say(f"{part} is down already; `./run repair {part}` starts it")
         return
     match how:
         case How.KILL:
@@ -109,7 +109,7 @@ async def break_part(stage: Stage, part: str, how: How, say: Say) -> None:
             said = "frozen (SIGSTOP): it keeps its connections and does nothing"
         case _:
             assert_never(how)
-    say(f"{part} is {said}; `./run mend {part}` brings it back")
+    say(f"{part} is {said}; `./run repair {part}` brings it back")
 
 
 def status(stage: Stage) -> list[str]:

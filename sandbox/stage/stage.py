@@ -171,7 +171,7 @@ class Stage:
             await process.hang()
 
     async def resume(self, part: str) -> None:
-        """SIGCONT; does not wait until it is healthy again, as `mend` does."""
+        """SIGCONT; does not wait until it is healthy again, as `repair` does."""
         async with self._turn(part):
             if process := self.process(part):
                 process.resume()
@@ -188,7 +188,7 @@ class Stage:
             case _:
                 raise ValueError(f"{part} is a server: only Attune's parts and the sidecar have variables")
 
-    async def mend(self, part: str, *, say: Callable[[str], None]) -> None:
+    async def repair(self, part: str, *, say: Callable[[str], None]) -> None:
         """Whatever was done to it: returns when it is healthy."""
         if self.is_hung(part):
             await self.resume(part)
@@ -197,7 +197,7 @@ class Stage:
             await self.stop(part)
         await self.start(part)
         if part == "broker" and Defect.NO_RECONNECT not in self._attune.cured:
-            again = " ".join(f"`./run mend {one}`" for one in ATTUNE if self.is_running(one))
+            again = " ".join(f"`./run repair {one}`" for one in ATTUNE if self.is_running(one))
             if again:
                 say(f"Attune's services never connect again by themselves. Start them again: {again}")
 

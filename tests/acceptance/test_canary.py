@@ -53,12 +53,12 @@ async def states(sidecar: SidecarProcess) -> dict[str, float]:
     samples = await sidecar.metrics()
     return {
         state: samples[f'dlq_handler_canary_workers{{state="{state}"}}']
-        for state in ("ok", "lost", "cannot_tell")
+        for state in ("ok", "lost", "unknown")
     }
 
 
-async def until(sidecar: SidecarProcess, *, ok: int = 0, lost: int = 0, cannot_tell: int = 0) -> None:
-    wanted = {"ok": ok, "lost": lost, "cannot_tell": cannot_tell}
+async def until(sidecar: SidecarProcess, *, ok: int = 0, lost: int = 0, unknown: int = 0) -> None:
+    wanted = {"ok": ok, "lost": lost, "unknown": unknown}
 
     async def is_so() -> bool:
         seen = await states(sidecar)
@@ -89,10 +89,10 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
             name: value
             for name, value in samples.items()
             if value
-            and name.startswith(("dlq_handler_dead_letters", "dlq_handler_batch", "dlq_handler_verdict"))
+            and name.startswith(("dlq_handler_dead_letters", "dlq_handler_batch", "dlq_handler_decision"))
         }
         assert counted == {}
-        assert sidecar.events("dead_letter.judged") == []
+        assert sidecar.events("dead_letter.decided") == []
         seen = await world.sql(
             "SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE seen_at IS NOT NULL"
         )
@@ -106,14 +106,14 @@ async def test_canaries_arrive_with_each_workers_key_and_are_in_no_record_and_no
     await topology.verify_redeclare(world.amqp_url, {worker.id: 60_000 for worker in workers})
 
 
-async def test_what_only_calls_itself_a_canary_is_kept_on_record_and_one_whose_probe_is_swept_is_not(
+async def test_what_only_calls_itself_a_canary_is_kept_on_record_and_one_whose_probe_is_deleted_is_not(
     world: World, rabbitmq: RabbitMQ
 ) -> None:
     worker = await world.vanished_worker(ttl_ms=200)
     async with a_sidecar(world, rabbitmq) as sidecar:
         await until(sidecar, ok=1)
-        swept, forged, died_elsewhere = uuid4(), uuid4(), uuid4()
-        await publish_canary(world, CANARY_EXCHANGE, worker.id, swept)
+        deleted, forged, died_elsewhere = uuid4(), uuid4(), uuid4()
+        await publish_canary(world, CANARY_EXCHANGE, worker.id, deleted)
 
         async def has_died() -> bool:
             return await topology.ready_count(world.amqp_url, CANARY_QUEUE) == 0
@@ -132,8 +132,8 @@ async def test_what_only_calls_itself_a_canary_is_kept_on_record_and_one_whose_p
         assert await sidecar.terminate() == 0
     rows = await world.sql("SELECT message_id, queue, outcome FROM dlq_handler.letter")
     assert {tuple(row) for row in rows} == {
-        (str(forged), None, "foreign"),
-        (str(died_elsewhere), topology.worker_queue(worker.id), "foreign"),
+        (str(forged), None, "others"),
+        (str(died_elsewhere), topology.worker_queue(worker.id), "others"),
     }
 
 
@@ -162,7 +162,7 @@ async def test_with_two_replicas_either_may_take_it_and_a_foreign_consumer_makes
             await until(sidecar, ok=1)
         async with StockDeadLetterHandler(world.amqp_url, world.database_url) as stock:
             for sidecar in (one, two):
-                await until(sidecar, cannot_tell=1)
+                await until(sidecar, unknown=1)
                 assert "'executor.dlq' also consume(s)" in await note(sidecar)
         for sidecar in (one, two):
             await until(sidecar, ok=1)
@@ -194,7 +194,7 @@ async def test_with_the_printed_rights_there_is_a_canary_and_the_doctor_finds_no
         assert (states["broker rights"], states["database rights"]) == ("ok", "ok")
         assert states["canary"] == "ok"
         # No management API answers.
-        assert (code, states["topology"]) == (1, "cannot tell"), "no executor runs here"
+        assert (code, states["topology"]) == (1, "unknown"), "no executor runs here"
         assert sidecar.events("canary.refused") == []
 
 

@@ -24,7 +24,7 @@ async def counted(sidecar: SidecarProcess) -> dict[str, float]:
         if (name := sample.partition("{")[0]).startswith("dlq_handler_")
         if name.endswith(("_total", "_bucket", "_count", "_sum"))
         if not name.startswith(
-            ("dlq_handler_canar", "dlq_handler_loop_lag", "dlq_handler_sweep", "dlq_handler_reconnects")
+            ("dlq_handler_canar", "dlq_handler_loop_lag", "dlq_handler_scan", "dlq_handler_reconnects")
         )
     }
 

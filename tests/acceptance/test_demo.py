@@ -25,7 +25,7 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
     figures = re.findall(r"first rescued execution .*|the story took .*", told)
     assert len(figures) == 2
     say(f"demo: {'; '.join(figures)}")
-    assert re.search(r"[1-9]\d* letters judged, [1-9]\d* letters in its hands: killed at work", told), told
+    assert re.search(r"[1-9]\d* letters decided, [1-9]\d* letters in its hands: killed at work", told), told
     assert re.search(r"its dashboard, .*: http://127\.0\.0\.1:\d+$", told, re.MULTILINE)
     assert left_running(tmp_path) == []
     assert left_behind(tmp_path) == []

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.least_rights import USER, as_user, least_rights
 from tests.support.sidecar import sidecar_process
 
-RESCUED = ["created", "moved", "dispatched", "died", "judged", "changed", "announced"]
+RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "announced"]
 
 
 def kinds(story: dict[str, Any]) -> list[str]:
@@ -34,9 +34,9 @@ async def test_story_of_a_rescued_execution_goes_from_its_request_to_its_notice(
         assert kinds(story) == RESCUED
         assert story["execution"]["status"] == "failed"
         assert story["waiting"] is None
-        judged = story["moments"][RESCUED.index("judged")]
-        assert judged["by"] == "sidecar-1"
-        assert judged["evidence"]["status"] == "scheduled"
+        decided = story["moments"][RESCUED.index("decided")]
+        assert decided["by"] == "sidecar-1"
+        assert decided["evidence"]["status"] == "scheduled"
         times = [datetime.fromisoformat(moment["at"]) for moment in story["moments"]]
         assert times == sorted(times)
 
@@ -96,7 +96,7 @@ async def test_a_request_that_the_scheduler_rejected_is_not_said_to_be_with_the_
     ):
         number = await world.executor.create_execution()
         await world.executor.request(number)
-        await eventually(lambda: sidecar.events("dead_letter.judged"), timeout=60)
+        await eventually(lambda: sidecar.events("dead_letter.decided"), timeout=60)
         _, out, _ = await sidecar.cli("executions", "explain", str(number))
         assert "the scheduler rejected its request at 2" in out
         assert "may still be with the scheduler" not in out
@@ -132,7 +132,7 @@ async def test_without_the_history_and_the_broker_it_tells_what_is_left(
         number = str(dispatch.execution_id)
         story = await sidecar.cli_json("executions", "explain", number)
         assert not story["has_history"]
-        assert kinds(story)[:5] == ["created", "dispatched", "died", "judged", "changed"]
+        assert kinds(story)[:5] == ["created", "dispatched", "died", "decided", "changed"]
         _, out, _ = await sidecar.cli("executions", "explain", number)
         assert "history cannot be read" in out
         await world.sql("UPDATE execution SET status = 'running' WHERE id = $1", dispatch.execution_id)

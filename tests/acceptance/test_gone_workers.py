@@ -54,9 +54,11 @@ async def test_messages_of_a_gone_worker_end_long_before_their_ttl_with_the_prin
         assert await sidecar.terminate() == 0
         [counts] = await world.sql(COUNTS)
         assert_counted(tuple(counts.values()), letters=20)
-        told = [row["kind"] for row in await world.sql("SELECT kind FROM dlq_handler.happening ORDER BY id")]
+        told = [
+            row["kind"] for row in await world.sql("SELECT kind FROM dlq_handler.history_event ORDER BY id")
+        ]
         assert (told[0], told[-1]) == ("sidecar.started", "sidecar.stopped")
-        assert "letters.judged" in told
+        assert "letters.decided" in told
     await verify_redeclare(world.amqp_url, {worker.id: LONG_TTL_MS})
 
 

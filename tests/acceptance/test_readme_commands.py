@@ -118,7 +118,7 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
         )
         of_this_world = {
             "show 17": f"show {letter['id']}",
-            "rejudge 17": f"rejudge {letter['id']}",
+            "reprocess 17": f"reprocess {letter['id']}",
             "4711": str(dispatch.execution_id),
             "localhost:9464": f"127.0.0.1:{port}",
         }

@@ -37,7 +37,7 @@ async def test_executions_of_a_vanished_worker_are_failed_announced_and_recorded
             assert letter["received_at"].endswith("Z")
         metrics = await sidecar.metrics()
         assert metrics['dlq_handler_dead_letters_total{outcome="failed",reason="expired"}'] == 20
-        assert metrics["dlq_handler_verdict_latency_seconds_count"] == 20
+        assert metrics["dlq_handler_decision_latency_seconds_count"] == 20
         assert metrics['dlq_handler_notices_total{outcome="confirmed"}'] == 20
         assert await sidecar.terminate() == 0
 

@@ -86,7 +86,7 @@ async def test_executions_of_the_crashed_process_are_abandoned_and_their_slots_g
 
 
 async def was_ended_by_sidecar(sidecar: SidecarProcess, execution_id: int) -> bool:
-    return execution_id in {one["execution_id"] for one in sidecar.events("stale_execution.judged")}
+    return execution_id in {one["execution_id"] for one in sidecar.events("stale_execution.decided")}
 
 
 @pytest.mark.parametrize("reconnects", ["true", "false"])

@@ -44,12 +44,12 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> No
                 return (await sidecar.metrics())[COUNTED] == 1
 
             await eventually(noticed)
-            swept = (await sidecar.metrics())["dlq_handler_sweep_seconds_count"]
+            deleted = (await sidecar.metrics())["dlq_handler_scan_seconds_count"]
 
-            async def swept_again() -> bool:
-                return (await sidecar.metrics())["dlq_handler_sweep_seconds_count"] >= swept + 3
+            async def deleted_again() -> bool:
+                return (await sidecar.metrics())["dlq_handler_scan_seconds_count"] >= deleted + 3
 
-            await eventually(swept_again)
+            await eventually(deleted_again)
             assert await world.auditor.status(number) == "running"
             story = await sidecar.cli_json("executions", "explain", str(number))
             [back] = [moment for moment in story["moments"] if moment["kind"] == "resurrected"]

@@ -37,7 +37,7 @@ async def test_no_series_is_born_between_the_first_scrape_and_the_end_of_a_rescu
         await world.all_ended(await world.executor.schedule_many(3, worker.id))
         for fact, counted in (
             ('dead_letters_total{outcome="failed",reason="expired"}', 3),
-            ("verdict_latency_seconds_count", 3),
+            ("decision_latency_seconds_count", 3),
             ('notices_total{outcome="confirmed"}', 3),
             ("announce_latency_seconds_count", 3),
         ):

@@ -35,13 +35,13 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
         assert all(letter["is_shadow"] for letter in listed)
         _, table, _ = await sidecar.cli("letters", "list")
         assert table.count("failed (SHADOW)") == LETTERS
-        code, _, refusal = await sidecar.cli("letters", "rejudge", str(listed[0]["id"]))
+        code, _, refusal = await sidecar.cli("letters", "reprocess", str(listed[0]["id"]))
         assert (code, "shadow" in refusal) == (1, True)
         status, told = await sidecar.readyz()
         assert (status, "changes nothing" in told["notes"]["shadow"]) == (200, True)
         assert (await sidecar.metrics())["dlq_handler_shadow"] == 1
         assert sidecar.events("shadow.started")
-        assert [event["shadow"] for event in sidecar.events("dead_letter.judged")] == [True] * LETTERS
+        assert [event["shadow"] for event in sidecar.events("dead_letter.decided")] == [True] * LETTERS
         assert await sidecar.terminate() == 0
 
     assert [await world.auditor.status(one.execution_id) for one in dispatched] == ["scheduled"] * LETTERS

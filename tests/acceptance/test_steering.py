@@ -1,4 +1,4 @@
-"""What operators do: look, judge again, keep a stock executor away, switch it off."""
+"""What operators do: look, reprocess, keep a stock executor away, switch it off."""
 
 import json
 
@@ -36,7 +36,7 @@ async def test_foreign_consumer_on_the_intake_queue_is_told_of(world: World, rab
 
         async def told() -> bool:
             _, answer = await sidecar.readyz()
-            note = answer["notes"].get("foreign_consumer", "")
+            note = answer["notes"].get("other_consumer", "")
             return "'executor.dlq'" in note and "queue of our own" in note
 
         await eventually(told)
@@ -60,14 +60,14 @@ async def test_replicas_of_ours_are_no_foreign_consumers(world: World, rabbitmq:
 
         await eventually(both_seen)
         _, answer = await sidecar.readyz()
-        assert "foreign_consumer" not in answer["notes"]
+        assert "other_consumer" not in answer["notes"]
 
 
 def api_of(rabbitmq: RabbitMQ) -> str:
     return rabbitmq.management_url.replace("://", f"://{rabbitmq.user}:{rabbitmq.password}@")
 
 
-async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: World) -> None:
+async def test_unknown_execution_is_failed_by_reprocessing_once_it_exists(world: World) -> None:
     worker = await world.vanished_worker(ttl_ms=600_000)
     key = f"execution.dispatch.worker.{worker.id}"
     async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
@@ -85,9 +85,11 @@ async def test_unknown_execution_is_failed_by_rejudging_once_it_exists(world: Wo
             " VALUES (77, 'core.echo', 'scheduled', $1, '2026-01-02T03:04:05.678901Z')",
             worker.id,
         )
-        [rejudged] = await sidecar.cli_json("letters", "rejudge", "--all", "--reason", "it exists by now")
-        assert rejudged["outcome"] == "failed"
-        assert rejudged["before"] in ("unknown_execution", None), "None: the sidecar itself was quicker"
+        [reprocessed] = await sidecar.cli_json(
+            "letters", "reprocess", "--all", "--reason", "it exists by now"
+        )
+        assert reprocessed["outcome"] == "failed"
+        assert reprocessed["before"] in ("unknown_execution", None), "None: the sidecar itself was quicker"
         assert await world.auditor.status(77) == "failed"
 
         async def announced() -> bool:

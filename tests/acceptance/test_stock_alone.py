@@ -219,7 +219,7 @@ async def scanned_past_the_deadline(world: World, sidecar: SidecarProcess, execu
         return bool(row["past"])
 
     async def scans() -> float:
-        return (await sidecar.metrics()).get("dlq_handler_sweep_seconds_count", 0.0)
+        return (await sidecar.metrics()).get("dlq_handler_scan_seconds_count", 0.0)
 
     await eventually(is_past, timeout=60)
     before = await scans()

@@ -29,7 +29,7 @@ case $command in
     ps) echo 4f1d3c5e2a0b ;;
     port) eval "echo 127.0.0.1:\\$PORT_$2" ;;
     kill | stop) for name in "$@"; do "$SANDBOX_RUN" break "$name" --how "$command" & done; wait ;;
-    start) for name in "$@"; do "$SANDBOX_RUN" mend "$name" & done; wait ;;
+    start) for name in "$@"; do "$SANDBOX_RUN" repair "$name" & done; wait ;;
     *) exit 64 ;;
 esac
 """

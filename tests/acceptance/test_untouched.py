@@ -106,8 +106,8 @@ async def test_letters_nobody_can_use_are_kept_and_do_not_stop_the_others(world:
         await put_letter(
             world, json.dumps(a_body(execution_id=10**6)).encode(), routing_key=key, message_id="m3"
         )
-        foreign = a_body() | {"message_type": "ExecutionCompleted"}
-        await put_letter(world, json.dumps(foreign).encode(), routing_key=key, message_id="m4")
+        unrelated = a_body() | {"message_type": "ExecutionCompleted"}
+        await put_letter(world, json.dumps(unrelated).encode(), routing_key=key, message_id="m4")
         await put_letter(
             world,
             json.dumps(a_body(execution_id=10**6 + 1)).encode(),
@@ -117,7 +117,12 @@ async def test_letters_nobody_can_use_are_kept_and_do_not_stop_the_others(world:
         )
         dispatched = await world.executor.schedule_many(3, worker.id)
         await world.all_ended(dispatched)
-        assert await world.outcomes() == {"unreadable": 2, "unknown_execution": 2, "foreign": 1, "failed": 3}
+        assert await world.outcomes() == {
+            "unreadable": 2,
+            "unknown_execution": 2,
+            "unrelated": 1,
+            "failed": 3,
+        }
 
 
 async def test_letters_no_client_can_decode_do_not_stop_the_ones_behind_them(world: World) -> None:

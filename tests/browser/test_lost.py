@@ -20,7 +20,7 @@ LOST = ("net::ERR_", "the server responded with a status of 503")
 AGED = re.compile(r"Database unreachable since \d\d:\d\d; figures are from \d\d:\d\d:\d\d")
 
 
-async def test_a_lost_stream_is_said_and_mended_by_itself(browser: Browser, the_night: NightWorld) -> None:
+async def test_a_lost_stream_is_said_and_repaired_by_itself(browser: Browser, the_night: NightWorld) -> None:
     async with (
         TcpProxy.to(the_night.url) as wire,
         a_tab(browser, wire.url, width=PHONE, token=TOKENS["read"], expected=LOST) as tab,
@@ -66,7 +66,7 @@ async def test_a_frozen_stream_is_said_and_asked_for_anew(browser: Browser, the_
 
 
 async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_night: NightWorld) -> None:
-    """Rows never jump under a finger. The letters are real ones: published, dead, judged."""
+    """Rows never jump under a finger. The letters are real ones: published, dead, decided."""
     async with (
         a_tab(browser, the_night.url, token=TOKENS["read"]) as tab,
         a_tab(browser, the_night.url, token=TOKENS["read"]) as now,

@@ -58,7 +58,7 @@ async def test_the_way_through_an_act_is_whole(browser: Browser, the_night: Nigh
         assert await all_faults_of(tab) == []
         await tab.page.get_by_label("Reason").fill("the worker is really gone")
         await tab.page.get_by_label("For how long").select_option("0")
-        button = re.compile(r"^Release brake, judge (at least )?\d+ dead letters$")
+        button = re.compile(r"^Release brake, decide (at least )?\d+ dead letters$")
         await tab.page.get_by_role("button", name=button).click()
         await expect(tab.page.locator("h1")).to_contain_text("The brake is released")
         assert await all_faults_of(tab) == []
@@ -79,7 +79,7 @@ async def test_a_raw_body_is_whole(browser: Browser, the_night: NightWorld) -> N
 
 
 async def test_a_topology_with_a_hole_is_whole(browser: Browser, the_night: NightWorld) -> None:
-    """The hole comes first, with the command that mends it."""
+    """The hole comes first, with the command that repairs it."""
     async with the_night.store.transaction() as tx:
         await tx.run(
             """

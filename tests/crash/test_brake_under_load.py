@@ -1,4 +1,4 @@
-"""Promise 7: a mass failure trips the brake once for all replicas, and no letter is lost or judged over it."""
+"""Promise 7: a mass failure trips the brake once for all replicas, and no letter is lost or decided over it."""
 
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ LIMIT = 300
 BATCH = 50
 
 BRAKED: dict[str, Any] = {
-    "brake__max_verdicts_per_minute": str(LIMIT),
+    "brake__max_decisions_per_minute": str(LIMIT),
     "batch__size": str(BATCH),
 }
 
@@ -52,10 +52,10 @@ async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_relea
         await eventually(all_waiting, timeout=60)
         for replica in (one, two):
             await eventually(partial(shows_that_it_holds, replica))
-        judged = await on_record(world)
+        decided = await on_record(world)
         # Two batches at once in each of two processes, and none sees what the others have not committed.
-        assert LIMIT <= judged < LIMIT + 4 * BATCH
-        assert await world.failed() == judged
+        assert LIMIT <= decided < LIMIT + 4 * BATCH
+        assert await world.failed() == decided
         assert (await one.cli("brake", "status"))[0] == 1
 
         opened = [len(replica.events("intake.opened")) for replica in (one, two)]
@@ -69,7 +69,7 @@ async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_relea
             "it does not try by taking"
         )
         await all_waiting()
-        assert await on_record(world) == judged
+        assert await on_record(world) == decided
 
         assert (await two.cli("brake", "release", "--for", "10m", "--reason", "they are gone"))[0] == 0
         await world.settled_once(dispatches, timeout=120)

@@ -24,7 +24,7 @@ async def test_a_broker_killed_with_canaries_in_it_makes_none_of_them_lost(
         try:
             await rabbitmq.kill()
             await eventually(lambda: is_unready(sidecar))
-            await eventually(lambda: says(sidecar, "cannot tell"), timeout=60)
+            await eventually(lambda: says(sidecar, "unknown"), timeout=60)
         finally:
             await rabbitmq.start()
         await sidecar.wait_ready()

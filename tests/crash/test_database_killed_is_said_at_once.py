@@ -56,7 +56,7 @@ async def test_every_surface_says_that_the_database_is_unreachable(
     assert ready["checks"]["database"]["detail"].startswith("unreachable (")
     assert (first["kind"], first["headline"]) == ("database", HEADLINE)
     assert before <= datetime.fromisoformat(first["since"]) <= noticed
-    unknown = {one["kind"]: one["sentence"] for one in others if one["health"] == "cannot tell"}
+    unknown = {one["kind"]: one["sentence"] for one in others if one["health"] == "unknown"}
     assert {"workers", "worker gone", "brake"} <= set(unknown)
     assert {unknown[kind] for kind in ("workers", "worker gone", "brake")} == {"the database is unreachable"}
     assert f"<title>{HEADLINE} since " in page

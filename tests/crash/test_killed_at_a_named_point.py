@@ -62,7 +62,7 @@ async def test_killed_in_the_middle_of_a_batch_of_notices_only_the_sent_half_rep
     assert len(await world.auditor.notices()) == LETTERS + len(before)
 
 
-async def test_a_bug_while_judging_gives_the_letters_back_and_does_not_end_the_sidecar(world: World) -> None:
+async def test_a_bug_while_deciding_gives_the_letters_back_and_does_not_end_the_sidecar(world: World) -> None:
     dispatches = await world.a_buried(LETTERS)
     async with world.sidecar(start=False, batch__size="20") as sidecar:
         await sidecar.start(program=(SABOTAGE, "a_bug", "2"))

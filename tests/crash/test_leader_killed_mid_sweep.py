@@ -1,4 +1,4 @@
-"""A leader killed in the middle of a sweep: the other replica takes over, and every execution ends once."""
+"""A leader killed in the middle of a scan: the other replica takes over, and every execution ends once."""
 
 import signal
 from collections import Counter
@@ -46,11 +46,11 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
     )
     assert Counter(changes) == Counter((one, "failed") for one in ids)
     assert await world.auditor.notice_counts() == Counter(ids)
-    judged_by = dict(
-        await world.sql("SELECT instance, count(*) FROM dlq_handler.stale_verdict GROUP BY instance")
+    decided_by = dict(
+        await world.sql("SELECT instance, count(*) FROM dlq_handler.stale_decision GROUP BY instance")
     )
-    assert judged_by["killed"] in {count * PAGE for count in pages}
-    assert judged_by == {"killed": judged_by["killed"], "heir": STALE - judged_by["killed"]}
+    assert decided_by["killed"] in {count * PAGE for count in pages}
+    assert decided_by == {"killed": decided_by["killed"], "heir": STALE - decided_by["killed"]}
 
 
 async def make_stale(world: World, ids: list[int]) -> None:

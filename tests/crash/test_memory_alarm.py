@@ -1,4 +1,4 @@
-"""A broker out of memory takes no publishes: letters are judged all the same, and each notice goes out once, later."""
+"""A broker out of memory takes no publishes: letters are decided all the same, and each notice goes out once, later."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def alarmed(rabbitmq: PrivateRabbitMQ) -> AsyncIterator[PrivateRabbitMQ]:
     await rabbitmq.set_memory_alarm(False)
 
 
-async def test_letters_are_judged_during_an_alarm_and_announced_once_after_it(
+async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
     world: World, alarmed: PrivateRabbitMQ
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
@@ -42,7 +42,7 @@ async def test_letters_are_judged_during_an_alarm_and_announced_once_after_it(
         await eventually(lambda: says_of_alarm(sidecar, "problem", "our connection is blocked"), timeout=60)
         await alarmed.set_memory_alarm(False)
         await world.settled_once(dispatches)
-        await eventually(lambda: says_of_alarm(sidecar, "cannot tell", ""), timeout=60)
+        await eventually(lambda: says_of_alarm(sidecar, "unknown", ""), timeout=60)
 
 
 async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(

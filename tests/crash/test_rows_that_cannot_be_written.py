@@ -12,7 +12,7 @@ LETTERS = 200
 TOO_LONG = {"task_name": "poison", "note": "x" * 9000}
 
 
-async def test_a_poison_row_is_isolated_and_failed_once_it_is_mended(world: World) -> None:
+async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: World) -> None:
     dispatches = await world.schedule(LETTERS)
     by_hand, by_itself = await poisoned(world, dispatches[70]), await poisoned(world, dispatches[140])
     healthy = [*dispatches[:70], *dispatches[71:140], *dispatches[141:]]
@@ -24,16 +24,16 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_mended(world: Worl
         assert refused.keys() == {by_hand.execution_id, by_itself.execution_id}
         assert await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE next_try_at > now()") == [(2,)]
 
-        await mend(world, by_hand)
+        await repair(world, by_hand)
         [again] = await sidecar.cli_json(
-            "letters", "rejudge", str(refused[by_hand.execution_id]), "--reason", "try"
+            "letters", "reprocess", str(refused[by_hand.execution_id]), "--reason", "try"
         )
         assert again["outcome"] == "failed"
         assert again["before"] in ("update_failed", None), "None: the sidecar itself was quicker"
         await world.settled_once([*healthy, by_hand])
         assert await world.auditor.status(by_itself.execution_id) == "scheduled"
 
-        await mend(world, by_itself)
+        await repair(world, by_itself)
         await world.sql("UPDATE dlq_handler.letter SET next_try_at = now() WHERE outcome = 'update_failed'")
         await world.settled_once([*healthy, by_hand, by_itself])
 
@@ -67,7 +67,7 @@ async def poisoned(world: World, dispatch: Dispatch) -> Dispatch:
     return replace(dispatch, scheduled_at=updated, message=message)
 
 
-async def mend(world: World, dispatch: Dispatch) -> None:
+async def repair(world: World, dispatch: Dispatch) -> None:
     """Without the triggers, one of which would move `updated` and make the letter one of an earlier attempt."""
     async with world.auditor.database.transaction() as session:
         await session.execute("SET LOCAL session_replication_role = replica")

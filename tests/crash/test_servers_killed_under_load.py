@@ -27,7 +27,7 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
     async with world.sidecar(batch__size="20") as sidecar, asyncio.TaskGroup() as load:
         pid = sidecar.pid
         load.create_task(world.bury(dispatches))
-        await eventually(lambda: some_judged(sidecar))
+        await eventually(lambda: some_decided(sidecar))
         try:
             for server in servers:
                 await server.kill()
@@ -45,7 +45,7 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
     assert not sidecar.events("loop.crashed")
 
 
-async def some_judged(sidecar: SidecarProcess) -> bool:
-    one_by_one = len(sidecar.events("dead_letter.judged"))
-    in_batches: int = sum(batch["letters"] for batch in sidecar.events("batch.judged"))
+async def some_decided(sidecar: SidecarProcess) -> bool:
+    one_by_one = len(sidecar.events("dead_letter.decided"))
+    in_batches: int = sum(batch["letters"] for batch in sidecar.events("batch.decided"))
     return one_by_one + in_batches >= 40

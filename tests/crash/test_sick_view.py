@@ -1,4 +1,4 @@
-"""Promise 7: while our own view is sick nothing is judged by it, and the letters wait in the queue."""
+"""Promise 7: while our own view is sick nothing is decided by it, and the letters wait in the queue."""
 
 import os
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def test_wrong_database_is_left_alone_until_it_is_the_right_one_again(worl
         assert [event["cause"] for event in sidecar.events("gate.opened")] == ["unknown_executions"]
 
 
-async def test_standby_is_not_judged_by_and_its_promotion_opens_the_gate(
+async def test_standby_is_not_decided_by_and_its_promotion_opens_the_gate(
     world: World, postgres: PrivatePostgreSQL
 ) -> None:
     dispatches = await world.schedule(LETTERS)

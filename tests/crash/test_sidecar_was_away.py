@@ -31,7 +31,7 @@ async def test_executions_are_failed_by_their_dead_letters_and_not_by_the_monito
 
     errors = await world.sql("SELECT result ->> 'error', count(*) FROM execution GROUP BY 1")
     assert errors == [("Worker queue TTL expired", 10)]
-    assert await world.sql("SELECT why FROM dlq_handler.stale_verdict") == []
+    assert await world.sql("SELECT why FROM dlq_handler.stale_decision") == []
 
 
 async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> None:
@@ -46,17 +46,17 @@ async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> 
         world.rows_locked(dispatches) as release,
         world.sidecar(**settings, worker__unavailable_after_seconds="2") as sidecar,
     ):
-        await eventually(lambda: sidecar.events("sweep.put_off"))
+        await eventually(lambda: sidecar.events("scan.put_off"))
         # Heartbeats are believed from here on, and the lease was renewed: a scan would fail it.
         await eventually(lambda: sidecar.events("gate.opened"))
         await eventually(lambda: world.is_older_than(lost, 120 + 8))
         assert await world.status(lost) == "scheduled"
-        assert sidecar.events("sweep.finished") == []
+        assert sidecar.events("scan.finished") == []
         release.set()
         await world.settled_once(dispatches)
         await world.is_failed(lost)
 
     kept = await world.sql(
-        "SELECT execution_id, evidence::text LIKE '%intake_undrained%' FROM dlq_handler.stale_verdict"
+        "SELECT execution_id, evidence::text LIKE '%intake_undrained%' FROM dlq_handler.stale_decision"
     )
     assert kept == [(lost.execution_id, False)]

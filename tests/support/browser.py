@@ -48,7 +48,7 @@ class Tab:
     page: Page
     base_url: str
     complaints: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
+    unrelated: list[str] = field(default_factory=list)
     expected: tuple[str, ...] = ()
     """What a complaint may hold without counting: Chromium itself writes each failed request into the console."""
 
@@ -63,7 +63,7 @@ class Tab:
 
     def _asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.base_url).netloc:
-            self.foreign.append(request.url)
+            self.unrelated.append(request.url)
 
     async def open(self, path: str) -> int:
         """Its status. Not until the network is idle: a page with an open stream never is."""
@@ -78,9 +78,9 @@ class Tab:
     def trouble(self) -> list[str]:
         """What it complained of, and forgets."""
         found = [one for one in self.complaints if not any(words in one for words in self.expected)]
-        found += [f"asked elsewhere: {url}" for url in self.foreign]
+        found += [f"asked elsewhere: {url}" for url in self.unrelated]
         self.complaints.clear()
-        self.foreign.clear()
+        self.unrelated.clear()
         return found
 
     async def is_injected(self) -> bool:

@@ -22,7 +22,7 @@ def a_brake(
 ) -> Brake:
     return Brake(
         store,
-        BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds, batch_size=batch_size),
+        BrakePolicy(max_decisions_per_minute=limit, hold_seconds=hold_seconds, batch_size=batch_size),
         instance=instance,
         readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.decide_batch import Ruling, judge_batch
+from dlq_handler.dead_letters.decide_batch import Ruling, decide_batch
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import entries_of
@@ -94,8 +94,8 @@ class Host:
         return await self.session.fetch("SELECT * FROM dlq_handler.outbox ORDER BY id")
 
 
-def judged(letters: list[DeadLetter], view: LockedView) -> list[Ruling]:
-    return judge_batch(
+def decided(letters: list[DeadLetter], view: LockedView) -> list[Ruling]:
+    return decide_batch(
         letters, executions=view.executions, workers={}, circumstances=circumstances(), now=view.now
     )
 
@@ -112,7 +112,7 @@ async def commit_batch(
         view = await executions_sql.lock_executions(
             tx, (letter.execution_id for letter in letters if letter.execution_id is not None)
         )
-        rulings = judged(
+        rulings = decided(
             [letter for letter in letters if letter.execution_id not in view.locked_elsewhere], view
         )
         changed = await end_executions(tx, endings_of(rulings))

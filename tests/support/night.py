@@ -49,7 +49,7 @@ OVERFLOWN = {20: 6, 19: 6, 18: 6}
 WITHOUT_ID = {58: 1, 56: 1, 50: 1, 37: 2, 33: 2, 23: 1, 14: 1, 6: 1}
 # Of the day before: a worker that crashed on the same message again and again, and a sender of something else.
 CRASHED = {60 * 9 + offset: 3 for offset in range(0, 75, 15)}
-FOREIGN = {60 * hour: 1 for hour in (4, 13, 17, 21)}
+UNRELATED = {60 * hour: 1 for hour in (4, 13, 17, 21)}
 ACTIONS = ("core.echo", "etl.load", "etl.transform", "report.render", "core.http")
 
 
@@ -84,7 +84,7 @@ def the_night(now: datetime) -> list[Fallen]:
         ("maxlen", OVERFLOWN),
         ("rejected", WITHOUT_ID),
         ("delivery_limit", CRASHED),
-        ("foreign", FOREIGN),
+        ("unrelated", UNRELATED),
     ):
         for minute, count in minutes.items():
             began = now.replace(second=0, microsecond=0) - timedelta(minutes=minute)

@@ -43,8 +43,8 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
         "topology": "/topology",
         "audit": "/audit",
         "release-brake": "/brake/release",
-        "rejudge-letter": f"/letters/{unreadable.id}/rejudge",
-        "rejudge-group": f"/groups/{letter.group_id}/rejudge",
+        "reprocess-letter": f"/letters/{unreadable.id}/reprocess",
+        "reprocess-group": f"/groups/{letter.group_id}/reprocess",
     }
 
 
@@ -55,7 +55,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
     their way when the intake closes: it is tripped right after a round of them has arrived.
     """
 
-    policy = BrakePolicy(max_verdicts_per_minute=10_000, hold_seconds=600)
+    policy = BrakePolicy(max_decisions_per_minute=10_000, hold_seconds=600)
     view = BrakeView(state=BrakeState(), ended_last_minute=10_000, now=world.now)
     why = why_tripped(view, policy, changed=500, left_out=letters)
 

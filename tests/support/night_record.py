@@ -17,7 +17,7 @@ from dlq_handler.history.event import (
     WORKER_LATE,
     Part,
 )
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from tests.support import night
 from tests.support.views import a_view, a_worker
 
@@ -55,7 +55,7 @@ async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -
             blind=list(night.BLIND_MINUTES),
         )
         await _changes(tx, now, workers)
-        await _happenings(tx, now)
+        await _events(tx, now)
         await _diagnoses(tx, now)
         await _operations(tx, now)
 
@@ -82,11 +82,11 @@ async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -
         )
 
 
-async def _happenings(tx: Transaction, now: datetime) -> None:
+async def _events(tx: Transaction, now: datetime) -> None:
     gone, blind = night.gone_at(now), night.BLIND_MINUTES
     python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
     # Of seeding, and dated by it.
-    await tx.run("DELETE FROM own.happening")
+    await tx.run("DELETE FROM own.history_event")
     for at, part, kind, subject in (
         (now - night.NODE_GONE, Part.WORKERS, WORKER_GONE, node),
         (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
@@ -97,7 +97,7 @@ async def _happenings(tx: Transaction, now: datetime) -> None:
     ):
         await tx.run(
             """
-            INSERT INTO own.happening (at, part, kind, subject, instance)
+            INSERT INTO own.history_event (at, part, kind, subject, instance)
             VALUES (:at, :part, :kind, :subject, :instance)
             """,
             at=at,
@@ -118,7 +118,7 @@ async def _diagnoses(tx: Transaction, now: datetime) -> None:
             name=night.WORKERS[night.PYTHON],
             number=night.PYTHON,
             silent_seconds=60.0 * minutes + 400,
-            queue=QueueSight(consumers=0, ready=night.WAITING, unacked=0),
+            queue=QueueObservation(consumers=0, ready=night.WAITING, unacked=0),
             ended_last_hour=ended,
             scheduled=night.WAITING,
         )
@@ -146,7 +146,7 @@ async def _operations(tx: Transaction, now: datetime) -> None:
             470,
             "deploy@ops-1",
             "cli",
-            "letters.rejudge",
+            "letters.reprocess",
             "12 letters",
             "rows were locked by a migration",
             "12 failed",

@@ -1,5 +1,5 @@
-"""Write the night into a database, as the sidecar would have written it: letters are judged by the real judge, counted
-by the real statements, and moved back to their time afterwards, because every statement dates by the server's clock.
+"""Write the night into a database as the sidecar would have: dead letters are decided by the real function, counted by the
+real statements, and moved back to their time afterwards, because every statement dates by the server's clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from itertools import groupby
 
 from dlq_handler.database.engine import Database
 from tests.support import night
-from tests.support.judging import a_judge
+from tests.support.deciding import a_decide
 from tests.support.night import Fallen
 from tests.support.night_record import remember
 
-JUDGED_AFTER = timedelta(milliseconds=180)
+DECIDED_AFTER = timedelta(milliseconds=180)
 ANNOUNCED_AFTER = timedelta(milliseconds=210)
 
 
@@ -29,10 +29,10 @@ async def seed_night(store: Database, *, is_hostile: bool = False) -> datetime:
         workers[night.HOSTILE_WORKER] = night.HOSTILE_NAME
     await _register(store, workers, now)
     await _schedule(store, fallen)
-    judge = a_judge(store, instance=night.INSTANCE)
+    decide = a_decide(store, instance=night.INSTANCE)
     for _, minute in groupby(fallen, key=lambda one: one.died_at.replace(second=0)):
         some = list(minute)
-        await judge.commit([one.letter for one in some])
+        await decide.commit([one.letter for one in some])
         await _move_back(store, some)
     await remember(store, now, workers)
     return now
@@ -93,21 +93,21 @@ async def _schedule(store: Database, fallen: Sequence[Fallen]) -> None:
 
 
 async def _move_back(store: Database, some: Sequence[Fallen]) -> None:
-    """What the judge has just written happened when these letters died."""
+    """What the decide has just written happened when these letters died."""
     async with store.transaction() as tx:
         await tx.run("SET LOCAL session_replication_role = replica")
         await tx.run(
             """
-            UPDATE own.letter l SET received_at = given.at, judged_at = given.at
+            UPDATE own.letter l SET received_at = given.at, decided_at = given.at
               FROM unnest(CAST(:key AS text[]), CAST(:at AS timestamptz[])) AS given(key, at) WHERE l.key = given.key
             """,
             key=[one.letter.key for one in some],
-            at=[one.died_at + JUDGED_AFTER for one in some],
+            at=[one.died_at + DECIDED_AFTER for one in some],
         )
         known = [one for one in some if one.execution_id is not None]
         times = {
             "id": [one.execution_id for one in known],
-            "at": [one.died_at + JUDGED_AFTER for one in known],
+            "at": [one.died_at + DECIDED_AFTER for one in known],
         }
         for statement in _MOVES:
             await tx.run(

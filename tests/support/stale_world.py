@@ -8,12 +8,12 @@ from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.readiness import Readiness
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.case import StalePolicy
-from dlq_handler.timeouts.commit import StaleJudge, StaleJudgePolicy
+from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
@@ -28,27 +28,27 @@ POLICY = StalePolicy(
     canceling_timeout_seconds=600,
     availability=AvailabilityPolicy(unavailable_after_seconds=90),
 )
-BUSY = QueueSight(consumers=1, ready=0, unacked=3)
-EMPTY = QueueSight(consumers=1, ready=0, unacked=0)
-UNATTENDED = QueueSight(consumers=0, ready=0)
+BUSY = QueueObservation(consumers=1, ready=0, unacked=3)
+EMPTY = QueueObservation(consumers=1, ready=0, unacked=0)
+UNATTENDED = QueueObservation(consumers=0, ready=0)
 HOUR = 3600.0
 
 
-class SetSight:
+class SetObservation:
     """What the broker would say; a worker that was not set cannot be asked about."""
 
     def __init__(self) -> None:
-        self.queues: dict[int, QueueSight | None] = {}
+        self.queues: dict[int, QueueObservation | None] = {}
         self.asked: list[set[int]] = []
         self.asked_quietly: list[set[int]] = []
         self.longest_ttl: int | None = 300_000
         self.asked_for_ttl: list[Sequence[int]] = []
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         self.asked.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
-    async def look_quietly(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+    async def look_quietly(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         self.asked_quietly.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
@@ -71,7 +71,7 @@ class Replica:
     def __init__(
         self,
         store: Database,
-        sight: SetSight,
+        sight: SetObservation,
         *,
         name: str = "one",
         page_size: int = 100,
@@ -93,7 +93,7 @@ class Replica:
             holder=name,
             metrics=self.metrics,
         )
-        policy = StaleJudgePolicy(
+        policy = StaleDecisionPolicy(
             stale=POLICY,
             instance=name,
             lease_holder=name,
@@ -103,7 +103,7 @@ class Replica:
             is_shadow=is_shadow,
             page_size=page_size,
         )
-        self.judge = StaleJudge(
+        self.decide = StaleDecider(
             store,
             policy,
             leadership=self.leadership,
@@ -116,7 +116,7 @@ class Replica:
         self.monitor = TimeoutMonitor(
             store,
             MonitorPolicy(interval_seconds=60, page_size=page_size, stale=POLICY),
-            judge=self.judge,
+            decide=self.decide,
             leadership=self.leadership,
             gate=self.gate,
             sight=sight,
@@ -140,10 +140,10 @@ class Replica:
         }
 
     @property
-    def sweeps(self) -> float | None:
-        return self.metrics.registry.get_sample_value("dlq_handler_sweep_seconds_count")
+    def scans(self) -> float | None:
+        return self.metrics.registry.get_sample_value("dlq_handler_scan_seconds_count")
 
-    async def sweep(self) -> None:
+    async def scan(self) -> None:
         """Lead, if nobody else does, and look once."""
         await self.leadership.tick()
         await self.monitor.tick()
@@ -151,19 +151,19 @@ class Replica:
 
 class StaleWorld:
     def __init__(self, store: Database, host: Host) -> None:
-        self.store, self.host, self.sight = store, host, SetSight()
+        self.store, self.host, self.sight = store, host, SetObservation()
 
     def a_replica(self, **changes: Any) -> Replica:
         return Replica(self.store, self.sight, **changes)
 
     async def a_worker(
-        self, *, heartbeat_age_seconds: float | None = 0.0, queue: QueueSight | None = BUSY
+        self, *, heartbeat_age_seconds: float | None = 0.0, queue: QueueObservation | None = BUSY
     ) -> int:
         worker_id = await self.host.add_worker(heartbeat_age_seconds=heartbeat_age_seconds)
         self.sight.queues[worker_id] = queue
         return worker_id
 
-    async def a_dead_worker(self, *, queue: QueueSight | None = UNATTENDED) -> int:
+    async def a_dead_worker(self, *, queue: QueueObservation | None = UNATTENDED) -> int:
         return await self.a_worker(heartbeat_age_seconds=HOUR, queue=queue)
 
     async def stale_ones(
@@ -202,8 +202,8 @@ class StaleWorld:
     async def statuses(self, ids: Sequence[int]) -> set[str]:
         return {await self.status(one) for one in ids}
 
-    async def verdicts(self) -> list[Mapping[str, Any]]:
-        return await self.host.session.fetch("SELECT * FROM dlq_handler.stale_verdict ORDER BY id")
+    async def decisions(self) -> list[Mapping[str, Any]]:
+        return await self.host.session.fetch("SELECT * FROM dlq_handler.stale_decision ORDER BY id")
 
     async def changes(self) -> list[tuple[int, str]]:
         """Every change of a status that was ever made."""

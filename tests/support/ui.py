@@ -19,7 +19,7 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import View
@@ -31,11 +31,11 @@ from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.web.listener import Listener
 from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import UiWorld
+from tests.support.deciding import a_decide
 from tests.support.fail_safe import a_brake
-from tests.support.judging import a_judge
 from tests.support.views import a_view
 
-BRAKE = BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600)
+BRAKE = BrakePolicy(max_decisions_per_minute=500, hold_seconds=600)
 OPERATE, READ = "operates-0123456789", "reads-0123456789ab"
 TOKENS = Tokens(
     [
@@ -69,8 +69,8 @@ async def a_ui_world(
     diagnoser = Diagnoser(store, look=look, leadership=follower, instance="test", patience=impatient)
     if has_looked:
         await diagnoser.tick()
-    judge = a_judge(store, brake=a_brake(store, limit=BRAKE.max_verdicts_per_minute))
-    rejudger = Rejudger(store, judge, None, metrics=new_metrics())
+    decide = a_decide(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))
+    reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
     usual: dict[str, Any] = {
         "brake_policy": BRAKE,
         "environment": "test",
@@ -85,7 +85,7 @@ async def a_ui_world(
     return UiWorld(
         database=store,
         diagnoser=diagnoser,
-        operating=Operating(store, None if is_shadow else rejudger),
+        operating=Operating(store, None if is_shadow else reprocessor),
         explain=explain,
         is_shadow=is_shadow,
         **(usual | fields),
@@ -121,7 +121,7 @@ async def put_on_record(
     store: Database, *letters: DeadLetter, outcome: Outcome = Outcome.FAILED
 ) -> list[int]:
     """Their ids, in order; counted as a batch of the sidecar is."""
-    entries = [Entry(letter=one, outcome=outcome, why="so it was judged") for one in letters]
+    entries = [Entry(letter=one, outcome=outcome, why="so it was decided") for one in letters]
     async with store.transaction() as tx:
         recorded = await record_letters(tx, entries, instance="test")
         await count_letters(tx, recorded, names=WorkerQueueNames())

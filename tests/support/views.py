@@ -20,7 +20,7 @@ from dlq_handler.diagnosis.view import (
     View,
     WorkerSeen,
 )
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, RegisteredWorker, Worker, is_on_time
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
 from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
@@ -46,7 +46,7 @@ def a_worker(
     number: int = 7,
     silent_seconds: float = 5.0,
     watched_seconds: float = float("inf"),
-    queue: QueueSight | Unknown | None = QueueSight(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
+    queue: QueueObservation | Unknown | None = QueueObservation(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
     ended_last_hour: int | None = 0,
     expired_lately: int = 0,
     look: ServiceLook | None = None,
@@ -72,7 +72,7 @@ def a_worker(
 def a_brake(**state: Any) -> BrakeSeen:
     return BrakeSeen(
         view=BrakeView(state=BrakeState(**state), ended_last_minute=12, now=NOW),
-        policy=BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600),
+        policy=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
     )
 
 
@@ -105,7 +105,7 @@ def facts() -> dict[str, Any]:
         "outbox": OutboxSeen(pending=0, oldest_seconds=0.0),
         "workers": (a_worker(), a_worker(name="worker-shell", number=8)),
         "attunes_ends": AttunesEnds(span_seconds=3600),
-        "letters": LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0),
+        "letters": LettersSeen(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
         "service_looks": ServiceLooks(looked_at=NOW, by_queue={}),

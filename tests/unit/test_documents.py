@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dlq_handler import compose
-from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.settings import Settings, load
 from dlq_handler.topology.blueprint import STOCK_QUEUE
 from dlq_handler.topology.permissions import broker_permissions
@@ -73,11 +73,11 @@ def test_the_intake_queue_has_no_ttl_as_the_runbook_says() -> None:
 
 
 def test_the_runbook_reprocesses_only_outcomes_that_can_be_reprocessed() -> None:
-    assert Outcome.UNREADABLE not in REJUDGEABLE
+    assert Outcome.UNREADABLE not in REPROCESSABLE
     assert "An `unreadable` dead letter cannot be processed again" in document("docs/runbook.md")
-    named = re.findall(r"letters rejudge --outcome (\w+)", document("docs/runbook.md"))
+    named = re.findall(r"letters reprocess --outcome (\w+)", document("docs/runbook.md"))
     assert named
-    assert set(named) <= {one.value for one in REJUDGEABLE}
+    assert set(named) <= {one.value for one in REPROCESSABLE}
 
 
 def test_every_object_on_the_servers_is_named_with_the_way_to_remove_it() -> None:
@@ -103,7 +103,8 @@ def own_broker_objects() -> set[str]:
 def test_the_readme_is_in_plain_english_and_its_links_lead_somewhere() -> None:
     text = (ROOT / "README.md").read_text()
     assert (
-        re.findall(r"(?i)\b(?:nobody|somebody|whoever|judged?|vanish\w*|told|tells?|we|us|our)\b", text) == []
+        re.findall(r"(?i)\b(?:nobody|somebody|whoever|decided?|vanish\w*|told|tells?|we|us|our)\b", text)
+        == []
     )
     links = re.findall(r"\]\(([^)#]+)", text)
     assert len(links) > 30

@@ -54,18 +54,18 @@ def configured(level: Level = "info", format: Format = "json") -> tuple[io.Strin
 def test_our_event_is_one_json_object_with_time_level_and_event_first() -> None:
     _, lines = configured()
 
-    structlog.get_logger().info("dead_letter.judged", execution_id=7)
+    structlog.get_logger().info("dead_letter.decided", execution_id=7)
 
     (line,) = lines()
     assert list(line)[:3] == ["timestamp", "level", "event"]
-    assert (line["level"], line["event"], line["execution_id"]) == ("info", "dead_letter.judged", 7)
+    assert (line["level"], line["event"], line["execution_id"]) == ("info", "dead_letter.decided", 7)
     assert str(line["timestamp"]).endswith("Z")
 
 
 def test_what_is_below_the_level_is_not_written() -> None:
     stream, _ = configured(level="warning")
 
-    structlog.get_logger().info("dead_letter.judged")
+    structlog.get_logger().info("dead_letter.decided")
     logging.getLogger("somebody").info("x")
 
     assert stream.getvalue() == ""

@@ -27,8 +27,8 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
         lambda it: it.count_dead_letter("rejected", Outcome.STALE_ATTEMPT, 7.25),
         {
             "dead_letters_total{outcome=stale_attempt,reason=rejected}": 1,
-            "verdict_latency_seconds_count": 1,
-            "verdict_latency_seconds_sum": 7.25,
+            "decision_latency_seconds_count": 1,
+            "decision_latency_seconds_sum": 7.25,
         },
     ),
     "observe_batch": (
@@ -55,7 +55,7 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
     ),
     "read_brake_from": (
         lambda it: it.read_brake_from(state=lambda: 2, ended_last_minute=lambda: 18),
-        {"brake_state": 2, "verdicts_last_minute": 18},
+        {"brake_state": 2, "decisions_last_minute": 18},
     ),
     "read_gate_from": (
         lambda it: it.read_gate_from(lambda: {GateCause.CLOCK_JUMP: True, GateCause.YOUNG_LINK: False}),
@@ -69,7 +69,7 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
             "workers{availability=available}": 19,
             "workers{availability=late}": 20,
             "workers{availability=unavailable}": 21,
-            "workers{availability=cannot_tell}": 0,
+            "workers{availability=unknown}": 0,
         },
     ),
     "set_unattended_queues": (
@@ -94,7 +94,7 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
         {
             "canary_workers{state=ok}": 1,
             "canary_workers{state=lost}": 0,
-            "canary_workers{state=cannot_tell}": 0,
+            "canary_workers{state=unknown}": 0,
             "canary_age_seconds": 2.25,
             "canary_seconds": 5.5,
         },

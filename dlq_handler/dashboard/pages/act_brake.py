@@ -59,21 +59,21 @@ async def _look(site: Site) -> BrakeView:
 
 def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Act:
     policy = site.world.brake_policy
-    judged = "the dead letters" if waiting is None else waiting.letters
+    decided = "the dead letters" if waiting is None else waiting.letters
     aged = f" (as seen {waiting.seen})" if waiting is not None and waiting.seen else ""
     is_tripped = mode_of(seen, policy).is_tripped
     return Act(
         title="Release the brake",
         happens=[
             stopped(f"The brake is {the_brake.in_words(seen, policy)}"),
-            f"Afterwards {judged} in the intake queue{aged} are judged, and their executions end as failed.",
+            f"Afterwards {decided} in the intake queue{aged} are decided, and their executions end as failed.",
             f"{counted(seen.ended_last_minute, 'execution was', 'executions were')} ended in the last minute.",
             "An execution that was ended cannot be brought back: whoever owns it has to run it again.",
             "See first whether the workers are really gone. If they are not, leave the brake.",
         ]
         if is_tripped
         else (),
-        button=f"Release brake, judge {judged}{aged}",
+        button=f"Release brake, decide {decided}{aged}",
         version=brake_version(seen.state),
         back=("/", "Now"),
         here="/",

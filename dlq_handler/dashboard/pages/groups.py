@@ -136,7 +136,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
         "worker_name": site.worker_names.get(group.worker_id or 0),
         "rows": letter_rows(facts.records, site.worker_names),
-        "rejudgeable": str(kept) if kept and kept.count else None,
+        "reprocessable": str(kept) if kept and kept.count else None,
         "command": f"dlq-handler letters list --group {group.id}",
         "away": remembered.away,
     }
@@ -156,7 +156,7 @@ MEANINGS = {
     Cause.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
     Cause.OTHER_DEATH: "These messages died of a reason that this version does not know.",
     Cause.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
-    Cause.FOREIGN: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
+    Cause.UNRELATED: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
     Cause.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
 }
 

@@ -1,4 +1,4 @@
-"""One letter: a sentence, its way in five boxes, what the verdict rests on, its headers and its body, masked."""
+"""One letter: a sentence, its way in five boxes, what the decision rests on, its headers and its body, masked."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.timeline import facts as facts_of
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
-from dlq_handler.dead_letters.decision import REJUDGEABLE
+from dlq_handler.dead_letters.decision import REPROCESSABLE
 from dlq_handler.dead_letters.group import Group
 from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.dead_letters.record import LetterRecord
@@ -92,7 +92,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "body_size": words.size(record.body_size),
         "kept": None if body.size == record.body_size else words.size(body.size),
         "shown_limit": words.size(SHOWN_BYTES),
-        "can_rejudge": record.outcome in REJUDGEABLE and not record.is_shadow,
+        "can_reprocess": record.outcome in REPROCESSABLE and not record.is_shadow,
         "raw": {"may": user.may_operate, "role": user.role.value, "csrf": csrf_of(request)},
         "away": remembered.away,
     }

@@ -104,8 +104,8 @@ def _state(one: CheckedQueue) -> tuple[State, str]:
     match one.arrives:
         case Answer.ARRIVES:
             return State.OK, "arrives"
-        case Answer.CANNOT_TELL:
-            return State.UNKNOWN, "cannot tell"
+        case Answer.UNKNOWN:
+            return State.UNKNOWN, "unknown"
         case Answer.HOLE:
             # Of a queue that is no worker's a record is lost, and no execution hangs.
             return (State.BAD, "hole") if is_worker else (State.WARN, "no record")
@@ -121,7 +121,7 @@ def _command(one: CheckedQueue, worker_id: int | None) -> str | None:
             return "dlq-handler topology apply"
         case Answer.NO_QUEUE:
             return f"dlq-handler topology declare-worker-queue {worker_id} --yes"
-        case Answer.CANNOT_TELL:
+        case Answer.UNKNOWN:
             return "dlq-handler topology check"
         case Answer.ARRIVES:
             return None
@@ -142,7 +142,7 @@ def _steps(path: Sequence[str]) -> tuple[str, str, str]:
 _CANARIES = {
     CanaryState.OK: State.OK,
     CanaryState.LOST: State.BAD,
-    CanaryState.CANNOT_TELL: State.UNKNOWN,
+    CanaryState.UNKNOWN: State.UNKNOWN,
 }
 
 
@@ -154,5 +154,5 @@ def _canary(canary: WorkerCanary | None) -> str:
             return "arrived" if canary.took_seconds is None else f"{canary.took_seconds:.1f} s"
         case CanaryState.LOST:
             return f"lost: {canary.why}"
-        case CanaryState.CANNOT_TELL:
+        case CanaryState.UNKNOWN:
             return canary.why

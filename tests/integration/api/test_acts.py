@@ -55,22 +55,22 @@ async def test_of_two_who_act_upon_the_same_state_one_does(
     assert len(await list_operations(ui_store)) == 1
 
 
-async def test_a_kept_letter_is_judged_again_at_once(api: httpx.AsyncClient, ui_store: Database) -> None:
+async def test_a_kept_letter_is_decided_again_at_once(api: httpx.AsyncClient, ui_store: Database) -> None:
     [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     seen = await version_of(api, f"letters/{letter_id}")
-    done = (await post(api, "letters/rejudge", letter_id=letter_id, version=seen)).json()
+    done = (await post(api, "letters/reprocess", letter_id=letter_id, version=seen)).json()
     assert (done["letters"], done["waiting"]) == (1, {})
-    assert (done["judged"][0]["before"], done["judged"][0]["outcome"]) == ("unknown_execution",) * 2
+    assert (done["decided"][0]["before"], done["decided"][0]["outcome"]) == ("unknown_execution",) * 2
     [operation] = await list_operations(ui_store)
     assert (operation.target, operation.reason) == (f"letter {letter_id}", "it is real")
-    assert operation.result == "1 letter put up to be judged again"
+    assert operation.result == "1 letter put up to be reprocessed"
 
-    stale = await post(api, "letters/rejudge", letter_id=letter_id, version=seen)
-    assert stale.status_code == 409, "it was judged since"
+    stale = await post(api, "letters/reprocess", letter_id=letter_id, version=seen)
+    assert stale.status_code == 409, "it was decided since"
     assert len(await list_operations(ui_store)) == 1
 
 
-async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
+async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     kept = await put_on_record(
@@ -80,20 +80,20 @@ async def test_a_group_is_put_up_whole_and_the_first_are_judged_at_once(
     )
     group = (await api.get(f"letters/{kept[0]}")).json()["group_id"]
     seen = await version_of(api, f"groups/{group}")
-    done = (await post(api, "letters/rejudge", group=group, version=seen)).json()
-    assert (done["letters"], len(done["judged"]), len(done["waiting"])) == (25, 20, 5)
-    assert await records_sql.due_for_rejudge(ui_store) == kept[20:], "a sidecar takes them up"
+    done = (await post(api, "letters/reprocess", group=group, version=seen)).json()
+    assert (done["letters"], len(done["decided"]), len(done["waiting"])) == (25, 20, 5)
+    assert await records_sql.due_for_reprocess(ui_store) == kept[20:], "a sidecar takes them up"
     [operation] = await list_operations(ui_store)
-    assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be judged again")
+    assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be reprocessed")
 
-    again = await post(api, "letters/rejudge", group=group, version=seen)
+    again = await post(api, "letters/reprocess", group=group, version=seen)
     assert again.status_code == 409, "they were put up since"
     assert again.json()["error"]["version"] == await version_of(api, f"groups/{group}")
     assert len(await list_operations(ui_store)) == 1
 
     seen = await version_of(api, f"groups/{group}")
     await put_on_record(ui_store, a_dead_letter(key="new"), outcome=Outcome.UNKNOWN_EXECUTION)
-    more = await post(api, "letters/rejudge", group=group, version=seen)
+    more = await post(api, "letters/reprocess", group=group, version=seen)
     assert more.status_code == 409, "there is one more now than was seen"
 
 
@@ -102,62 +102,62 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
 ) -> None:
     await a_kept_group(ui_store, MOST_PUT_UP + 30)
     shown = (await api.get(f"groups/{KEPT_GROUP}")).json()
-    assert (shown["can_be_judged_again"], shown["is_capped"]) == (MOST_PUT_UP, True)
+    assert (shown["is_reprocessable"], shown["is_capped"]) == (MOST_PUT_UP, True)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(
-            tx, by="sidecar-1", why="nothing is judged, so that all stays put up", hold_seconds=0
+            tx, by="sidecar-1", why="nothing is decided, so that all stays put up", hold_seconds=0
         )
 
-    first = (await post(api, "letters/rejudge", group=KEPT_GROUP, version=shown["version"])).json()
+    first = (await post(api, "letters/reprocess", group=KEPT_GROUP, version=shown["version"])).json()
     assert (first["letters"], first["left"]) == (MOST_PUT_UP, {"count": 30, "is_capped": False})
     assert len(first["waiting"]) <= 20
-    again = await post(api, "letters/rejudge", group=KEPT_GROUP, version=shown["version"])
+    again = await post(api, "letters/reprocess", group=KEPT_GROUP, version=shown["version"])
     assert again.status_code == 409, "they were put up since"
 
     seen = await version_of(api, f"groups/{KEPT_GROUP}")
-    rest = (await post(api, "letters/rejudge", group=KEPT_GROUP, version=seen)).json()
+    rest = (await post(api, "letters/reprocess", group=KEPT_GROUP, version=seen)).json()
     assert rest["left"] == {"count": 0, "is_capped": False}
     async with ui_store.transaction() as tx:
         [row] = await tx.rows("SELECT count(*) AS waiting FROM own.letter WHERE next_try_at IS NULL")
     assert row.waiting == 0
     assert [one.result for one in await list_operations(ui_store)] == [
-        "10000 letters put up to be judged again",
-        "10000 letters put up to be judged again, 30 left",
+        "10000 letters put up to be reprocessed",
+        "10000 letters put up to be reprocessed, 30 left",
     ]
 
 
-async def test_what_was_put_up_is_put_up_once_though_nobody_could_judge_it_yet(
+async def test_what_was_put_up_is_put_up_once_though_nobody_could_decide_it_yet(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
-    """A letter stays what it is behind a tripped brake, and a foreign one for ever: that it is due tells them apart."""
-    [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.FOREIGN)
+    """Behind a tripped brake the outcome does not change, nor does an unrelated one ever: its due time shows it."""
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNRELATED)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     shown = (await api.get(f"letters/{letter_id}")).json()
     group = {"group": shown["group_id"], "version": await version_of(api, f"groups/{shown['group_id']}")}
     letter = {"letter_id": letter_id, "version": shown["version"]}
-    answers = [(await post(api, "letters/rejudge", **ask)).status_code for ask in (group, group, letter)]
+    answers = [(await post(api, "letters/reprocess", **ask)).status_code for ask in (group, group, letter)]
     assert answers == [200, 409, 409]
     assert len(await list_operations(ui_store)) == 1
 
 
-async def test_what_cannot_be_judged_again_is_refused_and_on_nobodys_record(
+async def test_what_cannot_be_decided_again_is_refused_and_on_nobodys_record(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     [settled] = await put_on_record(ui_store, a_dead_letter())
     shown = (await api.get(f"letters/{settled}")).json()
-    refused = await post(api, "letters/rejudge", letter_id=settled, version=shown["version"])
+    refused = await post(api, "letters/reprocess", letter_id=settled, version=shown["version"])
     assert (refused.status_code, "failed" in refused.text) == (409, True)
     group = shown["group_id"]
     nothing = await post(
-        api, "letters/rejudge", group=group, version=await version_of(api, f"groups/{group}")
+        api, "letters/reprocess", group=group, version=await version_of(api, f"groups/{group}")
     )
     assert nothing.status_code == 409
-    unknown = await post(api, "letters/rejudge", letter_id=4711, version="x")
+    unknown = await post(api, "letters/reprocess", letter_id=4711, version="x")
     assert unknown.status_code == 404
     async with asking(await a_ui_world(ui_store, is_shadow=True)) as client:
         client.base_url = "http://localhost:8085/api/v1/"
-        shadow = await post(client, "letters/rejudge", letter_id=settled, version=shown["version"])
+        shadow = await post(client, "letters/reprocess", letter_id=settled, version=shown["version"])
         assert (shadow.status_code, "shadow" in shadow.text) == (409, True)
     assert await list_operations(ui_store) == []
 
@@ -171,8 +171,8 @@ async def test_an_act_without_reason_or_version_or_sense_is_refused(
         ("brake/release", {"reason": "x"}),
         ("brake/release", {"reason": "x", "version": "x", "for_seconds": -1}),
         ("brake/release", {"reason": "x", "version": "x", "for": 5}),
-        ("letters/rejudge", {"reason": "x", "version": "x"}),
-        ("letters/rejudge", {"reason": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
+        ("letters/reprocess", {"reason": "x", "version": "x"}),
+        ("letters/reprocess", {"reason": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
     ):
         assert (await api.post(path, json=ask)).status_code == 422, (path, ask)
     assert (
@@ -194,14 +194,14 @@ async def test_an_act_that_cannot_be_put_on_record_is_not_done(
     monkeypatch.setattr(audit_sql, "record", fail)
     for act in (
         operating.release_brake(ADA, reason="x", for_seconds=60),
-        operating.rejudge(ADA, letter_ids=[letter_id], reason="x"),
+        operating.reprocess(ADA, letter_ids=[letter_id], reason="x"),
         operating.read_body(ADA, letter_id),
     ):
         with pytest.raises(RuntimeError, match="no audit"):
             await act
     async with ui_store.transaction() as tx:
         assert (await brake_sql.look(tx)).state.released_at is None
-    assert await records_sql.due_for_rejudge(ui_store) == []
+    assert await records_sql.due_for_reprocess(ui_store) == []
 
 
 async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Database) -> None:
@@ -215,18 +215,18 @@ async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Datab
     world = await a_ui_world(ui_store)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
-    put_up = await world.operating.rejudge(ADA, letter_ids=kept, reason="x")
-    assert (list(put_up.letter_ids), list(put_up.judged)) == (kept, [])
+    put_up = await world.operating.reprocess(ADA, letter_ids=kept, reason="x")
+    assert (list(put_up.letter_ids), list(put_up.decided)) == (kept, [])
     assert all("brake" in why for why in put_up.waiting.values())
     assert set(put_up.waiting) == set(kept)
-    assert await records_sql.due_for_rejudge(ui_store) == kept
+    assert await records_sql.due_for_reprocess(ui_store) == kept
 
 
-async def test_of_many_letters_those_that_cannot_be_judged_are_named(ui_store: Database) -> None:
-    [kept] = await put_on_record(ui_store, a_dead_letter(key="a"), outcome=Outcome.FOREIGN)
+async def test_of_many_letters_those_that_cannot_be_decided_are_named(ui_store: Database) -> None:
+    [kept] = await put_on_record(ui_store, a_dead_letter(key="a"), outcome=Outcome.UNRELATED)
     [settled] = await put_on_record(ui_store, a_dead_letter(key="b"))
     operating: Operating = (await a_ui_world(ui_store)).operating
-    done = await operating.rejudge(ADA, letter_ids=[kept, settled, 4711], reason="x")
+    done = await operating.reprocess(ADA, letter_ids=[kept, settled, 4711], reason="x")
     assert list(done.letter_ids) == [kept]
     assert done.passed_over == {
         settled: "failed is settled for good",

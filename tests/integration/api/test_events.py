@@ -12,7 +12,7 @@ from dlq_handler.api.follower import MOST_BACKLOG, Caught, Follower
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import Happening
+from dlq_handler.history.event import HistoryEvent
 from tests.support.events import listening_to
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
@@ -27,11 +27,11 @@ async def tell(store: Database, *subjects: str) -> None:
             )
 
 
-async def judge(store: Database, count: int) -> None:
+async def decide(store: Database, count: int) -> None:
     async with store.transaction() as tx:
         await tx.run(
-            "INSERT INTO own.happening (at, part, kind, instance)"
-            " SELECT now(), 'letters', 'letters.judged', 'x' FROM generate_series(1, :count)",
+            "INSERT INTO own.history_event (at, part, kind, instance)"
+            " SELECT now(), 'letters', 'letters.decided', 'x' FROM generate_series(1, :count)",
             count=count,
         )
 
@@ -77,7 +77,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
 
 
 async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) -> None:
-    await judge(ui_store, MOST_BACKLOG + 10)
+    await decide(ui_store, MOST_BACKLOG + 10)
     latest = await events_sql.latest_id(ui_store)
     async with listening(await a_ui_world(ui_store)) as url:
         for last in (1, latest + 5, "nonsense", 2**80):
@@ -89,11 +89,11 @@ async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) 
             assert kinds == ["ready", "changed", "changed"]
 
 
-async def test_what_was_swept_is_no_gap_that_nobody_tells_of(ui_store: Database) -> None:
+async def test_what_was_deleted_is_no_gap_that_nobody_tells_of(ui_store: Database) -> None:
     await tell(ui_store, "long ago", "long ago too", "now")
     async with ui_store.transaction() as tx:
-        await tx.run("UPDATE own.happening SET at = now() - interval '8 days' WHERE id <= 2")
-    await events_sql.sweep(ui_store, older_than_seconds=7 * 86_400)
+        await tx.run("UPDATE own.history_event SET at = now() - interval '8 days' WHERE id <= 2")
+    await events_sql.delete_old(ui_store, older_than_seconds=7 * 86_400)
     caught = await Follower(ui_store).catch_up(1)
     assert (caught.is_reset, caught.last_id) == (True, 3)
     assert not (await Follower(ui_store).catch_up(2)).is_reset
@@ -105,7 +105,7 @@ async def test_many_who_follow_ask_the_database_once(
     asked, ask = list[int](), events_sql.after
     clock = [0.0]
 
-    async def counted(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+    async def counted(database: Database, last_id: int, *, limit: int = 500) -> list[HistoryEvent]:
         asked.append(last_id)
         return await ask(database, last_id, limit=limit)
 
@@ -115,13 +115,13 @@ async def test_many_who_follow_ask_the_database_once(
     start = (await follower.catch_up(None)).last_id
     await tell(ui_store, "two", "three")
     caught = await asyncio.gather(*(follower.after(start) for _ in range(20)))
-    assert [[one.subject for one in each.happenings] for each in caught] == [["two", "three"]] * 20
+    assert [[one.subject for one in each.events] for each in caught] == [["two", "three"]] * 20
     assert len(asked) == 1
     # Later, and with one beside who is further behind than what is remembered.
     clock[0] += 1
     await tell(ui_store, "four")
-    assert [one.subject for one in (await follower.after(caught[0].last_id)).happenings] == ["four"]
-    assert [one.subject for one in (await follower.after(start - 1)).happenings] == [
+    assert [one.subject for one in (await follower.after(caught[0].last_id)).events] == ["four"]
+    assert [one.subject for one in (await follower.after(start - 1)).events] == [
         "one",
         "two",
         "three",
@@ -136,10 +136,10 @@ async def test_what_is_remembered_is_bounded_and_has_no_hole(ui_store: Database)
     start = caught.last_id
     for _ in range(3):
         clock[0] += 1
-        await judge(ui_store, 150)
+        await decide(ui_store, 150)
         caught = await follower.after(start)
         if not caught.is_reset:
-            assert [one.id for one in caught.happenings] == list(range(start + 1, caught.last_id + 1))
+            assert [one.id for one in caught.events] == list(range(start + 1, caught.last_id + 1))
     assert caught.is_reset, "450 are more than anybody is told of one by one"
 
 
@@ -148,12 +148,12 @@ async def test_who_comes_after_a_quiet_hour_hears_the_first_news_at_once(ui_stor
     clock = [0.0]
     follower = Follower(ui_store, now=lambda: clock[0])
     await tell(ui_store, "an hour ago")
-    assert [one.subject for one in (await follower.after(0)).happenings] == ["an hour ago"]
-    await judge(ui_store, 3 * MOST_BACKLOG)
+    assert [one.subject for one in (await follower.after(0)).events] == ["an hour ago"]
+    await decide(ui_store, 3 * MOST_BACKLOG)
     clock[0] += 3600
     start = (await follower.catch_up(None)).last_id
     await tell(ui_store, "news")
-    assert [one.subject for one in (await follower.after(start)).happenings] == ["news"]
+    assert [one.subject for one in (await follower.after(start)).events] == ["news"]
 
 
 async def test_there_are_only_so_many_streams(ui_store: Database) -> None:
@@ -182,7 +182,7 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
     ask = events_sql.after
     is_away = True
 
-    async def away(database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+    async def away(database: Database, last_id: int, *, limit: int = 500) -> list[HistoryEvent]:
         if is_away:
             raise Unavailable("database", "gone")
         return await ask(database, last_id, limit=limit)
@@ -247,7 +247,7 @@ async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(
 ) -> None:
     asked = list[int]()
 
-    async def hang(_database: Database, last_id: int, *, limit: int = 500) -> list[Happening]:
+    async def hang(_database: Database, last_id: int, *, limit: int = 500) -> list[HistoryEvent]:
         asked.append(last_id)
         await asyncio.Event().wait()
         return []
@@ -266,7 +266,7 @@ async def test_a_stream_ends_at_once_while_its_database_does_not_answer(
     world = await a_ui_world(ui_store)
     is_asked = asyncio.Event()
 
-    async def hang(*_: object, **__: object) -> list[Happening]:
+    async def hang(*_: object, **__: object) -> list[HistoryEvent]:
         is_asked.set()
         await asyncio.Event().wait()
         return []

@@ -13,7 +13,7 @@ from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
 from dlq_handler.explain.story import Kind, Moment
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.operation import Via
 from dlq_handler.safety import brake_sql
@@ -41,8 +41,8 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     assert (await api.get("groups", params={"until": long_ago})).json()["total"] == 0
 
     settled, kept = (one["group"]["id"] for one in listed["groups"])
-    assert (await api.get(f"groups/{kept}")).json()["can_be_judged_again"] == 1
-    assert (await api.get(f"groups/{settled}")).json()["can_be_judged_again"] == 0
+    assert (await api.get(f"groups/{kept}")).json()["is_reprocessable"] == 1
+    assert (await api.get(f"groups/{settled}")).json()["is_reprocessable"] == 0
     assert (await api.get("groups/0123456789")).status_code == 404
     assert (await api.get("groups/x")).status_code == 422
 
@@ -52,7 +52,7 @@ async def test_a_group_that_retention_deleted_is_no_record_until_it_comes_again(
 ) -> None:
     await put_on_record(ui_store, a_dead_letter(key="a"))
     [one] = (await api.get("groups")).json()["groups"]
-    await groups_sql.sweep_groups(ui_store, older_than_seconds=-1)
+    await groups_sql.delete_groups(ui_store, older_than_seconds=-1)
     missing = await api.get(f"groups/{one['group']['id']}")
     assert missing.status_code == 404
     assert missing.json()["error"]["detail"] == (
@@ -71,7 +71,7 @@ async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:
 
 
 async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> None:
-    queue = QueueSight(consumers=0, ready=3, unacked=0)
+    queue = QueueObservation(consumers=0, ready=3, unacked=0)
     gone = a_view(workers=(a_worker(silent_seconds=1920, scheduled=3, queue=queue), a_worker(number=8)))
     world = await a_ui_world(ui_store, view=gone, runbook_url="https://docs.example/runbook.md")
     async with asking(world) as client:
@@ -86,7 +86,7 @@ async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> 
 async def test_before_the_first_look_nobody_can_tell(ui_store: Database) -> None:
     async with asking(await a_ui_world(ui_store, has_looked=False)) as client:
         told = (await client.get("/api/v1/diagnosis")).json()
-        assert (told["conclusion"], told["diagnoses"]) == ("cannot tell", [])
+        assert (told["conclusion"], told["diagnoses"]) == ("unknown", [])
         assert (await client.get("/api/v1/gate")).json()["is_open"] is None
         assert (await client.get("/api/v1/workers")).status_code == 503
         assert (await client.get("/api/v1/topology")).status_code == 503
@@ -109,7 +109,7 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     before = (await api.get("brake")).json()
-    assert (before["mode"], before["max_verdicts_per_minute"]) == ("normal", 500)
+    assert (before["mode"], before["max_decisions_per_minute"]) == ("normal", 500)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
     tripped = (await api.get("brake")).json()
@@ -206,7 +206,7 @@ async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: 
     rest = (await api.get("audit", params={"limit": "2", "before": first["older"]})).json()
     assert ([one["reason"] for one in rest["operations"]], rest["older"]) == (["reason 0"], None)
     assert len((await api.get("audit", params={"who": "ada-0"})).json()["operations"]) == 2
-    assert (await api.get("audit", params={"what": "letters.rejudge"})).json()["operations"] == []
+    assert (await api.get("audit", params={"what": "letters.reprocess"})).json()["operations"] == []
 
 
 async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_answers(
@@ -234,7 +234,9 @@ def test_states_that_differ_have_different_versions() -> None:
     assert brake_version(BrakeState(tripped_at=at)) == brake_version(BrakeState(tripped_at=at))
 
     def kept(number: int, next_try_at: datetime | None = None) -> LetterState:
-        return LetterState(id=number, outcome=Outcome.FOREIGN, tries=0, judged_at=at, next_try_at=next_try_at)
+        return LetterState(
+            id=number, outcome=Outcome.UNRELATED, tries=0, decided_at=at, next_try_at=next_try_at
+        )
 
     one, two = kept(1), kept(2)
     assert letters_version([one, two]) == letters_version([two, one]) != letters_version([kept(12)])

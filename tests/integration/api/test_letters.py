@@ -9,7 +9,7 @@ import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.web.world import SearchTurns
 from tests.support.builders import a_dead_letter, a_death
@@ -144,7 +144,7 @@ async def test_a_letter_is_shown_whole_and_masked(api: httpx.AsyncClient, ui_sto
     }
     assert (shown["older"], shown["newer"]) == (older, newer)
     assert shown["routing_key"] == "execution.dispatch.worker.7"
-    assert not shown["can_be_judged_again"]
+    assert not shown["is_reprocessable"]
 
 
 async def test_a_letter_that_retention_deleted_is_no_record_and_so_is_one_that_never_was(
@@ -152,9 +152,11 @@ async def test_a_letter_that_retention_deleted_is_no_record_and_so_is_one_that_n
 ) -> None:
     [letter_id] = await put_on_record(ui_store, a_dead_letter())
     async with ui_store.transaction() as tx:
-        await tx.run("UPDATE own.letter SET received_at = now() - interval '2 days', judged_at = received_at")
-        await tx.run("UPDATE own.letter SET judged_at = received_at")
-    assert await sweep_resolved(ui_store, older_than_seconds=86_400) == 1
+        await tx.run(
+            "UPDATE own.letter SET received_at = now() - interval '2 days', decided_at = received_at"
+        )
+        await tx.run("UPDATE own.letter SET decided_at = received_at")
+    assert await delete_resolved(ui_store, older_than_seconds=86_400) == 1
 
     for method, path in (("GET", f"letters/{letter_id}"), ("POST", f"letters/{letter_id}/body")):
         for asked in (path, path.replace(str(letter_id), "4711")):

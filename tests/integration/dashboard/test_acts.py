@@ -34,7 +34,7 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/brake/release")).text
         assert re.search(
-            r"<button>Release brake, judge 12,431 dead letters \(as seen \d+ s ago\)</button>", page
+            r"<button>Release brake, decide 12,431 dead letters \(as seen \d+ s ago\)</button>", page
         )
         assert "cannot be brought back" in page
         form = {**fields(page), "for_seconds": "600", "reason": "the workers are really gone"}
@@ -67,13 +67,13 @@ async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_loo
 
     async with asking(await a_ui_world(store, view=view, count_intake=counted)) as client:
         page = (await client.get("/brake/release")).text
-        assert "<button>Release brake, judge 12,431 dead letters</button>" in page
+        assert "<button>Release brake, decide 12,431 dead letters</button>" in page
     async with asking(await a_ui_world(store, view=view, count_intake=partly_counted)) as client:
         page = (await client.get("/brake/release")).text
-        assert "<button>Release brake, judge at least 12,431 dead letters</button>" in page
+        assert "<button>Release brake, decide at least 12,431 dead letters</button>" in page
     async with asking(await a_ui_world(store, view=view, count_intake=away)) as client:
         page = (await client.get("/brake/release")).text
-        assert re.search(r"judge 0 dead letters \(as seen \d+ s ago\)</button>", page)
+        assert re.search(r"decide 0 dead letters \(as seen \d+ s ago\)</button>", page)
 
 
 async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) -> None:
@@ -136,8 +136,8 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
         [group] = await tx.rows("SELECT id FROM own.letter_group")
     pages = {
         "/": ("/brake/release", "Releasing it needs the role operate."),
-        f"/letters/{number}": ("/rejudge", "Judging it again needs the role operate."),
-        f"/groups/{group.id}": ("/rejudge", "Judging 1 kept letter again needs the role operate."),
+        f"/letters/{number}": ("/reprocess", "Deciding it again needs the role operate."),
+        f"/groups/{group.id}": ("/reprocess", "Deciding 1 kept letter again needs the role operate."),
     }
     view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
     world = await a_ui_world(store, view=view, tokens=TOKENS)
@@ -149,30 +149,30 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
             assert (path, offer in page, words in page) == (path, True, False)
 
 
-async def test_a_kept_letter_is_judged_again(store: Database) -> None:
+async def test_a_kept_letter_is_decided_again(store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     async with asking(await a_ui_world(store)) as client:
-        page = (await client.get(f"/letters/{number}/rejudge")).text
-        assert f"<button>Judge letter {number} again</button>" in page
+        page = (await client.get(f"/letters/{number}/reprocess")).text
+        assert f"<button>Decider letter {number} again</button>" in page
         answer = await client.post(
-            f"/letters/{number}/rejudge", data={**fields(page), "reason": "its row is back"}
+            f"/letters/{number}/reprocess", data={**fields(page), "reason": "its row is back"}
         )
     assert answer.status_code == 200
-    assert "1 letter put up to be judged again" in answer.text
+    assert "1 letter put up to be reprocessed" in answer.text
     [operation] = await audit_sql.list_operations(store)
     assert operation.target == f"letter {number}"
 
 
-async def test_the_kept_letters_of_a_group_are_counted_before_they_are_judged_again(store: Database) -> None:
+async def test_the_kept_letters_of_a_group_are_counted_before_they_are_decided_again(store: Database) -> None:
     letters = [a_dead_letter(key=f"k{number}") for number in range(3)]
     await put_on_record(store, *letters, outcome=Outcome.UNKNOWN_EXECUTION)
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
-        page = (await client.get(f"/groups/{row.id}/rejudge")).text
-        assert "<button>Judge 3 letters again</button>" in page
-        answer = await client.post(f"/groups/{row.id}/rejudge", data={**fields(page), "reason": "restored"})
-    assert "3 letters put up to be judged again" in answer.text
+        page = (await client.get(f"/groups/{row.id}/reprocess")).text
+        assert "<button>Decider 3 letters again</button>" in page
+        answer = await client.post(f"/groups/{row.id}/reprocess", data={**fields(page), "reason": "restored"})
+    assert "3 letters put up to be reprocessed" in answer.text
 
 
 async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
@@ -184,11 +184,11 @@ async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
-        assert "Judge 2+ kept letters again" in (await client.get(f"/groups/{row.id}")).text
-        page = (await client.get(f"/groups/{row.id}/rejudge")).text
-        assert "2+ letters of this group can be judged again: 2 at a time" in page
-        answer = await client.post(f"/groups/{row.id}/rejudge", data={**fields(page), "reason": "restored"})
-    assert "2 letters put up to be judged again" in answer.text
+        assert "Decider 2+ kept letters again" in (await client.get(f"/groups/{row.id}")).text
+        page = (await client.get(f"/groups/{row.id}/reprocess")).text
+        assert "2+ letters of this group can be reprocessed: 2 at a time" in page
+        answer = await client.post(f"/groups/{row.id}/reprocess", data={**fields(page), "reason": "restored"})
+    assert "2 letters put up to be reprocessed" in answer.text
     assert "Left in this group: 2+." in answer.text
 
 
@@ -197,19 +197,19 @@ async def test_a_settled_group_only_says_so(store: Database) -> None:
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
-        page = (await client.get(f"/groups/{row.id}/rejudge")).text
-    assert "No letter of this group can be judged again." in page
+        page = (await client.get(f"/groups/{row.id}/reprocess")).text
+    assert "No letter of this group can be reprocessed." in page
     assert "0 letters" not in page
     assert "as if it came now" not in page
 
 
-async def test_a_settled_letter_cannot_be_judged_again(store: Database) -> None:
+async def test_a_settled_letter_cannot_be_decided_again(store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter())
     async with asking(await a_ui_world(store)) as client:
-        page = (await client.get(f"/letters/{number}/rejudge")).text
+        page = (await client.get(f"/letters/{number}/reprocess")).text
         assert "Failed is settled for good." in page
         form = {"csrf": fields((await client.get(f"/letters/{number}")).text)["csrf"], "reason": "so"}
-        assert (await client.post(f"/letters/{number}/rejudge", data=form)).status_code == 409
+        assert (await client.post(f"/letters/{number}/reprocess", data=form)).status_code == 409
 
 
 async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: Database) -> None:
@@ -246,21 +246,21 @@ async def test_the_form_for_a_token_tells_nothing_else(store: Database) -> None:
         assert "no token of ours" in refused.text
 
 
-async def test_a_letter_that_cannot_be_judged_again_says_why_and_no_consequence(store: Database) -> None:
+async def test_a_letter_that_cannot_be_decided_again_says_why_and_no_consequence(store: Database) -> None:
     [unreadable] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNREADABLE)
     [settled] = await put_on_record(store, a_dead_letter(key="k2"))
     async with asking(await a_ui_world(store)) as client:
         for number, said in (
-            (unreadable, "It cannot be judged again: what could not be read then cannot be read now."),
+            (unreadable, "It cannot be reprocessed: what could not be read then cannot be read now."),
             (settled, "Failed is settled for good."),
         ):
-            page = (await client.get(f"/letters/{number}/rejudge")).text
+            page = (await client.get(f"/letters/{number}/reprocess")).text
             assert said in page
-            assert "Each is judged as if it came now" not in page
+            assert "Each is decided as if it came now" not in page
             assert "<textarea" not in page
-            assert "/rejudge" not in (await client.get(f"/letters/{number}")).text
+            assert "/reprocess" not in (await client.get(f"/letters/{number}")).text
         async with store.transaction() as tx:
             row = await tx.row("SELECT group_id FROM own.letter WHERE id = :id", id=unreadable)
         assert row is not None
-        for page in (f"/letters/{unreadable}/rejudge", f"/groups/{row.group_id}/rejudge"):
+        for page in (f"/letters/{unreadable}/reprocess", f"/groups/{row.group_id}/reprocess"):
             assert "settled" not in (await client.get(page)).text

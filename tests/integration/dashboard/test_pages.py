@@ -11,7 +11,7 @@ import httpx
 from dlq_handler.dashboard import words
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.observation import Health
 from dlq_handler.diagnosis.view import BrokerSeen, Unknown
@@ -60,7 +60,7 @@ async def test_an_empty_list_says_that_retention_deleted_what_came(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
     await put_on_record(store, a_dead_letter())
-    await sweep_resolved(store, older_than_seconds=-1)
+    await delete_resolved(store, older_than_seconds=-1)
     page = (await browser.get("/letters")).text
     assert "Waiting for the first letter" not in page
     assert "dlq-handler canary run" not in page
@@ -133,10 +133,10 @@ async def test_a_letter_or_execution_that_retention_deleted_is_no_record(
 ) -> None:
     [number] = await put_on_record(store, a_dead_letter(execution_id=4711))
     assert (await browser.get(f"/letters/{number}")).status_code == 200
-    await sweep_resolved(store, older_than_seconds=-1)
+    await delete_resolved(store, older_than_seconds=-1)
     for page in (
         f"/letters/{number}",
-        f"/letters/{number}/rejudge",
+        f"/letters/{number}/reprocess",
         f"/letters/{number + 1}",
         "/executions/4711",
         "/api/v1/executions/4711",
@@ -163,7 +163,7 @@ async def test_a_worker_that_is_not_registered_says_since_when_as_long_as_it_is_
     assert f"It has not been registered since {left:%Y-%m-%d}" in page.text
     assert "worker-old" in page.text
     assert re.search(rf'href="/\?at={left:%Y-%m-%d}T[^"]+Z"', page.text)
-    await history_sql.sweep(store, older_than_seconds=86_400)
+    await history_sql.delete_old(store, older_than_seconds=86_400)
     for path in ("/workers/70", "/workers/71"):
         missing = await browser.get(path)
         assert (path, missing.status_code) == (path, 404)
@@ -173,7 +173,7 @@ async def test_a_worker_that_is_not_registered_says_since_when_as_long_as_it_is_
 async def test_a_group_without_a_record_is_told_as_such_wherever_its_link_leads(
     browser: httpx.AsyncClient,
 ) -> None:
-    for page in ("/groups/0123456789", "/groups/0123456789/rejudge"):
+    for page in ("/groups/0123456789", "/groups/0123456789/reprocess"):
         missing = await browser.get(page)
         assert missing.status_code == 404
         assert NO_RECORD.format("31 d") in missing.text
@@ -225,7 +225,7 @@ async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, st
                    (7, 'worker-python', now() - interval '1 minute', 'available')
             """
         )
-    for path in ("/", "/groups", f"/groups/{row.id}", f"/letters/{number}", f"/groups/{row.id}/rejudge"):
+    for path in ("/", "/groups", f"/groups/{row.id}", f"/letters/{number}", f"/groups/{row.id}/reprocess"):
         assert (path, "Worker gone: worker-python" in (await browser.get(path)).text) == (path, True)
 
 
@@ -273,7 +273,7 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
         for name, seconds in (("worker-before", -10), ("worker-after", 10)):
             await tx.run(
                 """
-                INSERT INTO own.happening (at, part, kind, subject, instance)
+                INSERT INTO own.history_event (at, part, kind, subject, instance)
                 VALUES (:at, 'workers', 'worker.gone', :name, 'test')
                 """,
                 at=night + timedelta(seconds=seconds),
@@ -386,13 +386,13 @@ async def test_an_error_is_a_page_with_the_id_of_its_request(browser: httpx.Asyn
     assert (await browser.get("/executions/4711")).status_code == 404
 
 
-async def test_an_unresolved_letter_offers_to_be_judged_again(
+async def test_an_unresolved_letter_offers_to_be_decided_again(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
     [kept] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     [settled] = await put_on_record(store, a_dead_letter(key="k2"))
-    assert f"/letters/{kept}/rejudge" in (await browser.get(f"/letters/{kept}")).text
-    assert "/rejudge" not in (await browser.get(f"/letters/{settled}")).text
+    assert f"/letters/{kept}/reprocess" in (await browser.get(f"/letters/{kept}")).text
+    assert "/reprocess" not in (await browser.get(f"/letters/{settled}")).text
 
 
 async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx.AsyncClient) -> None:

@@ -16,13 +16,13 @@ from dlq_handler.host import executions_sql, workers_sql
 from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.execution import ExecutionStatus
 from tests.support.builders import a_dead_letter
-from tests.support.host_tables import Host, commit_batch, endings_of, judged
+from tests.support.host_tables import Host, commit_batch, decided, endings_of
 
 MICROSECOND = timedelta(microseconds=1)
 
 
 def an_entry(key: str) -> Entry:
-    return Entry(letter=a_dead_letter(key=key), outcome=Outcome.FOREIGN, why="because")
+    return Entry(letter=a_dead_letter(key=key), outcome=Outcome.UNRELATED, why="because")
 
 
 async def test_letter_of_the_current_attempt_fails_its_execution_and_is_recorded_and_announced(
@@ -68,7 +68,7 @@ async def test_change_is_refused_when_updated_differs_by_one_microsecond(
 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
-        [ruling] = judged([letter], view)
+        [ruling] = decided([letter], view)
         assert ruling.ending is not None
         as_read = replace(ruling.ending.execution, updated=ruling.ending.execution.updated + offset)
         changed = await end_executions(tx, [replace(ruling.ending, execution=as_read)])
@@ -84,7 +84,7 @@ async def test_change_is_refused_when_the_status_differs(store: Database, host: 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
         scheduled = replace(view.executions[execution_id], status=ExecutionStatus.SCHEDULED)
-        [ruling] = judged([letter], replace(view, executions={execution_id: scheduled}))
+        [ruling] = decided([letter], replace(view, executions={execution_id: scheduled}))
         changed = await end_executions(tx, endings_of([ruling]))
 
     assert changed == set()
@@ -97,7 +97,7 @@ async def test_missed_guard_is_recorded_as_update_failed_with_a_next_try(store: 
 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
-        entries = entries_of(judged(letters, view), changed=set(), now=view.now)
+        entries = entries_of(decided(letters, view), changed=set(), now=view.now)
         await batch_sql.record_letters(tx, entries, instance="here")
 
     records = await host.letters()
@@ -276,7 +276,7 @@ async def test_nul_and_lone_surrogates_reach_neither_text_nor_jsonb(store: Datab
 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
-        [ruling] = judged([letter], view)
+        [ruling] = decided([letter], view)
         assert ruling.ending is not None
         ended = replace(ruling.ending, result={nasty: [nasty, {"deep": nasty}]})
         assert await end_executions(tx, [ended]) == {execution_id}

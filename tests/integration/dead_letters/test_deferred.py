@@ -8,13 +8,13 @@ from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import TooSlow
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.metrics import Metrics
 from tests.support.builders import a_dead_letter
+from tests.support.deciding import a_decide
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def deferrer(store: Database, metrics: Metrics) -> LetterDeferrer:
 
 
 @pytest.fixture
-def rejudger(store: Database, metrics: Metrics) -> Rejudger:
-    return Rejudger(store, a_judge(store), None, metrics=metrics)
+def reprocessor(store: Database, metrics: Metrics) -> Reprocessor:
+    return Reprocessor(store, a_decide(store), None, metrics=metrics)
 
 
 async def a_letter(host: Host, key: str) -> DeadLetter:
@@ -52,20 +52,20 @@ async def outcomes(host: Host) -> list[str]:
 
 
 async def test_a_deferred_dead_letter_is_decided_from_its_record(
-    host: Host, deferrer: LetterDeferrer, rejudger: Rejudger, metrics: Metrics
+    host: Host, deferrer: LetterDeferrer, reprocessor: Reprocessor, metrics: Metrics
 ) -> None:
     letter = await a_letter(host, "k")
     await deferrer.record([letter])
     assert await outcomes(host) == ["deferred"]
     assert (await host.execution(letter.execution_id or 0))["status"] == "scheduled", "nothing is decided yet"
 
-    await rejudger.tick()
+    await reprocessor.tick()
 
     assert await outcomes(host) == ["failed"]
     assert (await host.execution(letter.execution_id or 0))["status"] == "failed"
     assert len(await host.outbox()) == 1
     assert counted_outcomes(metrics, "dead_letters") == {Outcome.DEFERRED: 1}
-    assert counted_outcomes(metrics, "dead_letters_rejudged") == {Outcome.FAILED: 1}
+    assert counted_outcomes(metrics, "dead_letters_reprocessd") == {Outcome.FAILED: 1}
     groups = await host.session.fetch("SELECT letters, failed FROM dlq_handler.letter_group")
     assert [tuple(row.values()) for row in groups] == [(1, 1)]
 
@@ -90,7 +90,7 @@ async def test_recording_works_while_no_execution_can_be_locked_or_changed(
 
 
 async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
-    host: Host, store: Database, deferrer: LetterDeferrer, rejudger: Rejudger
+    host: Host, store: Database, deferrer: LetterDeferrer, reprocessor: Reprocessor
 ) -> None:
     found = [await a_letter(host, str(number)) for number in range(3)]
     await deferrer.record(found)
@@ -101,13 +101,13 @@ async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
         f" WHEN (NEW.id = {found[0].execution_id}) EXECUTE FUNCTION cancel()"
     )
     with pytest.raises(TooSlow):
-        await rejudger.tick()
-    await rejudger.tick()
+        await reprocessor.tick()
+    await reprocessor.tick()
     assert await outcomes(host) == ["deferred", "failed", "failed"]
-    assert await records_sql.due_for_rejudge(store) == [], "not before its pause is over"
+    assert await records_sql.due_for_reprocess(store) == [], "not before its pause is over"
 
     await host.session.execute(
         "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.letter SET next_try_at = now() WHERE tries = 1"
     )
-    await rejudger.tick()
+    await reprocessor.tick()
     assert await outcomes(host) == ["failed"] * 3

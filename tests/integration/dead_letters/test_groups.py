@@ -13,10 +13,10 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.group import Cause, group_id_of
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.deciding import a_decide
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 from tests.support.ledger_of_counts import COUNTS, assert_counted
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ async def letters_of(host: Host, count: int) -> list[DeadLetter]:
 async def test_groups_of_a_window_have_their_counts_the_largest_first(store: Database, host: Host) -> None:
     await record(store, [an_entry("a", worker=1), *(an_entry(f"b{n}", worker=2) for n in range(3))])
     await record(store, [an_entry("c", worker=1, outcome=Outcome.STALE_ATTEMPT)])
-    await record(store, [an_entry("d", worker=3, outcome=Outcome.FOREIGN, message_type="Other")])
+    await record(store, [an_entry("d", worker=3, outcome=Outcome.UNRELATED, message_type="Other")])
 
     found = await groups_sql.groups(store, **ALWAYS)
 
@@ -57,7 +57,7 @@ async def test_groups_of_a_window_have_their_counts_the_largest_first(store: Dat
         ("worker.3.executions", 1, 0),
     ]
     assert [one.group.worker_id for one in found] == [2, 1, 3]
-    assert (found[2].group.cause, found[2].group.detail) == (Cause.FOREIGN, "Other")
+    assert (found[2].group.cause, found[2].group.detail) == (Cause.UNRELATED, "Other")
     assert all(one.last_at == one.group.last_at >= one.group.first_at for one in found)
     assert await groups_sql.count_groups(store, **ALWAYS) == 3
     assert len(await groups_sql.groups(store, **ALWAYS, limit=2)) == 2
@@ -96,11 +96,11 @@ async def test_letters_that_are_on_record_already_are_not_counted_again(store: D
 
 async def test_what_a_quicker_replica_recorded_is_counted_once(store: Database, host: Host) -> None:
     """Both have looked for known keys before either has committed: the insert itself tells who was first."""
-    judges = [a_judge(store, instance=name) for name in ("one", "two")]
+    decides = [a_decide(store, instance=name) for name in ("one", "two")]
     unknown = [a_dead_letter(key=f"{n:03}", execution_id=1000 + n) for n in range(100)]
     async with asyncio.TaskGroup() as replicas:
-        replicas.create_task(judges[0].commit(unknown[:70]))
-        replicas.create_task(judges[1].commit(unknown[30:][::-1]))
+        replicas.create_task(decides[0].commit(unknown[:70]))
+        replicas.create_task(decides[1].commit(unknown[30:][::-1]))
     await counted(host, letters=100)
 
 
@@ -133,7 +133,7 @@ async def test_a_batch_that_is_halved_counts_each_letter_once(store: Database, h
         refused,
     )
     bad = await host.letter_for(refused)
-    await a_judge(store).commit([*good[:4], bad, *good[4:]])
+    await a_decide(store).commit([*good[:4], bad, *good[4:]])
     outcomes = {record["outcome"] for record in await host.letters()}
     assert outcomes == {"failed", "update_failed"}
     await counted(host, letters=10)
@@ -169,7 +169,7 @@ async def test_a_letter_that_fails_its_execution_later_counts_where_it_came_in(
     for column, table in (("received_at", "letter"), ("minute", "letter_minute")):
         await host.session.execute(f"UPDATE dlq_handler.{table} SET {column} = {column} - interval '1 hour'")
     [kept] = await host.letters()
-    await Rejudger(store, a_judge(store), None, metrics=new_metrics()).rejudge(kept["id"])
+    await Reprocessor(store, a_decide(store), None, metrics=new_metrics()).reprocess(kept["id"])
     [again] = await host.letters()
     assert (again["outcome"], again["group_id"]) == ("failed", kept["group_id"])
     await counted(host, letters=1)
@@ -177,7 +177,7 @@ async def test_a_letter_that_fails_its_execution_later_counts_where_it_came_in(
 
 async def test_shadow_records_do_not_count(store: Database, host: Host) -> None:
     [letter] = await letters_of(host, 1)
-    await a_judge(store, is_shadow=True).commit([letter])
+    await a_decide(store, is_shadow=True).commit([letter])
     assert [record["group_id"] for record in await host.letters()] == [None]
     await counted(host, letters=0)
     assert await groups_sql.groups(store, **ALWAYS) == []
@@ -193,7 +193,7 @@ async def test_record_names_its_group_and_keeps_its_headers(store: Database, hos
     assert shown.headers == {"x-death": [{"count": 1}]}
 
 
-async def test_old_minutes_and_groups_of_which_nothing_comes_any_more_are_swept(
+async def test_old_minutes_and_groups_of_which_nothing_comes_any_more_are_deleted(
     store: Database, host: Host
 ) -> None:
     await record(store, [an_entry("a", worker=1)])
@@ -202,7 +202,7 @@ async def test_old_minutes_and_groups_of_which_nothing_comes_any_more_are_swept(
         "UPDATE dlq_handler.letter_group SET last_at = last_at - interval '2 days'"
     )
     await record(store, [an_entry("b", worker=2)])
-    assert await groups_sql.sweep_minutes(store, older_than_seconds=86_400) == 1
-    assert await groups_sql.sweep_groups(store, older_than_seconds=86_400) == 1
+    assert await groups_sql.delete_minutes(store, older_than_seconds=86_400) == 1
+    assert await groups_sql.delete_groups(store, older_than_seconds=86_400) == 1
     [left] = await groups_sql.groups(store, **ALWAYS)
     assert left.group.queue == "worker.2.executions"

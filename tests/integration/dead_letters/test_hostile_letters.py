@@ -22,14 +22,14 @@ from dlq_handler.dead_letters import commit
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.record import OWN_ERROR
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.errors import TooSlow, Unavailable
 from sandbox.attune.database import Row
 from tests.support.builders import a_dead_letter, a_death, a_raw_letter, read
+from tests.support.deciding import a_decide
 from tests.support.host_tables import Host
 from tests.support.hostile import Hostility
-from tests.support.judging import a_judge
 
 # One database for all examples: what one of them leaves there does not change what the next one shows.
 ON_ONE_DATABASE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -57,7 +57,7 @@ async def test_a_number_that_no_column_holds_stops_nothing(
     good = await host.letter_for(execution_id)
     forged = read(a_raw_letter(b"hello", headers=headers))
 
-    await a_judge(store).commit([forged, good])
+    await a_decide(store).commit([forged, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, [forged]))[forged.key]["outcome"] == "unreadable"
@@ -110,7 +110,7 @@ async def test_what_the_database_refuses_is_recorded_with_less_and_less(
         body_size=8,
     )
 
-    await a_judge(store).commit([poison, good])
+    await a_decide(store).commit([poison, good])
 
     record = dict((await records(host, [poison]))["poison"])
     assert {name: record[name] for name in kept} == kept
@@ -125,11 +125,11 @@ async def test_a_dispatch_with_a_text_that_the_database_refuses_is_decided_from_
     await host.session.execute("ALTER TABLE dlq_handler.letter ADD CHECK (message_id <> 'poison')")
     execution_id = await host.add_execution()
     poison = replace(await host.letter_for(execution_id), message_id="poison")
-    await a_judge(store).commit([poison])
+    await a_decide(store).commit([poison])
     (record,) = (await records(host, [poison])).values()
     assert (await host.execution(execution_id))["status"] == "scheduled"
 
-    await Rejudger(store, a_judge(store), None, metrics=new_metrics()).rejudge(record["id"])
+    await Reprocessor(store, a_decide(store), None, metrics=new_metrics()).reprocess(record["id"])
 
     assert (await host.execution(execution_id))["status"] == "failed"
 
@@ -140,7 +140,7 @@ async def test_a_table_that_takes_no_record_at_all_is_no_dead_letter_s_fault(
     await host.session.execute("ALTER TABLE dlq_handler.letter ADD CHECK (false) NOT VALID")
 
     with pytest.raises(Unavailable, match="violates check constraint"):
-        await a_judge(store).commit([a_dead_letter()])
+        await a_decide(store).commit([a_dead_letter()])
 
 
 async def test_the_completion_event_of_the_first_half_is_published_although_the_second_is_too_slow(
@@ -159,7 +159,7 @@ async def test_the_completion_event_of_the_first_half_is_published_although_the_
     offered: list[OutboxEntry] = []
 
     with pytest.raises(TooSlow):
-        await a_judge(store, offer=lambda entries, _: offered.extend(entries)).commit(letters)
+        await a_decide(store, offer=lambda entries, _: offered.extend(entries)).commit(letters)
 
     assert (await host.execution(good))["status"] == "failed"
     assert [entry.execution_id for entry in offered] == [good]
@@ -171,11 +171,11 @@ async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database
     def fail(*_: object, **__: object) -> None:
         raise KeyError("the content of a sender")
 
-    monkeypatch.setattr(commit, "judge_batch", fail)
+    monkeypatch.setattr(commit, "decide_batch", fail)
     letter = await host.letter_for(await host.add_execution())
 
     with capture_logs() as logs:
-        await a_judge(store).commit([letter])
+        await a_decide(store).commit([letter])
 
     record = (await records(host, [letter]))[letter.key]
     assert (record["outcome"], record["why"]) == ("update_failed", OWN_ERROR)
@@ -225,7 +225,7 @@ async def test_no_field_of_any_value_makes_a_batch_fail(
     good = await host.letter_for(execution_id)
     bad = [a_dead_letter(**({"key": uuid4().hex} | fields)) for fields in odd]
 
-    await a_judge(store).commit([*bad, good])
+    await a_decide(store).commit([*bad, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, bad)).keys() == {letter.key for letter in bad}
@@ -249,7 +249,7 @@ async def test_no_message_of_any_bytes_makes_a_batch_fail(store: Database, host:
         )
         letters.append(read_dead_letter(raw, body_limit_bytes=65_536))
 
-    await a_judge(store).commit([*letters, good])
+    await a_decide(store).commit([*letters, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, letters)).keys() == {letter.key for letter in letters}

@@ -29,7 +29,7 @@ def an_entry(key: str, outcome: Outcome = Outcome.FAILED, *, reason: str = "expi
 async def age(host: Host, key: str, interval: str) -> None:
     await host.session.execute(
         f"UPDATE dlq_handler.letter SET received_at = now() - interval '{interval}',"
-        f" judged_at = now() - interval '{interval}' WHERE key = $1",
+        f" decided_at = now() - interval '{interval}' WHERE key = $1",
         key,
     )
 
@@ -65,28 +65,30 @@ async def test_list_is_without_bodies_and_show_has_all(store: Database) -> None:
     ],
 )
 async def test_claimed_letter_is_the_letter_that_was_recorded(store: Database, letter: DeadLetter) -> None:
-    await record(store, Entry(letter=letter, outcome=Outcome.FOREIGN, why="because"))
-    [record_id] = await records_sql.rejudgeable(store)
+    await record(store, Entry(letter=letter, outcome=Outcome.UNRELATED, why="because"))
+    [record_id] = await records_sql.reprocessable(store)
 
     async with store.transaction() as tx:
         claimed = await records_sql.claim(tx, record_id)
 
     assert claimed is not None
     assert claimed.letter == letter
-    assert (claimed.outcome, claimed.tries) == (Outcome.FOREIGN, 0)
+    assert (claimed.outcome, claimed.tries) == (Outcome.UNRELATED, 0)
 
 
-async def test_only_what_can_be_judged_again_is_taken_up(store: Database, host: Host) -> None:
+async def test_only_what_is_reprocessable_is_taken_up(store: Database, host: Host) -> None:
     await record(store, *(an_entry(outcome.value, outcome) for outcome in Outcome))
     by_key = {row["key"]: row["id"] for row in await host.letters()}
 
-    assert set(await records_sql.rejudgeable(store)) == {
+    assert set(await records_sql.reprocessable(store)) == {
         by_key["unknown_execution"],
-        by_key["foreign"],
+        by_key["unrelated"],
         by_key["update_failed"],
         by_key["deferred"],
     }
-    assert await records_sql.rejudgeable(store, {Outcome.FOREIGN, Outcome.FAILED}) == [by_key["foreign"]]
+    assert await records_sql.reprocessable(store, {Outcome.UNRELATED, Outcome.FAILED}) == [
+        by_key["unrelated"]
+    ]
     async with store.transaction() as tx:
         assert await records_sql.claim(tx, by_key["failed"]) is None
 
@@ -97,23 +99,23 @@ async def test_refused_letter_is_due_when_its_pause_is_over(store: Database, hos
         store,
         update_failed(a_dead_letter(key="later"), "refused", tries=1, now=now),
         update_failed(a_dead_letter(key="due"), "refused", tries=1, now=now - timedelta(minutes=2)),
-        an_entry("other", Outcome.FOREIGN),
+        an_entry("other", Outcome.UNRELATED),
     )
     by_key = {row["key"]: row["id"] for row in await host.letters()}
 
-    assert await records_sql.due_for_rejudge(store) == [by_key["due"]]
+    assert await records_sql.due_for_reprocess(store) == [by_key["due"]]
 
 
-async def test_record_that_is_being_judged_again_is_passed_over_by_others(store: Database) -> None:
-    await record(store, an_entry("a", Outcome.FOREIGN))
-    [record_id] = await records_sql.rejudgeable(store)
+async def test_record_that_is_being_decided_again_is_passed_over_by_others(store: Database) -> None:
+    await record(store, an_entry("a", Outcome.UNRELATED))
+    [record_id] = await records_sql.reprocessable(store)
     async with store.transaction() as tx, store.transaction() as other:
         assert await records_sql.claim(tx, record_id) is not None
         async with asyncio.timeout(5):
             assert await records_sql.claim(other, record_id) is None
 
 
-async def test_new_judgement_replaces_the_old_one(store: Database, host: Host) -> None:
+async def test_new_decision_replaces_the_old_one(store: Database, host: Host) -> None:
     now = await host.session.fetchval("SELECT now()")
     await record(store, update_failed(a_dead_letter(), "refused", tries=3, now=now))
     [before] = await host.letters()
@@ -127,11 +129,11 @@ async def test_new_judgement_replaces_the_old_one(store: Database, host: Host) -
     [after] = await host.letters()
     assert (after["outcome"], after["why"], after["error"]) == ("failed", "now it can", None)
     assert (after["tries"], after["next_try_at"], after["received_at"]) == (0, None, before["received_at"])
-    assert after["judged_at"] > before["judged_at"]
+    assert after["decided_at"] > before["decided_at"]
     assert claimed.tries == 3
 
 
-async def test_resolved_letters_are_swept_by_age_and_unresolved_ones_stay(
+async def test_resolved_letters_are_deleted_by_age_and_unresolved_ones_stay(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
@@ -140,17 +142,17 @@ async def test_resolved_letters_are_swept_by_age_and_unresolved_ones_stay(
     for entry in old:
         await age(host, entry.letter.key, "2 days")
 
-    assert await records_sql.sweep_resolved(store, older_than_seconds=86_400) == 5
+    assert await records_sql.delete_resolved(store, older_than_seconds=86_400) == 5
     assert set(await listed(store)) == {
         "unknown_execution",
-        "foreign",
+        "unrelated",
         "unreadable",
         "update_failed",
         "deferred",
         "young",
     }
-    assert await records_sql.sweep_unresolved(store, older_than_seconds=3 * 86_400) == 0
-    assert await records_sql.sweep_unresolved(store, older_than_seconds=86_400) == 5
+    assert await records_sql.delete_unresolved(store, older_than_seconds=3 * 86_400) == 0
+    assert await records_sql.delete_unresolved(store, older_than_seconds=86_400) == 5
     assert await listed(store) == ["young"]
 
 

@@ -1,4 +1,4 @@
-"""Kept letters are judged again by the same rules, and records go when their time is over, not before."""
+"""Kept letters are reprocessed by the same rules, and records go when their time is over, not before."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ from dlq_handler.database import expiry_sql, migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters import batch_sql, decide_batch, records_sql
-from dlq_handler.dead_letters.decide import judge_dead_letter
-from dlq_handler.dead_letters.decision import Outcome, Verdict
+from dlq_handler.dead_letters.decide import decide_dead_letter
+from dlq_handler.dead_letters.decision import Decision, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.builders import a_dead_letter
-from tests.support.judging import a_judge
+from tests.support.deciding import a_decide
 
 DAY = 86_400.0
 
@@ -33,8 +33,8 @@ DAY = 86_400.0
 class Fixture:
     def __init__(self, store: Database, unavailable_after_seconds: float = 90) -> None:
         self.store = store
-        judge = a_judge(store, unavailable_after_seconds=unavailable_after_seconds)
-        self.rejudger = Rejudger(store, judge, None, metrics=new_metrics())
+        decide = a_decide(store, unavailable_after_seconds=unavailable_after_seconds)
+        self.reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
         self.retention = RetentionRunner(
             store,
             RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300),
@@ -47,17 +47,17 @@ class Fixture:
             return list(result.all()) if result.returns_rows else []
 
     async def keep(
-        self, key: str, outcome: Outcome, *, age_days: float = 0, judged_days: float | None = None
+        self, key: str, outcome: Outcome, *, age_days: float = 0, decided_days: float | None = None
     ) -> int:
         async with self.store.transaction() as tx:
             entry = Entry(letter=a_dead_letter(key=key), outcome=outcome, why="test")
             await batch_sql.record_letters(tx, [entry], instance="test")
         [row] = await self.sql(
             "UPDATE own.letter SET received_at = now() - make_interval(secs => :age),"
-            " judged_at = now() - make_interval(secs => :judged) WHERE key = :key RETURNING id",
+            " decided_at = now() - make_interval(secs => :decided) WHERE key = :key RETURNING id",
             key=key,
             age=age_days * DAY,
-            judged=(age_days if judged_days is None else judged_days) * DAY,
+            decided=(age_days if decided_days is None else decided_days) * DAY,
         )
         return int(row.id)
 
@@ -87,11 +87,11 @@ async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(
     """As from the command line, whose link is always young: `left_to_monitor` would be for good."""
     await _a_running_execution_of_a_dead_worker(it)
     record = await it.keep("k", Outcome.UNKNOWN_EXECUTION)
-    rejudged = await it.rejudger.rejudge(record)
-    assert rejudged
-    assert rejudged.outcome is Outcome.UNKNOWN_EXECUTION
-    assert "too young" in rejudged.why
-    assert await records_sql.due_for_rejudge(it.store) == [record], (
+    reprocessed = await it.reprocessor.reprocess(record)
+    assert reprocessed
+    assert reprocessed.outcome is Outcome.UNKNOWN_EXECUTION
+    assert "too young" in reprocessed.why
+    assert await records_sql.due_for_reprocess(it.store) == [record], (
         "a sidecar that has watched longer takes it up"
     )
 
@@ -99,26 +99,26 @@ async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(
 async def test_link_old_enough_fails_the_execution_of_the_dead_worker(it: Fixture) -> None:
     await _a_running_execution_of_a_dead_worker(it)
     record = await it.keep("k", Outcome.UNKNOWN_EXECUTION)
-    rejudged = await Fixture(it.store, unavailable_after_seconds=0.000_001).rejudger.rejudge(record)
-    assert rejudged
-    assert (rejudged.before, rejudged.outcome) == (Outcome.UNKNOWN_EXECUTION, Outcome.FAILED)
+    reprocessed = await Fixture(it.store, unavailable_after_seconds=0.000_001).reprocessor.reprocess(record)
+    assert reprocessed
+    assert (reprocessed.before, reprocessed.outcome) == (Outcome.UNKNOWN_EXECUTION, Outcome.FAILED)
     [row] = await it.sql("SELECT CAST(status AS text) AS status FROM execution")
     assert row.status == "failed"
 
 
 async def test_record_that_is_gone_or_settled_is_passed_over(it: Fixture) -> None:
     settled = await it.keep("k", Outcome.FAILED)
-    assert await it.rejudger.rejudge(settled) is None
-    assert await it.rejudger.rejudge(10**9) is None
+    assert await it.reprocessor.reprocess(settled) is None
+    assert await it.reprocessor.reprocess(10**9) is None
 
 
-async def test_records_are_swept_when_their_time_is_over(it: Fixture) -> None:
+async def test_records_are_deleted_when_their_time_is_over(it: Fixture) -> None:
     await it.keep("resolved, old", Outcome.FAILED, age_days=1.1)
     await it.keep("resolved, young", Outcome.FAILED, age_days=0.9)
-    await it.keep("kept for days, resolved just now", Outcome.FAILED, age_days=5, judged_days=0)
+    await it.keep("kept for days, resolved just now", Outcome.FAILED, age_days=5, decided_days=0)
     await it.keep("unresolved, old", Outcome.UNREADABLE, age_days=31)
     await it.keep("unresolved, young", Outcome.UNREADABLE, age_days=29)
-    await it.keep("unresolved, judged again lately", Outcome.UPDATE_FAILED, age_days=31, judged_days=0)
+    await it.keep("unresolved, reprocessed lately", Outcome.UPDATE_FAILED, age_days=31, decided_days=0)
     await it.retention.tick()
     assert set(await it.outcomes()) == {
         "resolved, young",
@@ -127,26 +127,26 @@ async def test_records_are_swept_when_their_time_is_over(it: Fixture) -> None:
     }
 
 
-async def test_verdicts_of_the_monitor_are_swept_too(it: Fixture) -> None:
+async def test_decisions_of_the_monitor_are_deleted_too(it: Fixture) -> None:
     await it.sql(
-        "INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
+        "INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
         " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n * interval '1 day', ''"
         " FROM generate_series(0, 2) AS n"
     )
     await it.retention.tick()
-    assert [row.execution_id for row in await it.sql("SELECT execution_id FROM own.stale_verdict")] == [0]
+    assert [row.execution_id for row in await it.sql("SELECT execution_id FROM own.stale_decision")] == [0]
 
 
 async def test_decisions_made_again_hide_no_old_one(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision made again keeps its id and has a new time: ids are not in the order of time."""
     monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
     await it.sql(
-        "INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
+        "INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
         " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n / 10 * interval '2 days', ''"
         " FROM generate_series(1, 12) AS n ORDER BY n"
     )
     await it.retention.tick()
-    assert await count_of(it, "stale_verdict") == 9
+    assert await count_of(it, "stale_decision") == 9
 
 
 async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letters(it: Fixture) -> None:
@@ -157,9 +157,9 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
     await it.sql(
         "INSERT INTO own.seen_minute SELECT 'letters', now() - n * interval '1 day' FROM unnest(ARRAY[6, 8]) AS n"
     )
-    for table in ("happening", "diagnosis_change", "operation"):
+    for table in ("history_event", "diagnosis_change", "operation"):
         values = {
-            "happening": "(at, part, kind, instance) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
+            "history_event": "(at, part, kind, instance) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
             "diagnosis_change": "(at, diagnoses) SELECT {at}, '{{}}'",
             "operation": "(at, who, via, what, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
         }[table].format(at="now() - n * interval '1 day'")
@@ -167,12 +167,12 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
     await it.retention.tick()
     left = {
         table: (await it.sql(f"SELECT count(*) AS rows FROM own.{table}"))[0].rows
-        for table in ("letter_minute", "seen_minute", "happening", "diagnosis_change", "operation")
+        for table in ("letter_minute", "seen_minute", "history_event", "diagnosis_change", "operation")
     }
     assert left == {
         "letter_minute": 1,
         "seen_minute": 1,
-        "happening": 1,
+        "history_event": 1,
         "diagnosis_change": 1,
         "operation": 2,
     }
@@ -181,9 +181,9 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
 async def letters_of_age(it: Fixture, count: int, *, age: str, outcome: Outcome) -> None:
     await it.sql(
         "INSERT INTO own.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,"
-        " judged_at, instance) SELECT gen_random_uuid(), 'expired', '', '', repeat('x', 500)::bytea, 500, :outcome, '',"
-        " at, at, '' FROM generate_series(1, CAST(:count AS int)), (SELECT now() - CAST(CAST(:age AS text) AS interval)"
-        " AS at) AS received",
+        " decided_at, instance) SELECT gen_random_uuid(), 'expired', '', '', repeat('x', 500)::bytea, 500, :outcome,"
+        " '', at, at, '' FROM generate_series(1, CAST(:count AS int)),"
+        " (SELECT now() - CAST(CAST(:age AS text) AS interval) AS at) AS received",
         count=count,
         age=age,
         outcome=outcome.value,
@@ -275,7 +275,7 @@ async def test_a_later_batch_reads_no_more_than_the_first(
         return await plain(tx, sql, **parameters)
 
     monkeypatch.setattr(Transaction, "run", run)
-    assert await records_sql.sweep_resolved(it.store, older_than_seconds=DAY) == 3000
+    assert await records_sql.delete_resolved(it.store, older_than_seconds=DAY) == 3000
     assert len(blocks) >= 30
     assert max(blocks[1:30]) <= 2 * blocks[0], blocks
 
@@ -301,8 +301,8 @@ async def test_no_statement_reads_more_than_a_batch_of_records_that_stay(
         return await plain(tx, sql, **parameters)
 
     monkeypatch.setattr(Transaction, "run", run)
-    assert await records_sql.sweep_resolved(it.store, older_than_seconds=DAY) == 30
-    assert await records_sql.sweep_unresolved(it.store, older_than_seconds=30 * DAY) == 0
+    assert await records_sql.delete_resolved(it.store, older_than_seconds=DAY) == 30
+    assert await records_sql.delete_unresolved(it.store, older_than_seconds=30 * DAY) == 0
     # The statement that deletes reads each record twice: to lock it, and to delete it.
     assert max(read) <= 2 * 10, read
     assert await count_of(it, "letter") == 2000
@@ -318,18 +318,18 @@ def records_read(node: dict[str, Any]) -> int:
 async def test_a_record_that_cannot_be_decided_keeps_no_other_from_it(
     it: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decide_or_fail(letter: DeadLetter, *rest: Any) -> Verdict:
+    def decide_or_fail(letter: DeadLetter, *rest: Any) -> Decision:
         if letter.key == "odd":
             raise TypeError("quotes what a sender wrote")
-        return judge_dead_letter(letter, *rest)
+        return decide_dead_letter(letter, *rest)
 
-    monkeypatch.setattr(decide_batch, "judge_dead_letter", decide_or_fail)
+    monkeypatch.setattr(decide_batch, "decide_dead_letter", decide_or_fail)
     await it.keep("odd", Outcome.UPDATE_FAILED)
     await it.keep("sound", Outcome.UPDATE_FAILED)
     # The odd one is due first.
     await it.sql("UPDATE own.letter SET next_try_at = now() + make_interval(secs => id - 100)")
 
-    await it.rejudger.tick()
+    await it.reprocessor.tick()
 
     assert await it.outcomes() == {"odd": "update_failed", "sound": "unknown_execution"}
     [odd] = await it.sql("SELECT error, next_try_at > now() AS is_later FROM own.letter WHERE key = 'odd'")

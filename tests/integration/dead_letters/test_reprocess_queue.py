@@ -26,13 +26,13 @@ async def put_up_one_act(store: Database) -> list[int]:
     "meanwhile",
     [
         "UPDATE dlq_handler.letter SET next_try_at = now() WHERE key = 'kept-2'",
-        "UPDATE dlq_handler.letter SET judged_at = now() WHERE key = 'kept-2'",
+        "UPDATE dlq_handler.letter SET decided_at = now() WHERE key = 'kept-2'",
         "UPDATE dlq_handler.letter SET outcome = 'failed' WHERE key = 'kept-2'",
         "UPDATE dlq_handler.letter SET outcome = 'update_failed', tries = 1 WHERE key = 'kept-2'",
         "DELETE FROM dlq_handler.letter WHERE key = 'kept-2'",
         """
         INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,
-                                        judged_at, instance, group_id)
+                                        decided_at, instance, group_id)
         SELECT 'new', reason, '', '', '', 0, outcome, '', now(), now(), '', group_id
           FROM dlq_handler.letter WHERE key = 'kept-2'
         """,
@@ -70,7 +70,7 @@ async def test_what_an_act_holds_has_the_digest_of_the_look_before_it(store: Dat
     assert (seen.letters.count, nothing.letters.count) == (3, 0)
 
 
-async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_judged_longest_ago(
+async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_decided_longest_ago(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reprocess_sql, "MOST_PUT_UP", 4)
@@ -83,9 +83,9 @@ async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_judged_longes
         assert await reprocess_sql.left_in_group(tx, KEPT_GROUP) == CappedCount(count=4, is_capped=True)
 
     assert await put_up_one_act(store) == ids[:4]
-    # A sidecar judges them while the operator goes on, and they stay what they are.
+    # A sidecar decides them while the operator goes on, and they stay what they are.
     await host.session.execute(
-        "UPDATE dlq_handler.letter SET next_try_at = NULL, judged_at = now() WHERE next_try_at IS NOT NULL"
+        "UPDATE dlq_handler.letter SET next_try_at = NULL, decided_at = now() WHERE next_try_at IS NOT NULL"
     )
     assert await put_up_one_act(store) == ids[4:8]
     assert await put_up_one_act(store) == sorted([*ids[8:], *ids[:2]])
@@ -108,7 +108,7 @@ async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
 
 async def test_letters_named_by_their_outcome_are_no_more_than_one_act_puts_up(store: Database) -> None:
     await a_kept_group(store, MOST_PUT_UP + 1)
-    assert len(await records_sql.rejudgeable(store)) == MOST_PUT_UP
+    assert len(await records_sql.reprocessable(store)) == MOST_PUT_UP
 
 
 async def test_of_a_very_large_group_no_more_is_read_than_one_act_reaches(
@@ -121,7 +121,7 @@ async def test_of_a_very_large_group_no_more_is_read_than_one_act_reaches(
         await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)
         await reprocess_sql.lock_group(tx, KEPT_GROUP)
         await reprocess_sql.left_in_group(tx, KEPT_GROUP)
-    await records_sql.due_for_rejudge(store)
+    await records_sql.due_for_reprocess(store)
 
     # The reached ones, and one more; to lock them is to read them a second time.
     at_most = [2 * MOST_PUT_UP + 1, 2 * MOST_PUT_UP, MOST_PUT_UP + 1, 0]

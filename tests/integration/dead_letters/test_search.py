@@ -47,7 +47,7 @@ async def test_each_filter_finds_its_letters_and_together_they_narrow(store: Dat
     await record(
         store, an_entry("a", worker_id=1, action_ref="core.a", message_id="m-a", correlation_id="c-a")
     )
-    await record(store, an_entry("b", Outcome.FOREIGN, worker_id=2, reason="maxlen", message_type="Other"))
+    await record(store, an_entry("b", Outcome.UNRELATED, worker_id=2, reason="maxlen", message_type="Other"))
     await record(store, an_entry("c", Outcome.UNREADABLE, worker_id=1, flaw="no", action_ref=None))
     await record(store, an_entry("d", Outcome.STALE_ATTEMPT, worker_id=1, reason="maxlen", execution_id=4711))
 
@@ -57,7 +57,7 @@ async def test_each_filter_finds_its_letters_and_together_they_narrow(store: Dat
     assert await found(store, reason="expired") == ["c", "a"]
     assert await found(store, reason="maxlen") == ["d", "b"]
     assert await found(store, cause=Cause.QUEUE_FULL) == ["d"]
-    assert await found(store, cause=Cause.FOREIGN) == ["b"]
+    assert await found(store, cause=Cause.UNRELATED) == ["b"]
     assert await found(store, cause=Cause.RESCUED) == []
     assert await found(store, worker_id=1) == ["d", "c", "a"]
     assert await found(store, worker_id=1, reason="expired", cause=Cause.NOT_TAKEN) == ["a"]
@@ -79,7 +79,7 @@ async def test_an_id_is_looked_for_wherever_it_may_stand(store: Database) -> Non
 
 
 async def test_windows_of_time_find_their_letters_also_beside_others(store: Database, host: Host) -> None:
-    """Written in one order and dated in one order, as the judge does it; some hours apart."""
+    """Written in one order and dated in one order, as the decide does it; some hours apart."""
     for hours, key in enumerate(("now", "one", "two", "three")):
         await record(store, an_entry(key))
         assert hours == len(await host.letters()) - 1
@@ -154,10 +154,10 @@ async def test_a_letter_knows_its_neighbours_and_when_the_last_one_came(store: D
 
 async def test_that_letters_came_outlives_their_retention(store: Database) -> None:
     await record(store, an_entry("a"))
-    await records_sql.sweep_resolved(store, older_than_seconds=-1)
+    await records_sql.delete_resolved(store, older_than_seconds=-1)
     came = await search_sql.came_before(store)
     assert came.last_at is not None
-    await groups_sql.sweep_groups(store, older_than_seconds=-1)
+    await groups_sql.delete_groups(store, older_than_seconds=-1)
     assert await search_sql.came_before(store) == CameBefore(has_any=True, last_at=None)
 
 
@@ -180,7 +180,7 @@ async def a_flood(host: Host) -> None:
     await host.session.execute(
         """
         INSERT INTO dlq_handler.letter (
-            key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why, received_at, judged_at,
+            key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why, received_at, decided_at,
             instance, message_id, correlation_id, group_id, worker_id, action_ref)
         SELECT n, n, CASE WHEN n % 5000 = 0 THEN 'rejected' ELSE 'expired' END, '', '', '', 0,
                CASE WHEN n % 5000 = 0 THEN 'unreadable' ELSE 'failed' END, '', now(), now(), '', 'm-' || n, 'c-' || n,

@@ -1,4 +1,4 @@
-"""In shadow mode a letter is judged as always and put on record, and that is all that is written."""
+"""In shadow mode a letter is decided as always and put on record, and that is all that is written."""
 
 import uuid
 from urllib.parse import urlsplit, urlunsplit
@@ -10,27 +10,27 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
 from sandbox.servers import PostgreSQL
 from tests.support.builders import a_dead_letter
+from tests.support.deciding import a_decide
 from tests.support.fail_safe import a_brake
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 
 
 async def a_copy(host: Host, execution_id: int) -> DeadLetter:
     return await host.letter_for(execution_id, key=f"{SHADOW_KEY_PREFIX}letter-{execution_id}")
 
 
-async def test_verdict_is_on_record_and_nothing_else_is_written(store: Database, host: Host) -> None:
+async def test_decision_is_on_record_and_nothing_else_is_written(store: Database, host: Host) -> None:
     execution_id = await host.add_execution()
     before = await host.execution(execution_id)
     copy = await a_copy(host, execution_id)
     # With a limit of one, so that the brake would have something to say to a second ending.
-    judge = a_judge(store, brake=a_brake(store, limit=1), is_shadow=True)
-    await judge.check()
-    committed = await judge.commit([copy, await a_copy(host, await host.add_execution())])
+    decide = a_decide(store, brake=a_brake(store, limit=1), is_shadow=True)
+    await decide.check()
+    committed = await decide.commit([copy, await a_copy(host, await host.add_execution())])
     assert (committed.outbox, committed.held_over) == ((), frozenset())
     assert await host.execution(execution_id) == before
     for table in ("outbox", "change_count"):
@@ -42,10 +42,10 @@ async def test_verdict_is_on_record_and_nothing_else_is_written(store: Database,
     assert shown.is_shadow
 
 
-async def test_letter_itself_is_judged_later_as_if_no_copy_had_been(store: Database, host: Host) -> None:
+async def test_letter_itself_is_decided_later_as_if_no_copy_had_been(store: Database, host: Host) -> None:
     execution_id = await host.add_execution()
-    await a_judge(store, is_shadow=True).commit([await a_copy(host, execution_id)])
-    await a_judge(store).commit([await host.letter_for(execution_id)])
+    await a_decide(store, is_shadow=True).commit([await a_copy(host, execution_id)])
+    await a_decide(store).commit([await host.letter_for(execution_id)])
     assert (await host.execution(execution_id))["status"] == "failed"
     assert [(row["outcome"], row["is_shadow"]) for row in await host.letters()] == [
         ("failed", True),
@@ -56,7 +56,7 @@ async def test_letter_itself_is_judged_later_as_if_no_copy_had_been(store: Datab
 async def test_copy_that_comes_again_is_known(store: Database, host: Host) -> None:
     copy = await a_copy(host, await host.add_execution())
     for _ in range(2):
-        await a_judge(store, is_shadow=True).commit([copy])
+        await a_decide(store, is_shadow=True).commit([copy])
     assert [row["repeats"] for row in await host.letters()] == [1]
 
 
@@ -64,36 +64,36 @@ async def test_shadow_stands_in_nobodys_way_and_nobody_in_its(store: Database, h
     execution_id = await host.add_execution()
     copy = await a_copy(host, execution_id)
     async with host.holding(execution_id):
-        committed = await a_judge(store, is_shadow=True).commit([copy])
+        committed = await a_decide(store, is_shadow=True).commit([copy])
     assert not committed.held_over
     async with store.transaction() as tx:
-        await a_judge(store, is_shadow=True).look(tx, [copy])
+        await a_decide(store, is_shadow=True).look(tx, [copy])
         await host.session.execute("UPDATE execution SET config = '{}' WHERE id = $1", execution_id)
 
 
-async def test_shadow_record_is_never_judged_again(store: Database, host: Host) -> None:
-    """Rejudged it would fail an execution in earnest."""
+async def test_shadow_record_is_never_decided_again(store: Database, host: Host) -> None:
+    """Reprocessed it would fail an execution in earnest."""
     execution_id = await host.add_execution()
     gone = a_dead_letter(key="shadow:k", execution_id=execution_id + 1000)
-    await a_judge(store, is_shadow=True).commit([gone])
+    await a_decide(store, is_shadow=True).commit([gone])
     await host.session.execute(
         "UPDATE dlq_handler.letter SET next_try_at = now(), execution_id = $1", execution_id
     )
     [record] = await host.letters()
     assert record["outcome"] == "unknown_execution"
-    assert await records_sql.rejudgeable(store, [Outcome.UNKNOWN_EXECUTION]) == []
-    assert await records_sql.due_for_rejudge(store) == []
-    rejudger = Rejudger(store, a_judge(store), None, metrics=new_metrics())
-    assert await rejudger.rejudge(record["id"]) is None
+    assert await records_sql.reprocessable(store, [Outcome.UNKNOWN_EXECUTION]) == []
+    assert await records_sql.due_for_reprocess(store) == []
+    reprocessor = Reprocessor(store, a_decide(store), None, metrics=new_metrics())
+    assert await reprocessor.reprocess(record["id"]) is None
     assert (await host.execution(execution_id))["status"] == "scheduled"
 
 
-async def test_shadow_records_are_swept_like_others(store: Database, host: Host) -> None:
-    await a_judge(store, is_shadow=True).commit(
+async def test_shadow_records_are_deleted_like_others(store: Database, host: Host) -> None:
+    await a_decide(store, is_shadow=True).commit(
         [await a_copy(host, await host.add_execution()), a_dead_letter(key="shadow:?", flaw="unreadable")]
     )
     await host.session.execute(
-        "UPDATE dlq_handler.letter SET received_at = now() - interval '1 day', judged_at = now() - interval '1 day'"
+        "UPDATE dlq_handler.letter SET received_at = now() - interval '1 day', decided_at = now() - interval '1 day'"
     )
     policy = RetentionPolicy(resolved_seconds=3600, unresolved_seconds=7200, interval_seconds=300)
     await RetentionRunner(store, policy, retention_steps()).tick()
@@ -116,9 +116,9 @@ async def test_role_that_may_only_read_executions_suffices(
         await host.session.execute(f"GRANT {right} TO {role}")
     reader = Database(url)
     try:
-        judge = a_judge(reader, is_shadow=True)
-        await judge.check()
-        await judge.commit([await a_copy(host, await host.add_execution())])
+        decide = a_decide(reader, is_shadow=True)
+        await decide.check()
+        await decide.commit([await a_copy(host, await host.add_execution())])
         assert [row["outcome"] for row in await host.letters()] == ["failed"]
     finally:
         await reader.dispose()

@@ -81,7 +81,7 @@ async def test_a_look_that_fails_for_long_does_not_leave_it_green(
     long_after = replica.seen.taken_at + TOO_OLD_SECONDS + 1
     monkeypatch.setattr("dlq_handler.diagnosis.diagnoser.monotonic_seconds", lambda: long_after)
 
-    assert {one.health for one in replica.seen.diagnoses} == {Health.CANNOT_TELL}
+    assert {one.health for one in replica.seen.diagnoses} == {Health.UNKNOWN}
     assert "the last look was 91 s ago" in replica.seen.diagnoses[0].sentence
     assert isinstance(replica.seen.view.workers, Unknown)
     assert replica.seen.at == NOW, "as old as it is"
@@ -95,7 +95,7 @@ async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Databa
     await replica.look(1, leader=LeaderSeen(is_held=False), intake=a_queue("intake", count=0))
 
     told = {one.kind: one for one in replica.seen.diagnoses}
-    assert (told["monitor"].health, told["sidecar"].health) == (Health.CANNOT_TELL, Health.CANNOT_TELL)
+    assert (told["monitor"].health, told["sidecar"].health) == (Health.UNKNOWN, Health.UNKNOWN)
 
 
 async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(
@@ -171,7 +171,7 @@ async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Dat
 async def test_what_nobody_can_see_for_a_while_keeps_its_date(store: Database) -> None:
     replica = Replica(store)
     await replica.look(0, broker=AWAY)
-    assert (await replica.look(1, broker=Unknown("no answer"))).health is Health.CANNOT_TELL
+    assert (await replica.look(1, broker=Unknown("no answer"))).health is Health.UNKNOWN
     assert (await replica.look(2, broker=AWAY)).since == NOW
 
 
@@ -215,7 +215,7 @@ async def test_an_outage_of_the_database_is_known_without_waiting_for_the_next_l
         assert "unreachable (" in first.sentence
         assert first.since is not None
         assert before <= first.since <= datetime.now(UTC)
-        unknown = {one.kind: one.sentence for one in others if one.health is Health.CANNOT_TELL}
+        unknown = {one.kind: one.sentence for one in others if one.health is Health.UNKNOWN}
         assert set(unknown.values()) == {"the database is unreachable"}
         assert {"workers", "worker gone", "worker queue", "canary", "brake", "own tables"} <= set(unknown)
 
@@ -240,7 +240,7 @@ async def test_an_outage_that_begins_in_the_middle_of_a_look_is_one_outage(
 
         facts = await look_at_database(
             ours,
-            brake=BrakePolicy(max_verdicts_per_minute=500, hold_seconds=600),
+            brake=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
             lease="leader",
             canary_queue="q",
             requests_queue="r",

@@ -71,8 +71,8 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     await workers_sql.worker_ids(store)
     await workers_sql.list_workers(store)
     await workers_sql.workers_with_dispatches(store)
-    assert await records_sql.sweep_resolved(store, older_than_seconds=0) == 1
-    assert await outbox_sql.sweep_confirmed(store, older_than_seconds=0) == 1
+    assert await records_sql.delete_resolved(store, older_than_seconds=0) == 1
+    assert await outbox_sql.delete_confirmed(store, older_than_seconds=0) == 1
     assert (await host.execution(execution_id))["status"] == "failed"
 
 

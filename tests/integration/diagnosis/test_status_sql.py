@@ -15,8 +15,8 @@ from dlq_handler.diagnosis import status_sql as status
 from dlq_handler.diagnosis.attunes_ends import AttunesEnds
 from dlq_handler.diagnosis.status_sql import Harm
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.deciding import a_decide
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 from tests.support.plans import Plans
 
 REQUESTS = "attune.execution.requests.queue"
@@ -42,30 +42,30 @@ async def test_unusable_letters_are_those_of_two_spans_and_since_is_their_beginn
     store: Database, host: Host
 ) -> None:
     """One stray letter of yesterday is not when it began."""
-    await record(store, odd("stray"), Outcome.FOREIGN)
+    await record(store, odd("stray"), Outcome.UNRELATED)
     await move_back(host, timedelta(hours=20))
-    await record(store, odd("first"), Outcome.FOREIGN)
+    await record(store, odd("first"), Outcome.UNRELATED)
     await move_back(host, timedelta(minutes=20))
-    await record(store, odd("now"), Outcome.FOREIGN)
+    await record(store, odd("now"), Outcome.UNRELATED)
     await record(store, a_dead_letter(key="torn", flaw="no JSON"), Outcome.UNREADABLE)
     now: datetime = await host.session.fetchval("SELECT now()")
 
     seen = await status.unusable_letters(store, requests_queue=REQUESTS)
 
-    assert (seen.unreadable, seen.foreign, seen.before, seen.declined) == (1, 1, 1, 0)
+    assert (seen.unreadable, seen.unrelated, seen.before, seen.declined) == (1, 1, 1, 0)
     assert seen.first_at is not None
     assert timedelta(minutes=20) <= now - seen.first_at < timedelta(minutes=22)
 
 
 async def test_after_a_pause_it_began_with_the_first_letter_after_it(store: Database, host: Host) -> None:
-    await record(store, odd("stray"), Outcome.FOREIGN)
+    await record(store, odd("stray"), Outcome.UNRELATED)
     await move_back(host, timedelta(hours=20))
-    await record(store, odd("now"), Outcome.FOREIGN)
+    await record(store, odd("now"), Outcome.UNRELATED)
     now: datetime = await host.session.fetchval("SELECT now()")
 
     seen = await status.unusable_letters(store, requests_queue=REQUESTS)
 
-    assert (seen.foreign, seen.before) == (1, 0)
+    assert (seen.unrelated, seen.before) == (1, 0)
     assert seen.first_at is not None
     assert now - seen.first_at < timedelta(minutes=2)
 
@@ -79,16 +79,16 @@ async def test_what_was_declined_or_failed_its_execution_after_all_is_not_unusab
         first_death_queue=REQUESTS,
         death=a_death(queue=REQUESTS, reason="rejected"),
     )
-    await record(store, declined, Outcome.FOREIGN)
-    await record(store, odd("late"), Outcome.FOREIGN)
+    await record(store, declined, Outcome.UNRELATED)
+    await record(store, odd("late"), Outcome.UNRELATED)
     [_, late] = await host.letters()
     async with store.transaction() as tx:
         ended = Entry(letter=odd("late"), outcome=Outcome.FAILED, why="it is known by now")
-        await groups_sql.count_rejudged(tx, late["id"], ended)
+        await groups_sql.count_reprocessed(tx, late["id"], ended)
 
     seen = await status.unusable_letters(store, requests_queue=REQUESTS)
 
-    assert (seen.unreadable, seen.foreign, seen.before, seen.declined) == (0, 0, 0, 1)
+    assert (seen.unreadable, seen.unrelated, seen.before, seen.declined) == (0, 0, 0, 1)
     assert seen.first_at is None
 
 
@@ -102,7 +102,7 @@ async def test_harm_is_told_of_the_worker_in_whose_queue_letters_died(store: Dat
     await record(store, a_dead_letter(key="nobodys", first_death_queue="q"), Outcome.FAILED)
     await host.session.execute(
         """
-        INSERT INTO dlq_handler.stale_verdict (
+        INSERT INTO dlq_handler.stale_decision (
             execution_id, attempt, original_status, outcome, worker_id, why, evidence, decided_at, instance)
         SELECT n, now(), 'running', 'abandoned', 8, '', '{}', now() - make_interval(mins => n * 40), ''
           FROM generate_series(1, 2) AS n
@@ -122,10 +122,10 @@ async def test_no_letter_is_read_and_of_the_counts_no_more_than_an_hour(
     await host.session.execute(
         f"""
         INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,
-                                        judged_at, instance, worker_id)
-        SELECT n, 'expired', '', '', '', 0, 'foreign', '', now(), now(), '', 7 FROM generate_series(1, 20000) AS n;
+                                        decided_at, instance, worker_id)
+        SELECT n, 'expired', '', '', '', 0, 'unrelated', '', now(), now(), '', 7 FROM generate_series(1, 20000) AS n;
         INSERT INTO dlq_handler.letter_group
-        SELECT 'group-' || g, 'foreign', 'expired', 'worker.7.executions', 'Odd', 7, now(), now(), 1, 0, '{{}}'
+        SELECT 'group-' || g, 'unrelated', 'expired', 'worker.7.executions', 'Odd', 7, now(), now(), 1, 0, '{{}}'
           FROM generate_series(1, {groups}) AS g;
         INSERT INTO dlq_handler.letter_minute
         SELECT date_trunc('minute', now()) - make_interval(mins => m), 'group-' || g, 1, 0, now(), 1
@@ -139,7 +139,7 @@ async def test_no_letter_is_read_and_of_the_counts_no_more_than_an_hour(
     unusable = await status.unusable_letters(store, requests_queue=REQUESTS)
 
     assert harm[7].expired_lately in (5 * groups, 6 * groups, 7 * groups)
-    assert unusable.foreign >= 15 * groups
+    assert unusable.unrelated >= 15 * groups
     assert plans.rows_read("letter") == [0, 0], plans
     # A minute more at each end: a span begins with a whole one, and the next may have begun meanwhile.
     for read, most in zip(plans.rows_read("letter_minute"), (62 * groups, 32 * groups), strict=True):
@@ -162,10 +162,10 @@ async def test_rejected_requests_are_one_record_per_execution_and_counted_as_exe
         )
         for one in ids
     ]
-    judge = a_judge(store)
-    await judge.commit([*letters, *letters])
+    decide = a_decide(store)
+    await decide.commit([*letters, *letters])
     for _ in range(3):
-        await judge.commit([*reversed(letters), *letters])
+        await decide.commit([*reversed(letters), *letters])
 
     records = await host.letters()
     assert [(row["execution_id"], row["repeats"]) for row in records] == [(one, 7) for one in ids]
@@ -197,11 +197,11 @@ async def test_requests_that_are_rejected_again_stay_in_the_windows_of_groups_an
         death=a_death(queue=REQUESTS, reason="rejected"),
     )
     other = a_dead_letter(key="delivered again")
-    judge = a_judge(store)
-    await judge.commit([letter, other])
+    decide = a_decide(store)
+    await decide.commit([letter, other])
     for table in (
         "letter SET received_at = received_at",
-        "letter SET judged_at = judged_at",
+        "letter SET decided_at = decided_at",
         "letter_group SET last_at = last_at",
     ):
         await host.session.execute(f"UPDATE dlq_handler.{table} - interval '2 hours'")
@@ -211,7 +211,7 @@ async def test_requests_that_are_rejected_again_stay_in_the_windows_of_groups_an
     assert (await search_sql.search(store, wanted)).records == []
 
     for _ in range(5):
-        await judge.commit([letter, other])
+        await decide.commit([letter, other])
 
     assert [record.execution_id for record in (await search_sql.search(store, wanted)).records] == [one]
     [found] = await groups_sql.groups(store, since=since, until=until)
@@ -221,8 +221,8 @@ async def test_requests_that_are_rejected_again_stay_in_the_windows_of_groups_an
         sum(each.letters for each in await groups_sql.letters_per_minute(store, since=since, until=until))
         == 5
     )
-    for sweep in (letters.sweep_resolved, letters.sweep_unresolved):
-        await sweep(store, older_than_seconds=3600)
+    for delete_old in (letters.delete_resolved, letters.delete_unresolved):
+        await delete_old(store, older_than_seconds=3600)
     assert [row["execution_id"] for row in await host.letters()] == [one], "a rejection that goes on is kept"
 
 

@@ -39,7 +39,7 @@ async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
     assert set(seen) == {
         "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
         "worker clocks", "broker", "broker clock", "broker rights", "topology", "sidecar",
-        "foreign consumers", "completions", "requests", "worker restarts", "canary",
+        "other consumers", "completions", "requests", "worker restarts", "canary",
     }  # fmt: skip
     assert seen["canary"].what.startswith("arrives with the key of each of 2 worker(s)")
     assert patient.said == ["sent 2 canary message(s), waiting for them for up to 2.1 s"]
@@ -59,7 +59,7 @@ async def test_a_stock_world_without_a_sidecar_is_told_what_is_missing_and_what_
         "own tables": Health.PROBLEM,
         "topology": Health.PROBLEM,
         "sidecar": Health.PROBLEM,
-        "canary": Health.CANNOT_TELL,
+        "canary": Health.UNKNOWN,
     }
     assert all(seen[check].fix for check in ill(seen))
     assert "`dlq-handler migrate`" in (seen["own tables"].fix or "")
@@ -83,8 +83,8 @@ async def test_a_foreign_consumer_is_a_problem_and_makes_the_canary_say_nothing(
         await patient.tags_are_told(INTAKE, 2)
         seen = await patient.examined(with_canary=True)
 
-    assert ill(seen) == {"foreign consumers": Health.PROBLEM, "canary": Health.CANNOT_TELL}
-    assert "'executor.dlq'" in seen["foreign consumers"].what
+    assert ill(seen) == {"other consumers": Health.PROBLEM, "canary": Health.UNKNOWN}
+    assert "'executor.dlq'" in seen["other consumers"].what
     assert "'executor.dlq'" in seen["canary"].what
 
 
@@ -93,7 +93,7 @@ async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
         await patient.tags_are_told(INTAKE, 1)
         seen = await patient.examined()
 
-    assert ill(seen) == {"sidecar": Health.PROBLEM, "foreign consumers": Health.PROBLEM}
+    assert ill(seen) == {"sidecar": Health.PROBLEM, "other consumers": Health.PROBLEM}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> Non
     seen = await patient.examined(ATTUNE__DATABASE__SCHEMA="elsewhere")
 
     assert seen["host tables"].health is Health.PROBLEM
-    assert seen["workers"].health is Health.CANNOT_TELL
+    assert seen["workers"].health is Health.UNKNOWN
     assert "database.schema" in (seen["host tables"].fix or "")
 
 
@@ -180,7 +180,7 @@ async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patie
     silent = await patient.examined(with_canary=True)
 
     assert ill(fast) == without_sidecar(worker_clocks=Health.PROBLEM)
-    assert ill(silent) == without_sidecar(workers=Health.PROBLEM, canary=Health.CANNOT_TELL)
+    assert ill(silent) == without_sidecar(workers=Health.PROBLEM, canary=Health.UNKNOWN)
 
 
 async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
@@ -232,9 +232,9 @@ async def test_without_the_management_api_what_rests_on_it_cannot_be_told(patien
     seen = await patient.examined(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=nowhere)
 
     assert ill(seen) == dict.fromkeys(
-        ("broker clock", "topology", "sidecar", "foreign consumers", "worker restarts"), Health.CANNOT_TELL
+        ("broker clock", "topology", "sidecar", "other consumers", "worker restarts"), Health.UNKNOWN
     )
-    assert conclude(seen.values()) is Health.CANNOT_TELL
+    assert conclude(seen.values()) is Health.UNKNOWN
 
 
 async def test_a_broker_that_is_away_is_one_problem_and_the_database_is_examined_all_the_same(
@@ -261,7 +261,7 @@ async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined
     problems = [check for check, health in ill(seen).items() if health is Health.PROBLEM]
     assert sorted(problems) == ["database", "sidecar"]
     assert {check for check, one in seen.items() if one.health is Health.OK} == {
-        "settings", "broker", "broker rights", "topology", "foreign consumers", "completions", "requests",
+        "settings", "broker", "broker rights", "topology", "other consumers", "completions", "requests",
         "worker restarts",
     }  # fmt: skip
     assert seen["canary"].what == "the database is unreachable"
@@ -274,7 +274,7 @@ async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: 
     patient.environment["ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL"] = f"http://127.0.0.1:{free_port()}"
     unseen = (await patient.examined())["worker restarts"]
 
-    assert (off.health, on.health, unseen.health) == (Health.OK, Health.OK, Health.CANNOT_TELL)
+    assert (off.health, on.health, unseen.health) == (Health.OK, Health.OK, Health.UNKNOWN)
     assert off.what.startswith("not detected: dlq_handler.worker.reconnects is true")
     assert on.what.startswith("detected by a new consumer connection")
     assert "300 s where it has none" in unseen.what
@@ -287,9 +287,9 @@ async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(pati
         with_canary=True, ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false"
     )
 
-    assert ill(no_canary) == without_sidecar(canary=Health.CANNOT_TELL)
+    assert ill(no_canary) == without_sidecar(canary=Health.UNKNOWN)
     assert ill(no_letters) == {}
-    assert no_letters.keys().isdisjoint({"canary", "sidecar", "foreign consumers"})
+    assert no_letters.keys().isdisjoint({"canary", "sidecar", "other consumers"})
     assert "no dead letter is taken in" in no_letters["settings"].notes[0]
 
 

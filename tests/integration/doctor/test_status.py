@@ -26,7 +26,7 @@ from tests.support.host_tables import commit_batch
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 ROOT = Path(__file__).parents[3]
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 
 async def diagnoses(patient: Patient, **environment: str) -> dict[str, Diagnosis]:
@@ -118,8 +118,8 @@ async def test_without_a_sidecar_all_else_is_told_from_the_servers(patient: Pati
     assert ill(found) == {
         "sidecar": PROBLEM,
         "monitor": PROBLEM,
-        "gate": CANNOT_TELL,
-        "canary": CANNOT_TELL,
+        "gate": UNKNOWN,
+        "canary": UNKNOWN,
     }
     assert next(iter(found)) == "sidecar", "the worst first"
 
@@ -220,7 +220,7 @@ async def test_without_a_replica_one_look_at_a_worker_without_a_consumer_proves_
     async with workers_that_consume(patient, 1):
         found = (await diagnoses(patient))["services"]
 
-    assert found.health is CANNOT_TELL
+    assert found.health is UNKNOWN
     assert " (2) reports and had no consumer at this look" in found.sentence
 
 
@@ -242,7 +242,7 @@ async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
     )
     found = await diagnoses(patient)
 
-    assert found["unusable letters"].sentence.startswith("3 unreadable and 0 foreign letters")
+    assert found["unusable letters"].sentence.startswith("3 unreadable and 0 unrelated letters")
     assert found["brake"].health is PROBLEM
     assert found["brake"].evidence[0] == "600 executions ended"
     assert found["announcing"].sentence.startswith(
@@ -283,7 +283,7 @@ async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_th
     )
     found = (await diagnoses(patient))["unusable letters"]
 
-    assert found.sentence.startswith("0 unreadable and 2 foreign letters")
+    assert found.sentence.startswith("0 unreadable and 2 unrelated letters")
     assert "the scheduler also rejected the requests of 1 execution(s)" in found.evidence[0]
 
 
@@ -296,7 +296,7 @@ async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_t
     assert next(iter(found)) == "database"
     assert {kind for kind, health in ill(found).items() if health is PROBLEM} == {"database", "sidecar"}
     assert {kind for kind, one in found.items() if one.health is OK} == {
-        "broker", "broker alarm", "topology", "foreign consumers", "completions", "requests", "shadow",
+        "broker", "broker alarm", "topology", "other consumers", "completions", "requests", "shadow",
     }  # fmt: skip
     assert found["worker gone"].sentence == "the database is unreachable"
     away = SidecarProcess(
@@ -317,8 +317,8 @@ async def test_a_broker_that_is_away_is_first_and_the_workers_are_told_of_all_th
 
     assert next(iter(found)) == "broker"
     assert found["worker gone"].health is PROBLEM
-    assert found["worker queue"].health is CANNOT_TELL
-    assert found["sidecar"].health is CANNOT_TELL
+    assert found["worker queue"].health is UNKNOWN
+    assert found["sidecar"].health is UNKNOWN
 
 
 async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(patient: Patient) -> None:
@@ -329,7 +329,7 @@ async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(pati
 
     assert found["own tables"].health is PROBLEM
     for kind in ("brake", "announcing", "monitor", "unusable letters", "canary", "broker alarm", "topology"):
-        assert found[kind].health is CANNOT_TELL, kind
+        assert found[kind].health is UNKNOWN, kind
     assert conclusion_of(found.values()) is PROBLEM
 
 

@@ -189,7 +189,7 @@ async def test_pending_tells_how_many_and_how_old(store: Database, host: Host) -
     assert 3600 <= waiting.oldest_age_seconds < 3700
 
 
-async def test_sweep_takes_old_confirmed_entries_and_nothing_else(
+async def test_scan_takes_old_confirmed_entries_and_nothing_else(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
@@ -199,7 +199,7 @@ async def test_sweep_takes_old_confirmed_entries_and_nothing_else(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '2 hours' WHERE execution_id <> 1"
     )
 
-    assert await outbox_sql.sweep_confirmed(store, older_than_seconds=3600) == 5
+    assert await outbox_sql.delete_confirmed(store, older_than_seconds=3600) == 5
     assert [row["execution_id"] for row in await host.outbox()] == [1, 7]
 
 

@@ -1,4 +1,4 @@
-"""What an explanation reads: the story and the verdict of one row, and who leads."""
+"""What an explanation reads: the story and the decision of one row, and who leads."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from dlq_handler.database import lease_sql
 from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
-from dlq_handler.host.worker import QueueSight, WorkerQueueNames
+from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.cases import Sight
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
@@ -22,7 +22,7 @@ from tests.support.stale_world import EMPTY, POLICY, UNATTENDED, StaleWorld
 EXPLAIN = ExplainPolicy(
     stale=POLICY,
     unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
-    brake=BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+    brake=BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",
     is_monitored=True,
@@ -41,7 +41,7 @@ class Meanwhile:
     def __init__(self, it: StaleWorld, *statements: str) -> None:
         self._it, self._statements = it, list(statements)
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         if self._statements:
             await self._it.host.session.execute(self._statements.pop(0))
         return await self._it.sight.look(worker_ids)
@@ -79,7 +79,7 @@ async def test_row_that_starts_meanwhile_is_told_as_running(it: StaleWorld) -> N
     assert found.waiting.why.startswith("it runs; ")
 
 
-async def test_row_that_never_stands_still_is_not_judged(it: StaleWorld) -> None:
+async def test_row_that_never_stands_still_is_not_decided(it: StaleWorld) -> None:
     number = await it.a_stale_one(worker=await it.a_worker())
     moves = ["UPDATE execution SET status = 'running'", "UPDATE execution SET status = 'scheduled'"] * 2
     found = await explained(it, number, Meanwhile(it, *moves))
@@ -102,10 +102,10 @@ async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
     assert of_the_dead is not None
     assert "nobody has the lease" in (of_nobody.unwatched or "")
     assert of_one.unwatched is None
-    assert of_one.why.startswith("the next sweep makes it failed")
+    assert of_one.why.startswith("the next scan makes it failed")
     assert f"the lease ended at {ended.until:%Y-%m-%d %H:%M:%S}Z" in (of_the_dead.unwatched or "")
     assert of_the_dead.why == of_nobody.why
-    assert of_nobody.why.startswith("a sweep would make it failed")
+    assert of_nobody.why.startswith("a scan would make it failed")
 
 
 async def test_execution_that_was_requested_again_says_how_often_and_when_next(it: StaleWorld) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from dlq_handler.database.engine import Database
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_JUDGED, WORKER_GONE, WORKER_LATE, Part
+from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_DECIDED, WORKER_GONE, WORKER_LATE, Part
 from tests.support.builders import NOON
 from tests.support.eventually import eventually
 from tests.support.host_tables import Host
 
 
-async def tell(store: Database, kind: str = LETTERS_JUDGED, **changes: Any) -> None:
+async def tell(store: Database, kind: str = LETTERS_DECIDED, **changes: Any) -> None:
     async with store.transaction() as tx:
         await events_sql.tell(tx, **({"part": Part.LETTERS, "kind": kind, "instance": "one"} | changes))
 
@@ -74,23 +74,23 @@ async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
 
 
 async def test_marks_are_what_stands_on_the_chart_of_a_window(store: Database) -> None:
-    for minutes, kind in enumerate((WORKER_GONE, LETTERS_JUDGED, WORKER_LATE, BRAKE_TRIPPED, WORKER_GONE)):
+    for minutes, kind in enumerate((WORKER_GONE, LETTERS_DECIDED, WORKER_LATE, BRAKE_TRIPPED, WORKER_GONE)):
         await tell(store, kind, at=NOON + timedelta(minutes=minutes))
     found = await events_sql.marks(store, since=NOON, until=NOON + timedelta(minutes=4))
     assert [one.kind for one in found] == [WORKER_GONE, BRAKE_TRIPPED]
 
 
-async def test_old_ones_are_swept_and_those_of_letters_first(store: Database, host: Host) -> None:
+async def test_old_ones_are_deleted_and_those_of_letters_first(store: Database, host: Host) -> None:
     now: datetime = await host.session.fetchval("SELECT now()")
     for hours in (200, 3, 0):
         await tell(store, WORKER_GONE, at=now - timedelta(hours=hours))
-        await tell(store, LETTERS_JUDGED, at=now - timedelta(hours=hours))
-    await events_sql.sweep(store, older_than_seconds=7 * 86_400)
+        await tell(store, LETTERS_DECIDED, at=now - timedelta(hours=hours))
+    await events_sql.delete_old(store, older_than_seconds=7 * 86_400)
     left = await events_sql.after(store, 0)
-    assert [one.kind for one in left] == [WORKER_GONE, WORKER_GONE, LETTERS_JUDGED]
+    assert [one.kind for one in left] == [WORKER_GONE, WORKER_GONE, LETTERS_DECIDED]
     # Whoever has seen no more than the one of three hours ago has missed something: it is told to begin anew.
     assert await events_sql.oldest_id(store) == left[1].id
-    await host.session.execute("UPDATE dlq_handler.happening SET at = at - interval '2 hours'")
+    await host.session.execute("UPDATE dlq_handler.history_event SET at = at - interval '2 hours'")
     assert await events_sql.oldest_id(store) == left[2].id + 1, "in a quiet hour nothing was missed"
 
 
@@ -98,5 +98,5 @@ async def test_their_number_is_bounded(store: Database, host: Host, monkeypatch:
     monkeypatch.setattr(events_sql, "MOST_KEPT", 3)
     for _ in range(5):
         await tell(store)
-    await events_sql.sweep(store, older_than_seconds=86_400)
+    await events_sql.delete_old(store, older_than_seconds=86_400)
     assert len(await events_sql.after(store, 0)) == 3

@@ -88,7 +88,7 @@ async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, instance="leader")
-    await history_sql.note_workers(store, {1: ("w1", Availability.CANNOT_TELL), 2: ("w2", AVAILABLE)})
+    await history_sql.note_workers(store, {1: ("w1", Availability.UNKNOWN), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE)})
     now = await clock(host)
 
@@ -137,7 +137,7 @@ async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_
             await history_sql.note_workers(store, a_fleet(size, GONE))
         counts.append(noted)
         assert is_lock(noted[-2]), noted
-        assert "INTO own.happening" in noted[-1]
+        assert "INTO own.history_event" in noted[-1]
         assert sum(is_lock(sql) for sql in noted) == 1
     assert len(counts[0]) == len(counts[1])
     told = await events_sql.after(store, 0)
@@ -185,16 +185,16 @@ async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_n
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     now = await clock(host)
     [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
-    assert [one.availability for one in lane.segments] == [Availability.CANNOT_TELL, GONE]
+    assert [one.availability for one in lane.segments] == [Availability.UNKNOWN, GONE]
     assert lane.segments[0].since == now - HOUR
 
 
-async def test_what_is_known_of_today_survives_the_sweep(store: Database, host: Host) -> None:
+async def test_what_is_known_of_today_survives_the_scan(store: Database, host: Host) -> None:
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     await back(host, "10 days", "worker_change", "seen_minute")
     await history_sql.saw_last_minute(store, consuming_seconds=180)
-    await history_sql.sweep(store, older_than_seconds=7 * 86_400)
+    await history_sql.delete_old(store, older_than_seconds=7 * 86_400)
     now = await clock(host)
     [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
     assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
@@ -211,7 +211,7 @@ async def test_the_last_change_of_a_worker_that_is_not_registered_is_kept_for_as
     assert left is not None
     assert (left.name, left.availability) == ("w2", None)
     await back(host, "10 days", "worker_change")
-    await history_sql.sweep(store, older_than_seconds=7 * 86_400)
+    await history_sql.delete_old(store, older_than_seconds=7 * 86_400)
     assert await history_sql.last_change(store, 2) is None
     assert await history_sql.last_change(store, 1) is not None, "it is registered"
 
@@ -226,7 +226,7 @@ async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -
     assert await diagnoses_sql.as_of(store, NOON - HOUR) is None
     assert await diagnoses_sql.as_of(store, NOON + HOUR / 2) == (NOON, list(well))
     assert await diagnoses_sql.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill))
-    await diagnoses_sql.sweep(store, older_than_seconds=-10 * 365 * 86_400)
+    await diagnoses_sql.delete_old(store, older_than_seconds=-10 * 365 * 86_400)
     assert await diagnoses_sql.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill)), "the last one stays"
     assert await diagnoses_sql.as_of(store, NOON) is None
 
@@ -259,11 +259,11 @@ async def operate(store: Database, what: str, **changes: Any) -> int:
 async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
     first = await operate(store, "brake.release")
     second = await operate(
-        store, "letters.rejudge", who="me@here", via="cli", target="letter 7\x00", reason=None
+        store, "letters.reprocess", who="me@here", via="cli", target="letter 7\x00", reason=None
     )
     listed = await audit_sql.list_operations(store)
     assert [(one.id, one.who, one.via, one.what, one.target, one.reason, one.result) for one in listed] == [
-        (second, "me@here", "cli", "letters.rejudge", "letter 7\\u0000", None, "done"),
+        (second, "me@here", "cli", "letters.reprocess", "letter 7\\u0000", None, "done"),
         (first, "night-shift", "api", "brake.release", None, "it is real", "done"),
     ]
     now = await clock(host)
@@ -278,7 +278,7 @@ async def test_operations_are_listed_newest_first_and_told(store: Database, host
     assert {one.kind for one in await events_sql.after(store, 0)} == {OPERATION_RECORDED}
     await back(host, "40 days", "operation")
     third = await operate(store, "letter.body_read")
-    await audit_sql.sweep(store, older_than_seconds=30 * 86_400)
+    await audit_sql.delete_old(store, older_than_seconds=30 * 86_400)
     assert [one.id for one in await audit_sql.list_operations(store)] == [third]
 
 

@@ -11,7 +11,7 @@ from dlq_handler.explain.explain import explain
 from dlq_handler.host import workers_sql
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.timeouts.decision import StaleOutcome
-from dlq_handler.workers.sight import WorkerSight
+from dlq_handler.workers.sight import WorkerObservation
 from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
 from tests.integration.explain.test_explain import EXPLAIN, nobody_asked
 from tests.support.builders import a_dead_letter
@@ -21,7 +21,7 @@ from tests.support.stale_world import HOUR, POLICY, StaleWorld
 ODD_MOMENTS = ["-infinity", "infinity", "4000-01-01 BC", "294276-01-01"]
 
 
-class NothingToCount(WorkerSight):
+class NothingToCount(WorkerObservation):
     def __init__(self) -> None:
         self.broker_trouble = None
 
@@ -54,7 +54,7 @@ async def test_heartbeat_that_is_no_moment_is_unknown_and_the_other_workers_are_
     replica = it.a_replica()
 
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
 
     assert replica.found == {("running", StaleOutcome.ABANDONED): 1}
@@ -96,7 +96,7 @@ async def test_execution_with_such_a_moment_does_not_stop_the_scan_or_an_explana
     for column in ("updated", "created", "started_at"):
         await write_moment(it, "execution", column, odd, moment)
 
-    await it.a_replica(page_size=1).sweep()
+    await it.a_replica(page_size=1).scan()
     found = await explain(it.store, odd, EXPLAIN, sight=it.sight, requests_queue=nobody_asked)
     await commit_batch(it.store, [a_dead_letter(key="of-the-odd-one", execution_id=odd, worker_id=worker)])
 

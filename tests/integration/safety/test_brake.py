@@ -19,7 +19,7 @@ from dlq_handler.dead_letters import batch_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Rejudger
+from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.metrics import Metrics
 from dlq_handler.readiness import Readiness
@@ -28,9 +28,9 @@ from dlq_handler.safety import brake_sql as store_brake
 from dlq_handler.safety.brake_service import NOTE
 from sandbox.servers.ports import free_port
 from tests.support.builders import a_dead_letter
+from tests.support.deciding import a_decide
 from tests.support.fail_safe import a_brake
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 from tests.support.sidecar import sidecar_process
 from tests.support.stale_world import Replica, StaleWorld
 
@@ -69,8 +69,8 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
     store: Database, host: Host
 ) -> None:
     letters = await letters_of(host, 8)
-    judge = a_judge(store, brake=a_brake(store, limit=5, instance="replica-1"))
-    committed = await judge.commit(letters)
+    decide = a_decide(store, brake=a_brake(store, limit=5, instance="replica-1"))
+    committed = await decide.commit(letters)
     assert committed.held_over == keys(letters[5:])
     assert await failed(host) == 5
     assert [row["key"] for row in await host.letters()] == [letter.key for letter in letters[:5]]
@@ -83,9 +83,9 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
 
 
 async def test_up_to_the_limit_nothing_happens(store: Database, host: Host) -> None:
-    judge = a_judge(store, brake=a_brake(store, limit=5))
+    decide = a_decide(store, brake=a_brake(store, limit=5))
     for letters in (await letters_of(host, 3), await letters_of(host, 2)):
-        assert not (await judge.commit(letters)).held_over
+        assert not (await decide.commit(letters)).held_over
     assert (await the_row(host))["tripped_at"] is None
 
 
@@ -93,20 +93,20 @@ async def test_while_it_holds_nothing_is_written_and_the_intake_stays_closed(
     store: Database, host: Host
 ) -> None:
     letters = await letters_of(host, 3)
-    judge = a_judge(store, brake=a_brake(store, limit=1))
-    await judge.commit(letters)
-    for attempt in (judge.commit(letters[1:]), judge.check()):
+    decide = a_decide(store, brake=a_brake(store, limit=1))
+    await decide.commit(letters)
+    for attempt in (decide.commit(letters[1:]), decide.check()):
         with pytest.raises(Braked, match=r"nothing is ended until .* or `dlq-handler brake release`"):
             await attempt
     assert await failed(host) == len(await host.letters()) == 1
 
 
 async def test_hold_of_zero_seconds_lasts_until_released(store: Database, host: Host) -> None:
-    judge = a_judge(store, brake=a_brake(store, limit=1, hold_seconds=0))
-    await judge.commit(await letters_of(host, 2))
+    decide = a_decide(store, brake=a_brake(store, limit=1, hold_seconds=0))
+    await decide.commit(await letters_of(host, 2))
     assert (await the_row(host))["hold_until"] is None
     with pytest.raises(Braked, match="until `dlq-handler brake release`"):
-        await judge.check()
+        await decide.check()
 
 
 async def test_after_the_hold_it_goes_on_at_the_limits_rate_with_the_state_still_up(
@@ -114,15 +114,15 @@ async def test_after_the_hold_it_goes_on_at_the_limits_rate_with_the_state_still
 ) -> None:
     metrics = new_metrics()
     letters = await letters_of(host, 9)
-    judge = a_judge(store, brake=a_brake(store, limit=3, metrics=metrics))
-    await judge.commit(letters)
+    decide = a_decide(store, brake=a_brake(store, limit=3, metrics=metrics))
+    await decide.commit(letters)
     tripped_at = (await the_row(host))["tripped_at"]
     await pass_the_hold(host)
-    await judge.check()
-    committed = await judge.commit(letters[3:])
+    await decide.check()
+    committed = await decide.commit(letters[3:])
     assert committed.held_over == keys(letters[3:]), "the minute is full"
     await pass_a_minute(host)
-    committed = await judge.commit(letters[3:])
+    committed = await decide.commit(letters[3:])
     assert committed.held_over == keys(letters[6:])
     assert await failed(host) == 6
     assert (await the_row(host))["tripped_at"] == tripped_at, "it does not trip again"
@@ -132,15 +132,15 @@ async def test_after_the_hold_it_goes_on_at_the_limits_rate_with_the_state_still
 async def test_released_brake_has_no_limit_for_a_while_and_trips_again_afterwards(
     store: Database, host: Host
 ) -> None:
-    judge = a_judge(store, brake=a_brake(store, limit=2))
-    await judge.commit(await letters_of(host, 3))
+    decide = a_decide(store, brake=a_brake(store, limit=2))
+    await decide.commit(await letters_of(host, 3))
     await release(store)
     row = await the_row(host)
     assert (row["tripped_at"], row["released_by"]) == (None, "me@here")
-    assert not (await judge.commit(await letters_of(host, 10))).held_over
+    assert not (await decide.commit(await letters_of(host, 10))).held_over
     await host.session.execute("UPDATE dlq_handler.brake SET released_until = now()")
     letters = await letters_of(host, 1)
-    assert (await judge.commit(letters)).held_over == keys(letters)
+    assert (await decide.commit(letters)).held_over == keys(letters)
     assert (await the_row(host))["tripped_at"] is not None
 
 
@@ -167,22 +167,22 @@ async def test_trip_is_undone_with_its_transaction(store: Database, host: Host) 
 
 
 async def test_letters_that_end_nothing_need_no_room(store: Database, host: Host) -> None:
-    judge = a_judge(store, brake=a_brake(store, limit=1))
-    await judge.commit(await letters_of(host, 1))
+    decide = a_decide(store, brake=a_brake(store, limit=1))
+    await decide.commit(await letters_of(host, 1))
     done = await host.add_execution(status="completed")
-    committed = await judge.commit([await host.letter_for(done), a_dead_letter(key="?", flaw="unreadable")])
+    committed = await decide.commit([await host.letter_for(done), a_dead_letter(key="?", flaw="unreadable")])
     assert not committed.held_over
     assert (await the_row(host))["tripped_at"] is None
 
 
 async def test_guard_that_misses_is_not_counted(store: Database, host: Host) -> None:
     [letter] = await letters_of(host, 1)
-    judge = a_judge(store, brake=a_brake(store, limit=5))
+    decide = a_decide(store, brake=a_brake(store, limit=5))
     async with store.transaction() as tx:
-        view = await judge.look(tx, [letter])
-        rulings = await judge.rule(tx, [letter], view)
+        view = await decide.look(tx, [letter])
+        rulings = await decide.rule(tx, [letter], view)
         await tx.run("UPDATE execution SET config = '{}' WHERE id = :id", id=letter.execution_id)
-        assert (await judge.write(tx, rulings, view.now, room=None)).changed == 0
+        assert (await decide.write(tx, rulings, view.now, room=None)).changed == 0
     assert await host.session.fetch("SELECT * FROM dlq_handler.change_count") == []
 
 
@@ -199,10 +199,10 @@ async def test_batches_at_once_trip_it_once_and_go_past_the_limit_by_themselves_
         await brake.tick()
 
     async def end(letters: list[DeadLetter], number: int) -> None:
-        judge = a_judge(store, brake=brakes[number])
+        decide = a_decide(store, brake=brakes[number])
         with contextlib.suppress(Braked):
             while letters:
-                held_over = (await judge.commit(letters[:40])).held_over
+                held_over = (await decide.commit(letters[:40])).held_over
                 letters = [letter for letter in letters[:40] if letter.key in held_over] + letters[40:]
 
     async with asyncio.TaskGroup() as replicas:
@@ -220,7 +220,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
     other = a_brake(store, limit=1, readiness=readiness, metrics=metrics)
     await other.tick()
     assert readiness.notes == {}
-    await a_judge(store, brake=a_brake(store, limit=1, instance="replica-1")).commit(
+    await a_decide(store, brake=a_brake(store, limit=1, instance="replica-1")).commit(
         await letters_of(host, 2)
     )
     with capture_logs() as told:
@@ -233,7 +233,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
     sample = metrics.registry.get_sample_value
     assert sample("dlq_handler_brake_state") == 1
     assert sample("dlq_handler_brake_trips_total") == 1
-    assert sample("dlq_handler_verdicts_last_minute") == 1
+    assert sample("dlq_handler_decisions_last_minute") == 1
     await release(store)
     with capture_logs() as told:
         for _ in range(3):
@@ -246,7 +246,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
 async def test_replica_that_starts_beside_a_tripped_brake_says_so_and_counts_no_trip(
     store: Database, host: Host
 ) -> None:
-    await a_judge(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
+    await a_decide(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
     metrics = new_metrics()
     with capture_logs() as told:
         await a_brake(store, limit=1, metrics=metrics).tick()
@@ -290,7 +290,7 @@ async def contended(_: object) -> None:
 def shows_no_number(metrics: Metrics) -> bool:
     values = [
         metrics.registry.get_sample_value(f"dlq_handler_{name}")
-        for name in ("brake_state", "verdicts_last_minute")
+        for name in ("brake_state", "decisions_last_minute")
     ]
     return all(value is not None and math.isnan(value) for value in values)
 
@@ -307,14 +307,14 @@ async def test_emptied_table_is_a_normal_state_and_can_be_tripped_and_released(
 ) -> None:
     await host.session.execute("DELETE FROM dlq_handler.brake")
     brake = a_brake(store, limit=1)
-    await a_judge(store, brake=brake).commit(await letters_of(host, 2))
+    await a_decide(store, brake=brake).commit(await letters_of(host, 2))
     assert (await the_row(host))["tripped_at"] is not None
     await host.session.execute("DELETE FROM dlq_handler.brake")
     await release(store)
     assert (await the_row(host))["released_until"] is not None
 
 
-async def test_old_counts_are_swept_and_those_of_the_minute_stay(store: Database, host: Host) -> None:
+async def test_old_counts_are_deleted_and_those_of_the_minute_stay(store: Database, host: Host) -> None:
     await host.session.execute(
         "INSERT INTO dlq_handler.change_count VALUES (now() - interval '1 hour', 7), (now(), 5)"
     )
@@ -325,36 +325,36 @@ async def test_old_counts_are_swept_and_those_of_the_minute_stay(store: Database
 async def test_kept_letter_that_the_brake_has_no_room_for_keeps_its_place(
     store: Database, host: Host
 ) -> None:
-    judge = a_judge(store, brake=a_brake(store, limit=1))
-    await judge.commit(await letters_of(host, 1))
+    decide = a_decide(store, brake=a_brake(store, limit=1))
+    await decide.commit(await letters_of(host, 1))
     [letter] = await letters_of(host, 1)
     async with store.transaction() as tx:
         kept = Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, why="test")
         await batch_sql.record_letters(tx, [kept], instance="test")
     record_id = (await host.letters())[-1]["id"]
-    rejudger = Rejudger(store, judge, None, metrics=new_metrics())
-    assert await rejudger.rejudge(record_id) is None
+    reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
+    assert await reprocessor.reprocess(record_id) is None
     assert (await host.letters())[-1]["outcome"] == "unknown_execution"
     assert (await the_row(host))["tripped_at"] is not None
     with pytest.raises(Braked):
-        await rejudger.rejudge(record_id)
+        await reprocessor.reprocess(record_id)
     await release(store)
-    rejudged = await rejudger.rejudge(record_id)
-    assert rejudged
-    assert rejudged.outcome is Outcome.FAILED
+    reprocessed = await reprocessor.reprocess(record_id)
+    assert reprocessed
+    assert reprocessed.outcome is Outcome.FAILED
 
 
 async def test_command_shows_the_brake_and_releases_it(
     store: Database, host: Host, database: str, tmp_path: Path
 ) -> None:
-    await a_judge(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
+    await a_decide(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
     async with sidecar_process(
-        tmp_path, "amqp://nobody", database, start=False, brake__max_verdicts_per_minute="1"
+        tmp_path, "amqp://nobody", database, start=False, brake__max_decisions_per_minute="1"
     ) as process:
         code, out, _ = await process.cli("brake", "status", "--output", "json")
         shown = json.loads(out)
         assert (code, shown["state"], shown["ended_last_minute"]) == (1, "holding", 1)
-        assert (shown["max_verdicts_per_minute"], shown["tripped_by"]) == (1, "test")
+        assert (shown["max_decisions_per_minute"], shown["tripped_by"]) == (1, "test")
         code, out, _ = await process.cli("brake", "status")
         assert code == 1
         assert "nothing is ended until" in out
@@ -397,11 +397,11 @@ async def test_limited_mode_is_exact_with_two_replicas_letters_and_monitor_side_
     databases = [Database(database, pool_size=4) for _ in range(2)]
 
     async def write_letters(replica: Database, letters: list[DeadLetter]) -> None:
-        judge = a_judge(replica, brake=a_brake(replica, limit=limit, batch_size=batch_size))
+        decide = a_decide(replica, brake=a_brake(replica, limit=limit, batch_size=batch_size))
         while letters:
             batch, rest = letters[:batch_size], letters[batch_size:]
             with contextlib.suppress(Contended):
-                held_over = (await judge.commit(batch)).held_over
+                held_over = (await decide.commit(batch)).held_over
                 batch = [letter for letter in batch if letter.key in held_over]
             letters = batch + rest
 
@@ -409,7 +409,7 @@ async def test_limited_mode_is_exact_with_two_replicas_letters_and_monitor_side_
         monitor = Replica(replica, it.sight, name=name, limit=limit, page_size=batch_size)
         while await failed(host) < 140:
             with contextlib.suppress(Unavailable, Contended):
-                await monitor.sweep()
+                await monitor.scan()
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as writers:
         for number, letters in enumerate(shares):
@@ -456,4 +456,4 @@ async def test_the_intake_is_checked_without_taking_turns(store: Database, host:
     await is_limited(host)
     async with store.transaction() as first:
         await store_brake.lock_room(first)
-        await a_judge(store, brake=a_brake(store, limit=1, batch_size=20)).check()
+        await a_decide(store, brake=a_brake(store, limit=1, batch_size=20)).check()

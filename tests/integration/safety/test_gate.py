@@ -1,4 +1,4 @@
-"""The gate on a real database: nothing of a batch is written that our view is too sick to judge."""
+"""The gate on a real database: nothing of a batch is written that our view is too sick to decide."""
 
 from datetime import timedelta
 
@@ -12,10 +12,10 @@ from dlq_handler.errors import GateClosed
 from dlq_handler.safety import gate_sql as store_gate
 from dlq_handler.safety.gate import GateCause
 from tests.support.builders import a_dead_letter
+from tests.support.deciding import a_decide
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 
 FIRST = 10_000
 
@@ -41,38 +41,38 @@ async def test_letters_for_unknown_executions_are_not_written_until_these_exist(
     store: Database, host: Host
 ) -> None:
     gate = a_gate(store, unknown_percent=50)
-    judge = a_judge(store, gate=gate)
+    decide = a_decide(store, gate=gate)
     letters = letters_for_nobody(30)
     with pytest.raises(GateClosed, match="30 of the last 30 letters"):
-        await judge.commit(letters)
+        await decide.commit(letters)
     assert await host.letters() == []
     await gate.tick()
-    for attempt in (judge.check(), judge.commit(letters)):
+    for attempt in (decide.check(), decide.commit(letters)):
         with pytest.raises(GateClosed):
             await attempt
     await restore(host, letters[:15])
     await gate.tick()
-    await judge.check()
-    await judge.commit(letters[:15])
+    await decide.check()
+    await decide.commit(letters[:15])
     assert {row["outcome"] for row in await host.letters()} == {"failed"}
 
 
 async def test_few_unknown_executions_among_many_are_recorded(store: Database, host: Host) -> None:
-    judge = a_judge(store, gate=a_gate(store, unknown_percent=50))
+    decide = a_decide(store, gate=a_gate(store, unknown_percent=50))
     known = [await host.letter_for(number) for number in await host.add_executions(31)]
-    await judge.commit(letters_for_nobody(30) + known)
+    await decide.commit(letters_for_nobody(30) + known)
     outcomes = [row["outcome"] for row in await host.letters()]
     assert (outcomes.count("unknown_execution"), outcomes.count("failed")) == (30, 31)
 
 
 async def test_percentage_of_zero_records_them_all(store: Database, host: Host) -> None:
-    await a_judge(store, gate=a_gate(store, unknown_percent=0)).commit(letters_for_nobody(100))
+    await a_decide(store, gate=a_gate(store, unknown_percent=0)).commit(letters_for_nobody(100))
     assert len(await host.letters()) == 100
 
 
 async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Database, host: Host) -> None:
     gate = a_gate(store, unavailable_after_seconds=2)
-    judge = a_judge(store, gate=gate, unavailable_after_seconds=2)
+    decide = a_decide(store, gate=gate, unavailable_after_seconds=2)
     worker = await host.add_worker(heartbeat_age_seconds=3600)
     first, second = await host.add_executions(2, status="running", worker=worker)
 
@@ -81,14 +81,14 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
         return gate.knows_workers
 
     await eventually(knows_workers)
-    await judge.commit([await host.letter_for(first)])
+    await decide.commit([await host.letter_for(first)])
     assert (await host.execution(first))["status"] == "failed"
     # For another gate the clock has been an hour ahead until now: the very batch that reads it next must notice.
     ahead = (await store_gate.look(store, [])).now + timedelta(hours=1)
     gate = a_gate(store, unavailable_after_seconds=2)
     gate.see_clock(ahead, asked_at=monotonic_seconds(), answered_at=monotonic_seconds())
     assert gate.knows_workers
-    await a_judge(store, gate=gate, unavailable_after_seconds=2).commit([await host.letter_for(second)])
+    await a_decide(store, gate=gate, unavailable_after_seconds=2).commit([await host.letter_for(second)])
     assert (await host.execution(second))["status"] == "running"
     assert (await host.letters())[-1]["outcome"] == "left_to_monitor"
 
@@ -103,20 +103,20 @@ async def test_look_tells_the_time_the_role_of_the_server_and_who_exists(store: 
 async def test_a_replica_decides_nothing_on_tables_of_another_version(store: Database, host: Host) -> None:
     """As an old replica that runs on after a newer one has migrated the tables, and the other way round."""
     gate = a_gate(store)
-    judge = a_judge(store, gate=gate)
+    decide = a_decide(store, gate=gate)
     await gate.tick()
-    await judge.check()
+    await decide.check()
     [number] = await host.add_executions(1)
     letters = [await host.letter_for(number)]
     for version, action in (("9999", "run the newer dlq-handler"), ("0000", "run `dlq-handler migrate`")):
         await host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = $1", version)
         await gate.tick()
         assert (gate.fits_schema, gate.is_closed(GateCause.SCHEMA)) == (False, True)
-        for attempt in (judge.check(), judge.commit(letters)):
+        for attempt in (decide.check(), decide.commit(letters)):
             with pytest.raises(GateClosed, match=f"have version {version}, this program needs .*; {action}"):
                 await attempt
     assert await host.letters() == []
     await host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = $1", migrate.head())
     await gate.tick()
-    await judge.commit(letters)
+    await decide.commit(letters)
     assert {row["outcome"] for row in await host.letters()} == {"failed"}

@@ -76,16 +76,16 @@ async def test_a_failed_download_leaves_nothing_and_is_tried_again(
     assert (await packages.unpacked("thing")).exists()
 
 
-async def test_what_mends_the_files_sees_them_before_anyone_else(
+async def test_what_repairs_the_files_sees_them_before_anyone_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play_debian(tmp_path, monkeypatch)
 
-    def mend(unpacked: Path, final: Path) -> None:
+    def repair(unpacked: Path, final: Path) -> None:
         assert (unpacked / "usr" / "bin" / "thing.deb").exists()
         assert not final.exists()
 
-    await packages.unpacked("thing", mend)
+    await packages.unpacked("thing", repair)
 
 
 async def test_elsewhere_than_on_debian_this_way_is_closed(

@@ -114,20 +114,20 @@ def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sand
     assert set(state.processes) == set(PARTS)
 
 
-def test_a_killed_worker_is_down_until_it_is_mended(sandbox: Sandbox) -> None:
+def test_a_killed_worker_is_down_until_it_is_repaired(sandbox: Sandbox) -> None:
     before = sandbox.state.processes["worker-python"]
     assert "killed (SIGKILL)" in sandbox.done("break", "worker-python")
     assert not before.is_alive
     assert " down " in sandbox.line_of("worker-python")
     assert "is down already" in sandbox.done("break", "worker-python", "--how", "hang")
-    assert "worker-python is healthy after" in sandbox.done("mend", "worker-python")
+    assert "worker-python is healthy after" in sandbox.done("repair", "worker-python")
     assert sandbox.state.processes["worker-python"].is_alive
 
 
 def test_a_stopped_worker_signs_off_in_good_order(sandbox: Sandbox) -> None:
     assert "stopped (SIGTERM)" in sandbox.done("break", "worker-node", "--how", "stop")
     assert "inactive" in sandbox.done("psql", "-Atc", "SELECT status FROM worker WHERE name = 'worker-node'")
-    sandbox.done("mend", "worker-node")
+    sandbox.done("repair", "worker-node")
     assert "inactive" not in sandbox.done("psql", "-Atc", "SELECT status FROM worker")
 
 
@@ -136,14 +136,14 @@ def test_a_sidecar_that_hangs_goes_on_where_it_was(sandbox: Sandbox) -> None:
     assert "frozen (SIGSTOP)" in sandbox.done("break", "sidecar", "--how", "hang")
     assert is_frozen(before.pid)
     assert " hangs, " in sandbox.line_of("sidecar")
-    sandbox.done("mend", "sidecar")
+    sandbox.done("repair", "sidecar")
     assert sandbox.state.processes["sidecar"] == before
     assert " runs, " in sandbox.line_of("sidecar")
 
 
 def test_the_sidecar_and_its_commands_read_the_file_also_once_it_was_broken(sandbox: Sandbox) -> None:
     sandbox.done("break", "sidecar")
-    sandbox.done("mend", "sidecar")
+    sandbox.done("repair", "sidecar")
     api = f"{sandbox.state.urls['ui']}/api/v1/diagnosis"
     assert httpx.get(api, trust_env=False).status_code == 401
     allowed = httpx.get(api, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False)
@@ -185,7 +185,7 @@ def test_logs_are_those_of_the_part(sandbox: Sandbox) -> None:
     [
         ("break worker-cobol", ["worker-cobol", "broker", "database", "worker-python"]),
         ("break broker --how gently", ["gently", "kill", "stop", "hang"]),
-        ("mend", ["required: part"]),
+        ("repair", ["required: part"]),
         ("up --cured D99", ["D99: no such defect; known are D1"]),
         ("up --config /no/such.yaml", ["/no/such.yaml cannot be read (No such file", "wanted a YAML file"]),
     ],
@@ -197,7 +197,7 @@ def test_a_typing_mistake_is_told_and_changes_nothing(tmp_path: Path, mistake: s
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", ["status", "break broker", "mend broker", "psql", "logs api"])
+@pytest.mark.parametrize("command", ["status", "break broker", "repair broker", "psql", "logs api"])
 def test_without_a_sandbox_a_command_says_how_to_start_one(tmp_path: Path, command: str) -> None:
     asked = Sandbox(folder=tmp_path).run(*command.split())
     assert asked.returncode == 1

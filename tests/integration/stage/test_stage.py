@@ -64,7 +64,7 @@ async def test_a_stopped_worker_signs_off(stage: Stage) -> None:
     await stage.stop("worker-shell")
     assert not stage.is_running("worker-shell")
     assert await worker_status(stage, "worker-shell") == "inactive"
-    await stage.mend("worker-shell", say=no_reason)
+    await stage.repair("worker-shell", say=no_reason)
     assert await worker_status(stage, "worker-shell") == "active"
 
 
@@ -73,7 +73,7 @@ async def test_a_worker_that_hangs_keeps_its_process_and_its_consumer(stage: Sta
     assert stage.is_running("worker-shell")
     assert stage.is_hung("worker-shell")
     before = stage.process("worker-shell")
-    await stage.mend("worker-shell", say=no_reason)
+    await stage.repair("worker-shell", say=no_reason)
     assert not stage.is_hung("worker-shell")
     assert stage.process("worker-shell") is before
 
@@ -87,7 +87,7 @@ async def test_a_worker_that_hung_until_it_was_given_up_is_started_again(stage: 
 
     await eventually(is_given_up)
     reasons: list[str] = []
-    await stage.mend("worker-shell", say=reasons.append)
+    await stage.repair("worker-shell", say=reasons.append)
     assert await worker_status(stage, "worker-shell") == "active"
     assert [reason for reason in reasons if "gave it up for good (D10)" in reason] == reasons != []
     await stage.stop("executor")
@@ -132,10 +132,10 @@ async def test_rows_and_messages_outlive_the_kill_of_their_server(stage: Stage) 
     before = stage.process("worker-shell")
     assert before is not None, "it goes on without the broker"
     reasons: list[str] = []
-    await stage.mend("broker", say=reasons.append)
-    await stage.mend("worker-shell", say=reasons.append)
+    await stage.repair("broker", say=reasons.append)
+    await stage.repair("worker-shell", say=reasons.append)
     assert len(reasons) == 2
-    assert "Start them again: `./run mend worker-shell`" in reasons[0]
+    assert "Start them again: `./run repair worker-shell`" in reasons[0]
     assert "has lost the broker" in reasons[1]
     assert stage.process("worker-shell") is not before
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from dlq_handler.database.engine import Database
 from dlq_handler.main import app
 from tests.support.builders import a_dead_letter, a_death
+from tests.support.deciding import a_decide
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def terminal(database: str) -> Terminal:
 async def letters(store: Database, host: Host) -> list[int]:
     """Ids, oldest first: three of worker 7 expired, one of worker 8 was rejected, one is unreadable."""
     executions = await host.add_executions(4)
-    judge = a_judge(store)
+    decide = a_decide(store)
     batch = [await host.letter_for(number, worker_id=7) for number in executions[:3]]
     batch.append(
         await host.letter_for(
@@ -85,5 +85,5 @@ async def letters(store: Database, host: Host) -> list[int]:
         a_dead_letter(key="odd", execution_id=None, worker_id=None, flaw="no execution_id", message_id="odd")
     )
     for letter in batch:
-        await judge.commit([letter])
+        await decide.commit([letter])
     return [row["id"] for row in await host.letters()]

@@ -8,7 +8,7 @@ import pytest
 
 from dlq_handler.cli import letters_export
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.records_sql import sweep_resolved
+from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.masking import MASK
 from tests.integration.terminal.conftest import Terminal
 from tests.support.builders import a_dead_letter
@@ -172,7 +172,7 @@ async def test_a_letter_is_shown_without_its_body_and_with_masked_headers(
 async def test_a_letter_without_a_record_is_told_with_the_configured_retention(
     terminal: Terminal, letters: list[int], store: Database
 ) -> None:
-    await sweep_resolved(store, older_than_seconds=-1)
+    await delete_resolved(store, older_than_seconds=-1)
     ttl = "ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__TTL_MS"
     for letter_id in (letters[0], 999_999):
         typed = await terminal.type("letters", "show", str(letter_id), **{ttl: "259200000"})
@@ -184,7 +184,7 @@ async def test_an_execution_without_a_record_is_told(
     terminal: Terminal, letters: list[int], store: Database, host: Host
 ) -> None:
     [number] = [row["execution_id"] for row in await host.letters() if row["id"] == letters[0]]
-    await sweep_resolved(store, older_than_seconds=-1)
+    await delete_resolved(store, older_than_seconds=-1)
     assert (await terminal.type("executions", "explain", str(number))).code == 0, "the host has it"
     await host.session.execute("DELETE FROM execution WHERE id = $1", number)
     async with store.transaction() as tx:

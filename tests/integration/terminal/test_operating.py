@@ -21,7 +21,7 @@ async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
 
 
 async def test_without_a_reason_nothing_is_done(terminal: Terminal, store: Database) -> None:
-    for act in ("brake release", "letters rejudge --all"):
+    for act in ("brake release", "letters reprocess --all"):
         for words in (act.split(), [*act.split(), "--reason", " "]):
             typed = await terminal.type(*words)
             assert typed.code == 2, words
@@ -60,7 +60,7 @@ async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that
     at_ease = await terminal.type(*release, "--for", "2m")
     again = await terminal.type(*release, "--for", "3m")
     back = await terminal.type(*release, "--for", "0s")
-    without = await terminal.type(*release, ATTUNE__DLQ_HANDLER__BRAKE__MAX_VERDICTS_PER_MINUTE="0")
+    without = await terminal.type(*release, ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE="0")
 
     assert at_ease.err == "warning: the brake is not tripped; this takes the limit away for 2 min\n"
     assert re.search(r"warning: released by \S+@\S+: no limit until 2.*Z; this takes its place\n", again.err)
@@ -71,28 +71,28 @@ async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that
     assert unsaid.err.startswith("warning: released by "), "before a reason is asked for"
 
 
-async def test_kept_letters_are_judged_again_and_named_ones_that_cannot_be_are_told(
+async def test_kept_letters_are_decided_again_and_named_ones_that_cannot_be_are_told(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE id = $1", letters[0]
     )
     mixed = await terminal.type(
-        "letters", "rejudge", str(letters[0]), str(letters[1]), "--reason", "it is there"
+        "letters", "reprocess", str(letters[0]), str(letters[1]), "--reason", "it is there"
     )
 
     assert mixed.code == 1
-    assert f"letter {letters[1]} was not judged: failed is settled for good" in mixed.err
+    assert f"letter {letters[1]} was not decided: failed is settled for good" in mixed.err
     assert [(row["ID"], row["BEFORE"]) for row in mixed.rows] == [(str(letters[0]), "unknown_execution")]
-    assert mixed.err.endswith("\n1 judged again, 1 changed, 1 not judged\n")
+    assert mixed.err.endswith("\n1 reprocessed, 1 changed, 1 not decided\n")
     [(what, reason, _)] = await audit(terminal)
-    assert (what, reason) == ("letters.rejudge", "it is there")
-    nothing = await terminal.type("letters", "rejudge", "--outcome", "update_failed", "--reason", "again")
-    assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to judge again\n")
+    assert (what, reason) == ("letters.reprocess", "it is there")
+    nothing = await terminal.type("letters", "reprocess", "--outcome", "update_failed", "--reason", "again")
+    assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to reprocess\n")
     assert len(await audit(terminal)) == 1, "nothing was done, so nothing is on record"
 
 
-async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_all(
+async def test_a_terminal_lists_only_what_deciding_again_has_changed_and_a_pipe_all(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     """One execution is there by now, the other is not."""
@@ -102,19 +102,19 @@ async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_a
         letters[0],
         letters[1],
     )
-    again = ("letters", "rejudge", "--all", "--reason", "they are there")
+    again = ("letters", "reprocess", "--all", "--reason", "they are there")
     async with in_a_terminal(*again, environment=terminal.environment) as window:
         assert await window.ended() == 0
-        await window.shows("2 judged again, 1 changed")
+        await window.shows("2 reprocessed, 1 changed")
     assert "already_terminal" in window.text
     assert "999999" not in window.text
     async with in_a_terminal(*again, environment=terminal.environment) as window:
-        await window.shows("1 judged again, 0 changed")
+        await window.shows("1 reprocessed, 0 changed")
     assert "OUTCOME" not in window.text
     in_a_pipe = await terminal.type(*again)
 
     assert [row["EXECUTION"] for row in in_a_pipe.rows] == ["999999"]
-    assert in_a_pipe.err == "1 judged again, 0 changed\n"
+    assert in_a_pipe.err == "1 reprocessed, 0 changed\n"
     as_json = await terminal.type(*again, "--output", "json")
     assert ([one["outcome"] for one in as_json.json], as_json.err) == (["unknown_execution"], in_a_pipe.err)
 
@@ -122,12 +122,12 @@ async def test_a_terminal_lists_only_what_judging_again_has_changed_and_a_pipe_a
 async def test_what_contradicts_itself_is_refused(terminal: Terminal) -> None:
     for words in (
         "1 --group abc",
-        "--group abc --outcome foreign",
+        "--group abc --outcome unrelated",
         "--version abc",
         "--outcome failed",
         "1 --all",
     ):
-        typed = await terminal.type("letters", "rejudge", *words.split(), "--reason", "x")
+        typed = await terminal.type("letters", "reprocess", *words.split(), "--reason", "x")
         assert typed.code == 2, words
 
 
@@ -136,7 +136,7 @@ async def test_all_dead_letters_are_processed_again_only_when_that_is_said(
 ) -> None:
     """`--reason expired` looks like a filter."""
     await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
-    typed = await terminal.type("letters", "rejudge", "--reason", "expired")
+    typed = await terminal.type("letters", "reprocess", "--reason", "expired")
 
     assert (typed.code, "Give ids, --group, --outcome or --all" in " ".join(typed.err.split())) == (2, True)
     assert {row["outcome"] for row in await host.letters()} == {"unknown_execution"}
@@ -148,25 +148,25 @@ async def test_a_group_is_refused_if_it_has_changed_since_its_version_was_printe
 ) -> None:
     await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
     [group, *_] = (await terminal.type("letters", "groups", "--output", "json")).json
-    again = ("letters", "rejudge", "--group", group["id"], "--reason", "x", "--version")
+    again = ("letters", "reprocess", "--group", group["id"], "--reason", "x", "--version")
     late = await terminal.type(*again, "0" * len(group["version"]))
     assert (late.code, "changed since you looked" in late.err) == (1, True)
     done = await terminal.type(*again, group["version"])
     assert done.code == 0, done.err
 
 
-async def test_a_group_is_judged_again_by_its_name(
+async def test_a_group_is_decided_again_by_its_name(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     group = (await host.letters())[0]["group_id"]
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
     )
-    typed = await terminal.type("letters", "rejudge", "--group", group, "--reason", "they exist by now")
+    typed = await terminal.type("letters", "reprocess", "--group", group, "--reason", "they exist by now")
 
     assert typed.code == 0, typed.err
     assert sorted(int(row["ID"]) for row in typed.rows) == letters[:3]
-    mistyped = await terminal.type("letters", "rejudge", "--group", "0123456789", "--reason", "again")
+    mistyped = await terminal.type("letters", "reprocess", "--group", "0123456789", "--reason", "again")
     assert (mistyped.code, mistyped.out) == (1, "")
     assert "No such record. Records are kept for 31 d; it may have been deleted." in mistyped.err
 
@@ -181,18 +181,18 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
     )
     for asked, left in ((("--group", group), "1"), (("--all",), "some")):
-        first = await terminal.type("letters", "rejudge", *asked, "--reason", "they exist by now")
+        first = await terminal.type("letters", "reprocess", *asked, "--reason", "they exist by now")
         assert (first.code, len(first.rows)) == (1, 2)
         assert f"left: {left}, too many for one act; ask again for them" in first.err
         await host.session.execute(
-            "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', judged_at = received_at"
+            "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', decided_at = received_at"
             " WHERE group_id = $1",
             group,
         )
 
 
 @pytest.mark.parametrize(
-    "act", [("letters", "rejudge", "{letter}"), ("letters", "rejudge", "--group", "{group}")]
+    "act", [("letters", "reprocess", "{letter}"), ("letters", "reprocess", "--group", "{group}")]
 )
 async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     terminal: Terminal,
@@ -203,7 +203,9 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     act: tuple[str, ...],
 ) -> None:
     """While the reason is typed somebody else acts."""
-    await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'foreign' WHERE id = $1", letters[0])
+    await host.session.execute(
+        "UPDATE dlq_handler.letter SET outcome = 'unrelated' WHERE id = $1", letters[0]
+    )
     group = (await host.letters())[0]["group_id"]
     loop = asyncio.get_running_loop()
 
@@ -211,7 +213,7 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
         asyncio.run_coroutine_threadsafe(host.session.execute(PUT_UP), loop).result(timeout=30)
         return "it is real"
 
-    monkeypatch.setattr("dlq_handler.cli.letters_rejudge.reason_or_ask", typed_slowly)
+    monkeypatch.setattr("dlq_handler.cli.letters_reprocess.reason_or_ask", typed_slowly)
     refused = await terminal.type(*(word.format(letter=letters[0], group=group) for word in act))
 
     assert (refused.code, "changed since you looked" in refused.err) == (1, True), refused.err

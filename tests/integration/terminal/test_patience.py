@@ -28,7 +28,7 @@ ASKING_THE_DATABASE = {
     "letters export": "--worker 7",
     "letters groups": "",
     "letters list": "",
-    "letters rejudge": "1 --reason why",
+    "letters reprocess": "1 --reason why",
     "letters show": "1",
     "migrate": "",
     "status": "",

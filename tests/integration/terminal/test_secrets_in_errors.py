@@ -13,7 +13,7 @@ from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.integration.terminal.conftest import Terminal
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host
-from tests.support.stale_world import POLICY, SetSight
+from tests.support.stale_world import POLICY, SetObservation
 from tests.support.ui import a_ui_world, asking, put_on_record
 
 SECRETS = ("hunter2", "s3cr3t", "abc123")
@@ -26,7 +26,7 @@ EVIDENCE = {"said": "refused by a trigger at amqp://bob:s3cr3t@mq/", "auth": {"i
 EXPLAIN = ExplainPolicy(
     stale=POLICY,
     unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
-    brake=BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+    brake=BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",
     is_monitored=True,
@@ -57,7 +57,7 @@ async def planted(store: Database, host: Host) -> Planted:
         EVIDENCE,
     )
     await host.session.execute(
-        "INSERT INTO dlq_handler.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, error,"
+        "INSERT INTO dlq_handler.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, error,"
         " tries, next_try_at, is_shadow, decided_at, instance)"
         " SELECT id, updated, 'running', 'update_failed', 'so it was', $1::jsonb, $2, 1, now() + interval '1 day',"
         " false, now(), 'test' FROM execution WHERE id = $3",
@@ -84,7 +84,9 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
         async def nobody_asked() -> None:
             return None
 
-        return await explain(store, execution_id, EXPLAIN, sight=SetSight(), requests_queue=nobody_asked)
+        return await explain(
+            store, execution_id, EXPLAIN, sight=SetObservation(), requests_queue=nobody_asked
+        )
 
     letter, ended, waiting = planted.letter, planted.ended, planted.waiting
     shown: dict[str, str] = {}
@@ -92,7 +94,7 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
         for path in (
             "/letters",
             f"/letters/{letter}",
-            f"/letters/{letter}/rejudge",
+            f"/letters/{letter}/reprocess",
             f"/executions/{ended}",
             f"/executions/{waiting}",
             "/api/v1/letters",

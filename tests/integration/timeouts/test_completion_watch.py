@@ -270,7 +270,7 @@ async def test_ends_without_an_event_are_published_once_when_consumers_are_back(
     payload = json.loads(event["body"])["payload"]
     assert (payload["status"], payload["result"]) == ("Abandoned", ABANDONED)
     assert it.counted("unpublished_end") == 8
-    [record] = [row for row in await it.verdicts() if row["execution_id"] == abandoned]
+    [record] = [row for row in await it.decisions() if row["execution_id"] == abandoned]
     assert record["outcome"] == "announced"
     assert set(record["evidence"]) == {"finding", "no_consumer_from", "no_consumer_until"}
 
@@ -394,7 +394,7 @@ async def test_shadow_records_what_it_would_have_published(it: Fixture) -> None:
     shadow = it.a_watch(leadership=leadership, is_shadow=True)
     await it.come_back(300, shadow)
     assert await it.published() == []
-    [record] = await it.verdicts()
+    [record] = await it.decisions()
     assert (record["execution_id"], record["is_shadow"]) == (one, True)
     await it.come_back()
     assert await it.published() == [one], (

@@ -12,9 +12,9 @@ from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.explain.look import look_at
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, StaleOutcome, Wait
 from dlq_handler.workers import looks_sql
 from dlq_handler.workers.look import WorkerLook
@@ -33,7 +33,7 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     updated = (await it.host.execution(stale))["updated"]
     replica = it.a_replica()
 
-    await replica.sweep()
+    await replica.scan()
 
     row = await it.host.execution(stale)
     assert row["status"] == "failed"
@@ -47,7 +47,7 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     payload = json.loads(notice["body"])["payload"]
     assert (payload["execution_id"], payload["status"], payload["result"]) == (stale, "Failed", row["result"])
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 1}
-    assert replica.sweeps == 1
+    assert replica.scans == 1
 
 
 async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWorld) -> None:
@@ -57,7 +57,7 @@ async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWo
     await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
     await it.make_old(ids)
 
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
 
     assert await it.statuses(ids) == {"failed"}
 
@@ -70,11 +70,11 @@ async def test_worker_that_lives_has_two_looks_to_come_back_to_its_queue(it: Sta
     saved = await it.a_stale_one(worker=back)
     replica = it.a_replica()
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         assert await it.statuses([*ids, saved]) == {"scheduled"}, "two looks in a row are one look"
     await it.looks_age(30)
     it.sight.queues[back] = BUSY
-    await replica.sweep()
+    await replica.scan()
     assert await it.statuses(ids) == {"failed"}
     assert await it.status(saved) == "scheduled"
 
@@ -86,25 +86,25 @@ async def test_looks_that_know_nothing_of_a_missing_queue_do_not_take_the_first_
     worker = await it.a_worker(queue=None)
     stale = await it.a_stale_one(worker=worker)
     replica = it.a_replica()
-    await replica.sweep()
+    await replica.scan()
     del it.sight.queues[worker]
     for _ in range(3):
         await it.looks_age(10)
-        await replica.sweep()
+        await replica.scan()
     await it.looks_age(10)
     assert await it.status(stale) == "scheduled"
 
     it.sight.queues[worker] = None
-    await replica.sweep()
+    await replica.scan()
 
     assert await it.status(stale) == "failed"
 
 
-async def test_a_sweep_asks_once_about_a_missing_queue_however_many_pages_it_has(it: StaleWorld) -> None:
+async def test_a_scan_asks_once_about_a_missing_queue_however_many_pages_it_has(it: StaleWorld) -> None:
     worker = await it.a_dead_worker(queue=None)
     ids = await it.stale_ones(5, worker=worker)
 
-    await it.a_replica(page_size=1).sweep()
+    await it.a_replica(page_size=1).scan()
 
     assert await it.statuses(ids) == {"failed"}
     assert it.sight.asked == [{worker}]
@@ -118,16 +118,16 @@ async def test_no_refused_question_is_spent_while_own_publishes_prove_nothing(it
     await it.a_stale_one(worker=dead)
     replica = it.a_replica()
     replica.publishes = PublishView(quick_seconds=329, confirmed_seconds_ago=1)
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(40)
-    await replica.sweep()
+    await replica.scan()
     assert (it.sight.asked, it.sight.asked_quietly) == ([{held, dead}], [{alive}, {alive}])
 
     replica.publishes = PublishView(quick_seconds=330, confirmed_seconds_ago=1)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "scheduled", "what was known quietly is minutes old, and no look"
     await it.looks_age(40)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "failed"
 
 
@@ -148,12 +148,12 @@ async def test_what_may_still_be_run_is_left_alone(it: StaleWorld) -> None:
 
     replica = it.a_replica()
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(60)
 
     assert await it.changes() == []
     assert await it.host.outbox() == []
-    assert await it.verdicts() == []
+    assert await it.decisions() == []
 
 
 async def test_running_execution_is_abandoned_at_the_second_look_also_by_another_leader(
@@ -162,13 +162,13 @@ async def test_running_execution_is_abandoned_at_the_second_look_also_by_another
     worker = await it.a_dead_worker()
     stale = await it.a_stale_one(status="running", worker=worker)
     one, two = it.a_replica(name="one"), it.a_replica(name="two")
-    await one.sweep()
-    await one.sweep()
+    await one.scan()
+    await one.scan()
     assert await it.status(stale) == "running", "two looks in a row are one look"
     await it.looks_age(30)
     await it.host.session.execute("UPDATE dlq_handler.lease SET until = now() - interval '1 s'")
 
-    await two.sweep()
+    await two.scan()
 
     row = await it.host.execution(stale)
     assert row["status"] == "abandoned"
@@ -181,7 +181,7 @@ async def test_running_execution_is_abandoned_at_the_second_look_also_by_another
         "evidence",
     }
     assert row["result"]["worker"] == worker
-    [kept] = await it.verdicts()
+    [kept] = await it.decisions()
     assert (kept["outcome"], kept["instance"]) == ("abandoned", "two")
 
 
@@ -189,13 +189,13 @@ async def test_heartbeat_between_two_looks_saves_what_is_running(it: StaleWorld)
     worker = await it.a_dead_worker()
     stale = await it.a_stale_one(status="running", worker=worker)
     replica = it.a_replica()
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(30)
     await it.host.session.execute("UPDATE worker SET last_heartbeat = now() - interval '100 s'")
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "running"
     await it.looks_age(30)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "abandoned"
 
 
@@ -206,58 +206,58 @@ async def test_after_an_outage_of_the_database_no_heartbeat_is_held_against_a_wo
     await replica.leadership.tick()
     replica.gate.watched = 89
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(60)
     assert await it.statuses(ids) == {"scheduled", "running"}
     replica.gate.watched = 90
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(60)
-    await replica.sweep()
+    await replica.scan()
     assert await it.statuses(ids) == {"failed", "abandoned"}
 
 
 async def test_lost_message_of_a_live_worker_is_found_by_two_looks_at_its_empty_queue(it: StaleWorld) -> None:
     stale = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
     replica = it.a_replica(page_size=1)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "scheduled", "its worker may have acknowledged it a moment ago"
     await it.looks_age(30)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "failed"
 
 
-async def test_one_look_serves_all_pages_of_a_sweep(it: StaleWorld) -> None:
+async def test_one_look_serves_all_pages_of_a_scan(it: StaleWorld) -> None:
     """Looking again on each page would begin a new pair of looks, and only the first page would ever end."""
     worker = await it.a_worker(queue=EMPTY)
     ids = await it.stale_ones(5, worker=worker)
     replica = it.a_replica(page_size=1)
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(30)
-    await replica.sweep()
+    await replica.scan()
     assert await it.statuses(ids) == {"failed"}
 
 
 async def test_canceling_execution_is_cancelled_beyond_its_limit(it: StaleWorld) -> None:
     worker = await it.a_worker()
     stale = await it.a_stale_one(status="canceling", worker=worker, age_seconds=601)
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
     row = await it.host.execution(stale)
     assert (row["status"], row["result"]["cancelled_by"]) == ("cancelled", "dlq_handler")
     [notice] = await it.host.outbox()
     assert json.loads(notice["body"])["payload"]["status"] == "Cancelled"
 
 
-async def test_sweep_takes_page_after_page_and_every_row_once(it: StaleWorld) -> None:
+async def test_scan_takes_page_after_page_and_every_row_once(it: StaleWorld) -> None:
     worker = await it.a_dead_worker()
     ids = await it.stale_ones(25, worker=worker)
     replica = it.a_replica(page_size=10)
-    await replica.sweep()
+    await replica.scan()
     assert await it.changes() == [(one, "failed") for one in sorted(ids)]
     assert len(it.sight.asked) == 3
     assert len({row["message_id"] for row in await it.host.outbox()}) == 25
-    await replica.sweep()
+    await replica.scan()
     assert len(await it.changes()) == 25
-    assert replica.sweeps == 2
+    assert replica.scans == 2
 
 
 async def test_two_pages_are_written_side_by_side(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,14 +266,14 @@ async def test_two_pages_are_written_side_by_side(it: StaleWorld, monkeypatch: p
     fence, both, written = replica.leadership.fence, asyncio.Barrier(2), list[int]()
 
     async def fence_together(tx: Transaction) -> None:
-        written.append(len(await tx.rows("SELECT id FROM own.stale_verdict")))
+        written.append(len(await tx.rows("SELECT id FROM own.stale_decision")))
         if len(written) > 1:
             await both.wait()
         await fence(tx)
 
     monkeypatch.setattr(replica.leadership, "fence", fence_together)
     async with asyncio.timeout(30):
-        await replica.sweep()
+        await replica.scan()
     assert await it.statuses(ids) == {"failed"}
     assert written == [10, 20, 20], "each has written its own before either takes the lease"
 
@@ -297,21 +297,21 @@ async def test_pages_with_a_first_look_at_a_worker_come_one_after_the_other(
         open_at_once -= 1
 
     monkeypatch.setattr(looks_sql, "keep_looks", keep_and_count)
-    await it.a_replica(page_size=10).sweep()
+    await it.a_replica(page_size=10).scan()
     assert len(await it.changes()) == 30
     assert most == 1
 
 
-async def test_those_that_wait_do_not_keep_the_sweep_from_those_behind_them(it: StaleWorld) -> None:
+async def test_those_that_wait_do_not_keep_the_scan_from_those_behind_them(it: StaleWorld) -> None:
     await it.stale_ones(10, worker=await it.a_worker(), age_seconds=HOUR + 60)
     ids = await it.stale_ones(5, worker=await it.a_dead_worker())
     async with asyncio.timeout(30):
-        await it.a_replica(page_size=5).sweep()
+        await it.a_replica(page_size=5).scan()
     assert await it.statuses(ids) == {"failed"}
     assert len(await it.changes()) == 5
 
 
-async def test_a_look_at_one_execution_tells_what_the_sweep_would_do_and_changes_nothing(
+async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_nothing(
     it: StaleWorld,
 ) -> None:
     ending = await it.a_stale_one(worker=await it.a_dead_worker())
@@ -320,7 +320,7 @@ async def test_a_look_at_one_execution_tells_what_the_sweep_would_do_and_changes
 
     async def think(execution_id: int) -> object:
         case = await look_at(it.store, it.sight, POLICY, HOUR, execution_id)
-        return None if case is None else judge_stale(case)
+        return None if case is None else decide_stale(case)
 
     assert isinstance(await think(ending), End)
     waits = await think(lost)
@@ -331,7 +331,7 @@ async def test_a_look_at_one_execution_tells_what_the_sweep_would_do_and_changes
     assert await it.host.session.fetch("SELECT * FROM dlq_handler.worker_look") == []
     assert await it.changes() == []
 
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
     await it.looks_age(30)
     assert isinstance(await think(lost), End), "by the looks that the leader has taken"
 
@@ -342,12 +342,12 @@ async def test_worker_that_consumes_but_does_not_report_is_decided_at_the_second
     stale, saved = await it.a_stale_one(worker=hangs), await it.a_stale_one(worker=returns)
     replica = it.a_replica()
 
-    await replica.sweep()
+    await replica.scan()
     assert await it.statuses([stale, saved]) == {"scheduled"}
 
     await it.looks_age(30)
     await it.host.session.execute("UPDATE worker SET last_heartbeat = now() WHERE id = $1", returns)
-    await replica.sweep()
+    await replica.scan()
 
     assert await it.status(stale) == "failed"
     assert await it.status(saved) == "scheduled"
@@ -355,14 +355,14 @@ async def test_worker_that_consumes_but_does_not_report_is_decided_at_the_second
 
 async def test_message_in_a_queue_without_ttl_is_waited_for(it: StaleWorld) -> None:
     worker = await it.a_dead_worker()
-    it.sight.queues[worker] = QueueSight(consumers=0, ready=1, unacked=0, has_no_ttl=True)
+    it.sight.queues[worker] = QueueObservation(consumers=0, ready=1, unacked=0, has_no_ttl=True)
     waits = await it.a_stale_one(worker=worker, age_seconds=3 * HOUR)
 
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
     assert await it.status(waits) == "scheduled", "a worker that comes back takes it and runs it"
 
-    it.sight.queues[worker] = QueueSight(consumers=0, ready=0, unacked=0, has_no_ttl=True)
-    await it.a_replica().sweep()
+    it.sight.queues[worker] = QueueObservation(consumers=0, ready=0, unacked=0, has_no_ttl=True)
+    await it.a_replica().scan()
     assert await it.status(waits) == "failed"
 
 
@@ -372,11 +372,11 @@ async def test_execution_of_a_deleted_worker_waits_for_the_longest_ttl_known(it:
     await it.make_old([stale])
     it.sight.longest_ttl = int(2 * HOUR * 1000)
 
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
     assert await it.status(stale) == "scheduled"
 
     it.sight.longest_ttl = 0
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
     assert await it.status(stale) == "failed"
 
 
@@ -390,14 +390,14 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     await it.make_old([old], age_seconds=POLICY.held_timeout_seconds)
     it.sight.longest_ttl = None
 
-    await it.a_replica().sweep()
+    await it.a_replica().scan()
 
     assert it.sight.asked_for_ttl == [[prompt, late]]
     assert await it.status(young) == "scheduled"
     assert await it.status(old) == "failed", "the monitor does not wait without end"
     case = await look_at(it.store, it.sight, POLICY, HOUR, young)
     assert case is not None
-    assert isinstance(judge_stale(case), Wait)
+    assert isinstance(decide_stale(case), Wait)
     assert it.sight.asked_for_ttl[-1] == [prompt, late]
 
 
@@ -418,18 +418,18 @@ async def test_queue_without_the_message_proves_nothing_unless_own_publishes_wer
     replica, quick = it.a_replica(), it.a_replica()
     replica.publishes = publishes
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
     assert await it.statuses(ids) == {"scheduled"}
 
     await it.host.session.execute("DELETE FROM dlq_handler.lease")
-    await quick.sweep()
+    await quick.scan()
     assert await it.statuses(ids[:2]) == {"failed"}
     assert await it.status(ids[2]) == "scheduled", "about a missing queue the broker was not asked before"
     await it.looks_age(30)
-    await quick.sweep()
+    await quick.scan()
     assert await it.statuses(ids) == {"failed"}
-    assert {row["evidence"]["publishes"]["confirmed_seconds_ago"] for row in await it.verdicts()} == {1}
+    assert {row["evidence"]["publishes"]["confirmed_seconds_ago"] for row in await it.decisions()} == {1}
 
 
 async def test_nothing_is_decided_before_the_intake_is_drained(it: StaleWorld) -> None:
@@ -444,16 +444,16 @@ async def test_nothing_is_decided_before_the_intake_is_drained(it: StaleWorld) -
     replica = it.a_replica(intake=drain)
     for _ in range(3):
         seconds[0] += 100
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
     assert await it.changes() == []
 
     drain.note_acknowledged(2)
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
     assert await it.statuses(ids) == {"failed", "abandoned", "cancelled"}
-    assert all("intake_undrained_seconds" not in row["evidence"] for row in await it.verdicts())
+    assert all("intake_undrained_seconds" not in row["evidence"] for row in await it.decisions())
 
 
 async def test_after_one_deadline_without_a_drained_intake_the_monitor_goes_on_and_says_so(
@@ -463,12 +463,12 @@ async def test_after_one_deadline_without_a_drained_intake_the_monitor_goes_on_a
     stale = await it.a_stale_one(worker=await it.a_dead_worker())
     replica = it.a_replica(intake=DrainTracker(lambda: seconds[0]))
     seconds[0] = 329
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "scheduled"
     seconds[0] = 331
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(stale) == "failed"
-    [kept] = await it.verdicts()
+    [kept] = await it.decisions()
     assert kept["evidence"]["intake_undrained_seconds"] == 331
 
 
@@ -478,13 +478,13 @@ async def test_nothing_is_held_for_too_long_0_seconds_after_the_start(it: StaleW
     replica = it.a_replica()
     replica.gate.watched = 0.2
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
     assert await it.statuses(ids) == {"scheduled"}
 
     replica.gate.watched = HOUR
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(30)
     assert await it.statuses(ids) == {"failed"}
-    assert all(row["why"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.verdicts())
+    assert all(row["why"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.decisions())

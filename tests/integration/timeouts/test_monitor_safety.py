@@ -11,14 +11,14 @@ import pytest
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.commit import JudgePolicy, LetterJudge
+from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, WorkerQueueNames
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, WorkerQueueNames
 from dlq_handler.timeouts.commit import Page, PageDone
 from dlq_handler.timeouts.decision import StaleOutcome
 from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
-from tests.support.stale_world import HOUR, SetSight, StaleWorld
+from tests.support.stale_world import HOUR, SetObservation, StaleWorld
 
 # More than a NOTIFY payload can carry: Attune's trigger then fails on every change of status.
 TOO_LONG = {"task_name": "poison", "note": "x" * 9000}
@@ -38,30 +38,30 @@ async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_du
     ids += await it.stale_ones(9, worker=worker)
     replica = it.a_replica(page_size=30)
 
-    await replica.sweep()
+    await replica.scan()
 
     assert await it.statuses(ids) == {"failed"}
     assert await it.status(poison) == "scheduled"
-    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
     assert (refused["execution_id"], refused["tries"]) == (poison, 1)
     assert refused["error"].startswith("22023")
     assert replica.found == {
         ("scheduled", StaleOutcome.FAILED): 29,
         ("scheduled", StaleOutcome.UPDATE_FAILED): 1,
     }
-    await replica.sweep()
+    await replica.scan()
     assert sum(replica.found.values()) == 30, "not before it is due"
 
-    await it.host.session.execute("UPDATE dlq_handler.stale_verdict SET next_try_at = now()")
-    await replica.sweep()
-    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    await it.host.session.execute("UPDATE dlq_handler.stale_decision SET next_try_at = now()")
+    await replica.scan()
+    [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
     assert refused["tries"] == 2
 
     await it.host.session.execute(
         "SET session_replication_role = replica; UPDATE execution SET workflow_task = NULL;"
-        "SET session_replication_role = DEFAULT; UPDATE dlq_handler.stale_verdict SET next_try_at = now()"
+        "SET session_replication_role = DEFAULT; UPDATE dlq_handler.stale_decision SET next_try_at = now()"
     )
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(poison) == "failed"
 
 
@@ -81,11 +81,11 @@ async def test_a_page_that_takes_too_long_is_halved_until_it_fits(it: StaleWorld
     await cancel_statements(it, "count(*) > 9")
     replica = it.a_replica(page_size=60)
 
-    await replica.sweep()
+    await replica.scan()
 
     assert await it.statuses(ids) == {"failed"}
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 60}
-    assert replica.judge._size.now <= 9, "the size that worked is remembered"
+    assert replica.decide._size.now <= 9, "the size that worked is remembered"
 
 
 async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_published(
@@ -101,17 +101,17 @@ async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_pub
         f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
     )
     replica = it.a_replica(page_size=3)
-    replica.judge._may_lease = lambda _: True
+    replica.decide._may_lease = lambda _: True
     done: list[PageDone] = []
-    commit = replica.judge.commit
+    commit = replica.decide.commit
 
     async def commit_and_note(page: Page) -> PageDone:
         done.append(await commit(page))
         return done[-1]
 
-    replica.judge.commit = commit_and_note  # type: ignore[method-assign]  # notes what it answers
+    replica.decide.commit = commit_and_note  # type: ignore[method-assign]  # notes what it answers
     with pytest.raises(TooSlow):
-        await replica.sweep()
+        await replica.scan()
 
     assert await it.status(good) == "failed"
     assert [entry.execution_id for part in done for entry in part.notices] == [good]
@@ -124,51 +124,51 @@ async def test_one_execution_that_takes_too_long_alone_does_not_stop_the_others(
     replica = it.a_replica(page_size=20)
 
     with pytest.raises(TooSlow):
-        await replica.sweep()
-    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+        await replica.scan()
+    [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
     assert (refused["execution_id"], refused["tries"]) == (slow, 1)
     assert "57014" in refused["error"]
-    await replica.sweep()
+    await replica.scan()
     assert await it.statuses(others) == {"failed"}
     assert await it.status(slow) == "scheduled"
 
     await it.host.session.execute(
-        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.stale_verdict SET next_try_at = now()"
+        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.stale_decision SET next_try_at = now()"
     )
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(slow) == "failed"
 
 
-async def test_row_that_is_locked_elsewhere_is_left_to_the_next_sweep(it: StaleWorld) -> None:
+async def test_row_that_is_locked_elsewhere_is_left_to_the_next_scan(it: StaleWorld) -> None:
     locked, *others = await it.stale_ones(5, worker=await it.a_dead_worker())
     replica = it.a_replica()
     async with it.host.holding(locked):
-        await replica.sweep()
+        await replica.scan()
         assert await it.statuses(others) == {"failed"}
         assert await it.status(locked) == "scheduled"
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(locked) == "failed"
 
 
-async def test_of_two_replicas_only_the_leader_sweeps(it: StaleWorld) -> None:
+async def test_of_two_replicas_only_the_leader_scans(it: StaleWorld) -> None:
     one, two = it.a_replica(name="one", page_size=5), it.a_replica(name="two", page_size=5)
     ids = await it.stale_ones(40, worker=await it.a_dead_worker())
     async with asyncio.TaskGroup() as both:
-        both.create_task(one.sweep())
-        both.create_task(two.sweep())
-    assert sorted((one.sweeps or 0, two.sweeps or 0)) == [0, 1]
+        both.create_task(one.scan())
+        both.create_task(two.scan())
+    assert sorted((one.scans or 0, two.scans or 0)) == [0, 1]
     assert await it.changes() == [(each, "failed") for each in sorted(ids)]
-    assert len({row["instance"] for row in await it.verdicts()}) == 1
+    assert len({row["instance"] for row in await it.decisions()}) == 1
 
 
-class Usurped(SetSight):
+class Usurped(SetObservation):
     """Before the third page another replica takes the lease."""
 
     def __init__(self, host: Host) -> None:
         super().__init__()
         self._host = host
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         if len(self.asked) == 2:
             await self._host.session.execute("UPDATE dlq_handler.lease SET holder = 'another'")
         return await super().look(worker_ids)
@@ -178,22 +178,22 @@ async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld
     it.sight = Usurped(it.host)
     await it.stale_ones(50, worker=await it.a_dead_worker())
     replica = it.a_replica(page_size=10)
-    await replica.sweep()
+    await replica.scan()
     # The second page was beside the third: in time, or not.
     assert len(await it.changes()) in (10, 20)
-    assert len(await it.verdicts()) == len(await it.host.outbox()) == len(await it.changes())
+    assert len(await it.decisions()) == len(await it.host.outbox()) == len(await it.changes())
     assert not replica.leadership.is_leader
 
 
-class Stopping(SetSight):
+class Stopping(SetObservation):
     stop: asyncio.Event
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueSight | None]:
+    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         self.stop.set()
         return await super().look(worker_ids)
 
 
-async def test_sweep_ends_after_the_page_in_hand_when_told_to_stop(it: StaleWorld) -> None:
+async def test_scan_ends_after_the_page_in_hand_when_told_to_stop(it: StaleWorld) -> None:
     it.sight = sight = Stopping()
     sight.stop = asyncio.Event()
     await it.stale_ones(50, worker=await it.a_dead_worker())
@@ -210,9 +210,9 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
     worker = await it.a_dead_worker()
     ids = await it.stale_ones(120, worker=worker)
     letters = [await it.host.letter_for(one) for one in ids]
-    judge = LetterJudge(
+    decide = LetterDecider(
         it.store,
-        JudgePolicy(
+        DecisionPolicy(
             instance="letters",
             lease_holder="letters",
             exchange="attune.executions",
@@ -228,37 +228,37 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
     replica = it.a_replica(page_size=5)
     await replica.leadership.tick()
 
-    async def judge_from_the_other_end() -> None:
+    async def decide_from_the_other_end() -> None:
         for last in range(len(letters), 0, -5):
-            await judge.commit(letters[last - 5 : last])
+            await decide.commit(letters[last - 5 : last])
 
     async with asyncio.TaskGroup() as race:
-        race.create_task(judge_from_the_other_end())
+        race.create_task(decide_from_the_other_end())
         race.create_task(replica.monitor.tick())
     # What either found locked it held over; now it is free.
-    await judge.commit(letters)
-    await replica.sweep()
+    await decide.commit(letters)
+    await replica.scan()
 
     assert await it.changes() == [(one, "failed") for one in sorted(ids)]
     assert Counter(row["execution_id"] for row in await it.host.outbox()) == Counter(ids)
     by_letter = {row["execution_id"] for row in await it.host.letters() if row["outcome"] == "failed"}
-    by_monitor = {row["execution_id"] for row in await it.verdicts()}
+    by_monitor = {row["execution_id"] for row in await it.decisions()}
     assert by_letter
     assert by_monitor
     assert not by_letter & by_monitor
     assert by_letter | by_monitor == set(ids)
 
 
-async def test_brake_ends_the_sweep_and_what_did_not_fit_waits(it: StaleWorld) -> None:
+async def test_brake_ends_the_scan_and_what_did_not_fit_waits(it: StaleWorld) -> None:
     ids = await it.stale_ones(30, worker=await it.a_dead_worker())
     replica = it.a_replica(page_size=8, limit=10)
     # The page beside the one that trips it may meet the tripped brake, or see the same room for two.
     with suppress(Braked):
-        await replica.sweep()
+        await replica.scan()
     ended = len(await it.changes())
     assert ended in (10, 12)
     with pytest.raises(Braked):
-        await replica.sweep()
+        await replica.scan()
     assert len(await it.changes()) == ended
     for _ in range(2):
         # As if a minute had passed, and the hold.
@@ -266,12 +266,12 @@ async def test_brake_ends_the_sweep_and_what_did_not_fit_waits(it: StaleWorld) -
             "DELETE FROM dlq_handler.change_count; UPDATE dlq_handler.brake SET tripped_at = NULL, hold_until = NULL"
         )
         with suppress(Braked):
-            await replica.sweep()
+            await replica.scan()
     assert await it.statuses(ids) == {"failed"}
     assert len(await it.host.outbox()) == 30
 
 
-async def test_nothing_is_swept_while_the_gate_is_closed(
+async def test_nothing_is_scanned_while_the_gate_is_closed(
     it: StaleWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale = await it.a_stale_one(worker=await it.a_dead_worker())
@@ -282,11 +282,11 @@ async def test_nothing_is_swept_while_the_gate_is_closed(
 
     monkeypatch.setattr(replica.gate, "check", closed)
     with pytest.raises(GateClosed):
-        await replica.sweep()
+        await replica.scan()
     assert await it.status(stale) == "scheduled"
 
 
-async def test_gate_that_closes_ends_the_sweep(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gate_that_closes_ends_the_scan(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await it.stale_ones(50, worker=await it.a_dead_worker())
     replica = it.a_replica(page_size=10)
 
@@ -296,7 +296,7 @@ async def test_gate_that_closes_ends_the_sweep(it: StaleWorld, monkeypatch: pyte
 
     monkeypatch.setattr(replica.gate, "check", closes_before_the_third_page)
     with pytest.raises(GateClosed):
-        await replica.sweep()
+        await replica.scan()
     # The second page was beside the third: in time, or not.
     assert len(await it.changes()) in (10, 20)
 
@@ -309,12 +309,12 @@ BUG, AWAY, LOCKED = TypeError("a bug"), Unavailable("database", "away"), Contend
     [([LOCKED, BUG], BUG), ([BUG, LOCKED], BUG), ([LOCKED, AWAY], AWAY), ([AWAY, LOCKED], AWAY)],
     ids=repr,
 )
-async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_sweeps(
+async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_scans(
     it: StaleWorld, monkeypatch: pytest.MonkeyPatch, errors: list[Exception], raised: Exception
 ) -> None:
     await it.stale_ones(30, worker=await it.a_dead_worker())
     replica, both, left = it.a_replica(page_size=10), asyncio.Barrier(2), list(errors)
-    commit = replica.judge.commit
+    commit = replica.decide.commit
 
     async def fails_but_for_the_first_page(page: Page) -> PageDone:
         if not page.looks:
@@ -323,9 +323,9 @@ async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_sweeps(
         await both.wait()
         raise error
 
-    monkeypatch.setattr(replica.judge, "commit", fails_but_for_the_first_page)
+    monkeypatch.setattr(replica.decide, "commit", fails_but_for_the_first_page)
     with pytest.raises(type(raised)) as caught:
-        await replica.sweep()
+        await replica.scan()
 
     assert caught.value is raised
     assert len(await it.changes()) == 10
@@ -344,11 +344,11 @@ async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: 
     seen_at = monotonic_seconds()
     jumped.gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
     for _ in range(2):
-        await jumped.sweep()
+        await jumped.scan()
     assert await it.changes() == []
 
     await it.host.session.execute("DELETE FROM dlq_handler.lease")
-    await steady.sweep()
+    await steady.scan()
     assert await it.statuses(ids) == {"failed", "cancelled"}
 
 
@@ -363,14 +363,14 @@ async def test_in_shadow_mode_what_would_have_been_done_is_on_record_once_and_no
     ]
     shadow = it.a_replica(is_shadow=True)
     for _ in range(3):
-        await shadow.sweep()
+        await shadow.scan()
         await it.looks_age(30)
     assert await it.changes() == []
     assert await it.host.outbox() == []
-    assert {(row["execution_id"], row["outcome"], row["is_shadow"]) for row in await it.verdicts()} == set(
+    assert {(row["execution_id"], row["outcome"], row["is_shadow"]) for row in await it.decisions()} == set(
         zip(ids, ("failed", "abandoned", "cancelled"), (True, True, True), strict=True)
     )
-    assert len(await it.verdicts()) == sum(shadow.found.values()) == 3
+    assert len(await it.decisions()) == sum(shadow.found.values()) == 3
 
 
 @pytest.mark.parametrize("is_shadow", [False, True])
@@ -379,11 +379,11 @@ async def test_looks_of_a_shadow_and_of_the_real_leader_do_not_count_for_each_ot
 ) -> None:
     stale = await it.a_stale_one(worker=await it.a_dead_worker(), status="running")
     one, other = it.a_replica(is_shadow=not is_shadow), it.a_replica(is_shadow=is_shadow)
-    await one.sweep()
+    await one.scan()
     await it.looks_age(30)
-    await other.sweep()
-    assert await it.verdicts() == []
+    await other.scan()
+    assert await it.decisions() == []
     await it.looks_age(30)
-    await other.sweep()
-    [kept] = await it.verdicts()
+    await other.scan()
+    [kept] = await it.decisions()
     assert (kept["execution_id"], kept["outcome"], kept["is_shadow"]) == (stale, "abandoned", is_shadow)

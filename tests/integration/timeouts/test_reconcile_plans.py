@@ -64,7 +64,7 @@ async def test_pages_of_unscheduled_and_failed_executions_follow_the_index(
         assert index_of(plan, "e") in (by_status if is_few else by_both), json.dumps(plan, indent=1)
         # The tables of what is under way, and our own, are small here.
         assert_no_table_is_read_whole(
-            plan, except_for=("execution_admission_entry", "stale_verdict", "outbox", "repeated_request")
+            plan, except_for=("execution_admission_entry", "stale_decision", "outbox", "repeated_request")
         )
         sorts = [node for node in nodes(plan) if "Sort" in node["Node Type"] and not is_few]
         assert all(node["Presorted Key"] == ["e.updated"] for node in sorts), json.dumps(plan, indent=1)
@@ -78,19 +78,19 @@ async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
         await tx.run(
             """
             INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why,
-                                    received_at, judged_at, instance)
+                                    received_at, decided_at, instance)
             SELECT n, n, 'expired', '', '', '', 0, 'failed', '', now(), now(), '' FROM generate_series(1, 20000) AS n
             """
         )
         await tx.run(
             """
-            INSERT INTO own.stale_verdict (execution_id, attempt, original_status, outcome, why, evidence, decided_at,
+            INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,
                                            instance)
             SELECT n, now(), 'running', 'abandoned', '', '{}', now(), '' FROM generate_series(1, 20000) AS n
             """
         )
         await tx.run("ANALYZE own.letter")
-        await tx.run("ANALYZE own.stale_verdict")
+        await tx.run("ANALYZE own.stale_decision")
         explaining = Explaining(tx)
         now = await database_time(tx)
         for status, since in (("running", BEGINNING[0]), ("failed", now - timedelta(hours=2))):
@@ -101,7 +101,7 @@ async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
     for plan in explaining.plans:
         assert_no_table_is_read_whole(plan, except_for=("worker",))
         assert index_of(plan, "letter") == "letter_execution_idx", json.dumps(plan, indent=1)
-        assert "execution_id" in str(index_of(plan, "stale_verdict")), json.dumps(plan, indent=1)
+        assert "execution_id" in str(index_of(plan, "stale_decision")), json.dumps(plan, indent=1)
     found = [node["Alias"] for node in nodes(explaining.plans[1]) if node.get("Index Name") in by_both]
     assert found, json.dumps(explaining.plans[1], indent=1)
 
@@ -134,7 +134,7 @@ async def test_ends_of_attunes_monitor_are_found_from_one_end_of_the_interval_to
     assert len(walks) == 4
     for plan in walks:
         assert index_of(plan, "e") in by_both, json.dumps(plan, indent=1)
-        assert_no_table_is_read_whole(plan, except_for=("stale_verdict", "outbox"))
+        assert_no_table_is_read_whole(plan, except_for=("stale_decision", "outbox"))
     assert_no_table_is_read_whole(intervals)
 
 

@@ -30,10 +30,10 @@ from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.topology import COMPLETED_QUEUE, DLX_QUEUE
+from tests.support.deciding import a_decide
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 from tests.support.relaying import publish_outbox
 from tests.support.stale_world import EMPTY, HOUR, StaleWorld
 
@@ -89,7 +89,7 @@ class Fixture(StaleWorld):
         return sorted(row["execution_id"] for row in await self.host.outbox())
 
     async def outcomes(self) -> list[tuple[int, str]]:
-        return [(row["execution_id"], row["outcome"]) for row in await self.verdicts()]
+        return [(row["execution_id"], row["outcome"]) for row in await self.decisions()]
 
     def counted(self, finding: str) -> float | None:
         return self.metrics.registry.get_sample_value("dlq_handler_reconciled_total", {"finding": finding})
@@ -219,7 +219,7 @@ async def test_slot_is_told_of_again_only_if_its_row_moved_and_a_day_went_by(it:
     await it.reconcile()
     assert await it.announced() == [one], "its row was touched"
     await it.host.session.execute(
-        "UPDATE dlq_handler.stale_verdict SET decided_at = decided_at - interval '25 hours'"
+        "UPDATE dlq_handler.stale_decision SET decided_at = decided_at - interval '25 hours'"
     )
     await it.reconcile()
     assert await it.announced() == [one, one], "its slot is still taken: that notice was lost"
@@ -350,8 +350,8 @@ async def test_shadow_records_what_it_would_have_announced(it: Fixture) -> None:
     await it.reconcile(shadow)
     await it.reconcile(shadow)
     assert await it.announced() == []
-    [verdict] = await it.verdicts()
-    assert (verdict["execution_id"], verdict["is_shadow"]) == (one, True)
+    [decision] = await it.decisions()
+    assert (decision["execution_id"], decision["is_shadow"]) == (one, True)
 
 
 async def test_only_the_leader_tells(it: Fixture) -> None:
@@ -428,7 +428,7 @@ async def test_nothing_is_told_while_the_gate_is_closed(it: Fixture, monkeypatch
     await it.slot(one)
     with pytest.raises(GateClosed):
         await it.reconcile()
-    assert await it.verdicts() == []
+    assert await it.decisions() == []
 
 
 @pytest.mark.parametrize("what", ["told to stop", "another leads", "gate closes"])
@@ -480,7 +480,7 @@ async def test_broker_that_is_away_keeps_no_silent_end_from_being_told(
 async def failed_by_letter(it: Fixture, worker: int, count: int = 1) -> Sequence[int]:
     ids = await it.host.add_executions(count, worker=worker)
     letters = [await it.host.letter_for(one, worker_id=worker) for one in ids]
-    await a_judge(it.store).commit(letters)
+    await a_decide(it.store).commit(letters)
     assert await it.statuses(ids) == {"failed"}
     return ids
 
@@ -495,7 +495,7 @@ async def test_resurrection_by_a_late_worker_is_noticed_once(it: Fixture) -> Non
     await it.reconcile()
     await it.run_again(back, "completed", {"exit_code": 0})
     await it.reconcile()
-    found = {row["execution_id"]: row for row in await it.verdicts()}
+    found = {row["execution_id"]: row for row in await it.decisions()}
     assert set(found) == {back, done, lost}
     assert {row["outcome"] for row in found.values()} == {"resurrected"}
     evidence = found[back]["evidence"]
@@ -534,11 +534,11 @@ async def test_worker_that_is_deleted_moves_rows_and_resurrects_nobody(it: Fixtu
     await it.delete(worker)
     assert (await it.host.execution(one))["updated"] > before
     await it.reconcile()
-    assert await it.verdicts() == []
+    assert await it.decisions() == []
 
 
 async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it_dies(it: Fixture) -> None:
-    """D8 in full: ended by a letter, brought back, spared by sweep and letter, then ended for good, told of anew."""
+    """D8 in full: ended by a letter, brought back, spared by scan and letter, then ended for good, told of anew."""
     worker = await it.a_worker(queue=EMPTY)
     [one] = await failed_by_letter(it, worker)
     await it.run_again(one)
@@ -548,18 +548,18 @@ async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it
     it.reconciler = it.a_reconciler()
     await it.reconcile()
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
         await it.looks_age(60)
     late = await it.host.letter_for(one, key="late", worker_id=worker)
-    await a_judge(it.store).commit([late])
+    await a_decide(it.store).commit([late])
     assert await it.status(one) == "running"
 
     await it.host.session.execute(
         "UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = $1", worker
     )
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(60)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(one) == "abandoned"
     assert await it.outcomes() == [(one, "resurrected"), (one, "abandoned")]
     first, second = [row["message_id"] for row in await it.host.outbox()]
@@ -577,9 +577,9 @@ async def test_execution_brought_back_twice_is_noticed_twice(it: Fixture) -> Non
     it.leadership = replica.leadership
     it.reconciler = it.a_reconciler()
     await it.reconcile()
-    await replica.sweep()
+    await replica.scan()
     await it.looks_age(60)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(one) == "abandoned"
     await it.run_again(one, "completed", {"exit_code": 0})
     await it.reconcile()

@@ -15,11 +15,11 @@ from dlq_handler.host import stale_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.stale_sql import Candidate
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.decide import SWEPT
+from dlq_handler.timeouts.decide import SCANNED
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 from tests.support.host_tables import Host
 
-SCHEDULED, RUNNING, CANCELING = SWEPT
+SCHEDULED, RUNNING, CANCELING = SCANNED
 INDEX = "(status, updated"
 
 
@@ -69,7 +69,7 @@ async def test_only_the_status_asked_for_is_found(store: Database, host: Host) -
     ids = {status: await host.add_execution(status=status.value, worker=worker) for status in ExecutionStatus}
     await make_old(host, list(ids.values()))
 
-    for status in SWEPT:
+    for status in SCANNED:
         assert [one.id for one in await found(store, status)] == [ids[status]]
 
 
@@ -160,7 +160,7 @@ async def test_refusal_is_brought_up_to_date_and_counted(store: Database) -> Non
     assert (kept.tries, kept.error) == (2, "again")
 
 
-async def test_old_decisions_are_swept_and_what_must_not_happen_twice_is_kept_for_longer(
+async def test_old_decisions_are_scanned_and_what_must_not_happen_twice_is_kept_for_longer(
     store: Database, host: Host
 ) -> None:
     kinds = [
@@ -174,7 +174,7 @@ async def test_old_decisions_are_swept_and_what_must_not_happen_twice_is_kept_fo
 
     async def kept_of(age: timedelta) -> set[int]:
         async with store.transaction() as tx:
-            await tx.run("DELETE FROM own.stale_verdict")
+            await tx.run("DELETE FROM own.stale_decision")
             await decisions_sql.record(
                 tx,
                 [
@@ -182,8 +182,8 @@ async def test_old_decisions_are_swept_and_what_must_not_happen_twice_is_kept_fo
                     for number, outcome, is_shadow in kinds
                 ],
             )
-        await decisions_sql.sweep_verdicts(store, resolved_seconds=86_400, unresolved_seconds=30 * 86_400)
-        rows = await host.session.fetch("SELECT execution_id FROM dlq_handler.stale_verdict")
+        await decisions_sql.delete_decisions(store, resolved_seconds=86_400, unresolved_seconds=30 * 86_400)
+        rows = await host.session.fetch("SELECT execution_id FROM dlq_handler.stale_decision")
         return {row["execution_id"] for row in rows}
 
     assert await kept_of(timedelta(hours=23)) == {1, 2, 3, 4, 5}
@@ -249,7 +249,7 @@ async def test_every_page_is_found_along_the_index_on_status_and_updated(
     async with a_table_of(host, shares[kind]) as worker, store.transaction() as tx:
         [clock] = await tx.rows("SELECT now() AS now")
         middle = Candidate(id=1, updated=clock.now - timedelta(hours=2), worker_id=None)
-        for status in SWEPT:
+        for status in SCANNED:
             for behind in (None, middle):
                 explaining = Explaining(tx)
                 await stale_sql.page(

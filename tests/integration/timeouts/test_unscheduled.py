@@ -62,7 +62,7 @@ class Fixture(StaleWorld):
         **policy: Any,
     ) -> UnscheduledWatch:
         fields: dict[str, Any] = {
-            "judge": UnscheduledPolicy(
+            "decide": UnscheduledPolicy(
                 timeout_seconds=TIMEOUT,
                 quiet_seconds=QUIET_SECONDS,
                 may_fail=may_fail,
@@ -113,7 +113,7 @@ class Fixture(StaleWorld):
         )
 
     async def outcomes(self) -> list[tuple[int, str]]:
-        return [(row["execution_id"], row["outcome"]) for row in await self.verdicts()]
+        return [(row["execution_id"], row["outcome"]) for row in await self.decisions()]
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ async def test_page_in_which_nothing_is_to_be_repeated_hides_no_other_one(it: Fi
 
 
 @pytest.mark.parametrize("what", ["told to stop", "another leads"])
-async def test_sweep_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     parents = await it.stale_ones(3, status="requested", age_seconds=2 * HOUR)
     for parent in parents:
         await it.host.add_execution(status="running", parent=parent)
@@ -184,7 +184,7 @@ async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
     assert await it.requests() == [one, one]
 
 
-async def test_sweeps_keep_their_interval_although_looks_are_many(it: Fixture) -> None:
+async def test_scans_keep_their_interval_although_looks_are_many(it: Fixture) -> None:
     watch = it.a_watch(check_interval_seconds=600)
     await it.pass_minutes(2, watch)
     one = await it.a_stale_one(status="requested")
@@ -351,8 +351,8 @@ def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
 
 async def test_shorter_quiet_needs_looks_that_are_closer_together(it: Fixture) -> None:
     """Half a minute without a look would otherwise pass for a quiet of two seconds."""
-    judge = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=2, may_fail=False)
-    watch = it.a_watch(judge=judge, check_interval_seconds=1)
+    decide = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=2, may_fail=False)
+    watch = it.a_watch(decide=decide, check_interval_seconds=1)
     one = await it.a_stale_one(status="requested")
     await it.leadership.tick()
     for second in (0, 20, 21, 22):
@@ -389,8 +389,12 @@ async def test_shadow_records_what_it_would_have_done(it: Fixture) -> None:
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes(3, it.a_watch(is_shadow=True))
     assert await it.requests() == []
-    [verdict] = await it.verdicts()
-    assert (verdict["execution_id"], verdict["outcome"], verdict["is_shadow"]) == (one, "reannounced", True)
+    [decision] = await it.decisions()
+    assert (decision["execution_id"], decision["outcome"], decision["is_shadow"]) == (
+        one,
+        "reannounced",
+        True,
+    )
 
 
 async def test_with_republishing_off_nothing_is_requested_and_overdue_executions_are_counted(
@@ -439,7 +443,7 @@ async def test_brake_holds_ends_and_row_that_moved_is_not_failed(it: Fixture) ->
     assert statuses == ["failed", "requested", "requested"]
 
 
-async def test_row_that_somebody_is_at_is_left_to_the_next_sweep(it: Fixture) -> None:
+async def test_row_that_somebody_is_at_is_left_to_the_next_scan(it: Fixture) -> None:
     held, other = await it.stale_ones(2, status="requested")
     watch = it.a_watch(may_fail=True)
     await it.pass_minutes(2, watch)
@@ -465,7 +469,7 @@ async def test_row_that_the_database_refuses_keeps_no_other_one_waiting(it: Fixt
     await it.pass_minutes(5, watch)
     assert await it.status(good) == "failed"
     assert await it.status(bad) == "requested"
-    [refused] = [row for row in await it.verdicts() if row["outcome"] == "update_failed"]
+    [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
     assert refused["execution_id"] == bad
     assert refused["tries"] == 1, "not before it is due again"
 
@@ -537,7 +541,7 @@ async def test_count_starts_again_when_the_execution_was_scheduled(it: Fixture) 
     watch = it.a_watch(republish_limit=1)
     await it.pass_minutes(2, watch)
     await it.host.session.execute("UPDATE execution SET status = 'scheduled' WHERE id = $1", one)
-    assert await requests_sql.sweep(it.store) == 1
+    assert await requests_sql.delete_old(it.store) == 1
     await it.host.session.execute("UPDATE execution SET status = 'requested' WHERE id = $1", one)
     await it.make_old([one, other], TIMEOUT + 1)
     await it.announcements_age(16 * TIMEOUT)

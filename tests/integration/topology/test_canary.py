@@ -24,7 +24,7 @@ from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE, CanaryPlan
 from dlq_handler.topology.canary_queue import CanaryRefused, declare_canary
 from dlq_handler.topology.canary_sender import CanarySender, SenderPolicy
-from dlq_handler.topology.canary_sql import sweep
+from dlq_handler.topology.canary_sql import delete_old
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch, CanaryWatchPolicy
 from dlq_handler.topology.decide_canary import CanaryPolicy, CanaryState, IntakeView
 from sandbox.attune import topology
@@ -72,7 +72,7 @@ class Replica:
             self.store,
             self.sender,
             CanaryWatchPolicy(
-                judge=CanaryPolicy(
+                decide=CanaryPolicy(
                     interval_seconds=self.interval_seconds, limit_seconds=self.limit_seconds, round_seconds=60
                 ),
                 queue=self.queue,
@@ -207,7 +207,7 @@ async def test_a_break_in_our_consuming_excuses_what_did_not_arrive(replica: Rep
     replica.view = IntakeView(consuming_seconds=0.001, waiting=0)
     await replica.watch.tick()
 
-    assert replica.counts == {"cannot_tell": 2}
+    assert replica.counts == {"unknown": 2}
     assert "without a break for 0 s only" in replica.note
 
 
@@ -242,7 +242,7 @@ async def test_where_the_broker_refuses_there_is_no_canary_and_one_warning(
         for _ in range(3):
             await poor.watch.tick()
             poor.watch._refused_until = 0.0
-        assert poor.counts == {"cannot_tell": 2}
+        assert poor.counts == {"unknown": 2}
         assert "`dlq-handler grants`" in poor.note
         assert capsys.readouterr().out.count("canary.refused") == 1
         await rabbitmq.ask(
@@ -294,7 +294,7 @@ async def test_a_queue_that_somebody_deleted_is_made_again_and_nothing_counts_as
         await replica.shows(ok=2)
 
 
-async def test_a_canary_whose_probe_is_swept_by_now_changes_no_row(store: Database) -> None:
+async def test_a_canary_whose_probe_is_deleted_by_now_changes_no_row(store: Database) -> None:
     recorder = CanaryRecorder(store, queue=topology.DLX_QUEUE, instance="one")
     await recorder.record_received([uuid4()])
 
@@ -302,7 +302,7 @@ async def test_a_canary_whose_probe_is_swept_by_now_changes_no_row(store: Databa
         assert await tx.rows("SELECT * FROM own.canary") == []
 
 
-async def test_of_each_worker_the_last_one_seen_is_kept_and_what_tells_nothing_is_swept(
+async def test_of_each_worker_the_last_one_seen_is_kept_and_what_tells_nothing_is_deleted(
     store: Database,
 ) -> None:
     rows = [
@@ -325,7 +325,7 @@ async def test_of_each_worker_the_last_one_seen_is_kept_and_what_tells_nothing_i
                 ago=float(ago),
                 seen=is_seen,
             )
-    await sweep(store, "q", fresh_seconds=155)
+    await delete_old(store, "q", fresh_seconds=155)
 
     async with store.transaction() as tx:
         left = {row.sent_by for row in await tx.rows("SELECT sent_by FROM own.canary")}
@@ -346,7 +346,7 @@ async def test_where_no_probe_can_ever_be_sent_they_do_not_pile_up(
         await replica.watch.tick()
     async with store.transaction() as tx:
         assert [row.sent_by for row in await tx.rows("SELECT sent_by FROM own.canary")] == ["one", "one"]
-    assert replica.counts == {"cannot_tell": 2}, "what was judged stands"
+    assert replica.counts == {"unknown": 2}, "what was decided stands"
 
 
 async def test_while_the_database_is_away_nothing_is_said(replica: Replica, host: Host) -> None:
@@ -356,7 +356,7 @@ async def test_while_the_database_is_away_nothing_is_said(replica: Replica, host
 
     assert replica.counts.keys() == set(CanaryState)
     assert all(map(isnan, replica.counts.values()))
-    assert replica.note.startswith("cannot tell: ")
+    assert replica.note.startswith("unknown: ")
 
 
 async def bind(vhost: str, worker_id: int, *, undo: bool = False) -> None:

@@ -83,7 +83,7 @@ async def test_a_foreign_consumer_is_seen(stock: None, link: AdminConnection, ap
         async def is_seen() -> bool:
             report = await check_topology(link, api, expected())
             now = [finding.is_now for finding in report.topology.findings]
-            return "1 foreign consumer(s): 'executor.dlq'" in now
+            return "1 other consumer(s): 'executor.dlq'" in now
 
         assert await eventually(is_seen)
 
@@ -113,8 +113,8 @@ async def test_without_the_management_api_it_says_what_it_cannot_tell(
 
     report = await check_topology(link, nobody_there, expected(worker_ids=frozenset({1, 2}), ttl_ms=60_000))
 
-    assert report.topology.conclusion is Conclusion.CANNOT_TELL
-    assert arrives(report)["worker.1.executions"] == "cannot tell"
+    assert report.topology.conclusion is Conclusion.UNKNOWN
+    assert arrives(report)["worker.1.executions"] == "unknown"
     assert arrives(report)["worker.2.executions"] == "no queue"
     assert any("x-message-ttl=300000" in finding.is_now for finding in report.topology.findings)
     assert "neither bindings nor policies" in report.limits[0]
@@ -172,7 +172,7 @@ async def test_a_user_whom_the_api_refuses_falls_back_to_amqp(
     async with a_user(rabbitmq, vhost_name, "") as api:
         report = await check_topology(link, api, expected())
 
-    assert report.topology.conclusion is Conclusion.CANNOT_TELL
+    assert report.topology.conclusion is Conclusion.UNKNOWN
     assert "it refuses this user" in report.limits[0]
 
 
@@ -202,6 +202,6 @@ async def test_a_background_check_without_the_api_probes_nothing_and_says_unknow
 ) -> None:
     await declare_queue(link, "worker.1.executions")
     report = await check_topology(link, nobody_there, expected(worker_ids=frozenset({1})), may_probe=False)
-    assert report.topology.conclusion is Conclusion.CANNOT_TELL
+    assert report.topology.conclusion is Conclusion.UNKNOWN
     assert (report.topology.queues, report.topology.findings) == ((), ())
     assert "run `dlq-handler topology check`" in report.limits[0]

@@ -23,7 +23,7 @@ from tests.support.builders import read
 WORKER_KEY = "execution.dispatch.worker.1"
 
 
-class Judge:
+class Decider:
     """Brake and safety gate: `paused_by` is raised while it is set."""
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
     paused_by: Unavailable,
 ) -> None:
     keeper = TopologyKeeper(link=link, blueprint=Blueprint(), worker_ids=registered)
-    judge = Judge()
+    decide = Decider()
     handler = DeadLetterHandler(
         source,
-        cast("Any", judge),
+        cast("Any", decide),
         cast("Any", None),
         keeper,
         IntakePolicy(database_away_seconds=30),
@@ -76,7 +76,7 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
     await keeper.tick()
     assert WORKER_KEY in await keys_bound(api, STOCK_QUEUE)
 
-    judge.paused_by = paused_by
+    decide.paused_by = paused_by
     await handler._close("paused")
     await keeper.tick()
     with pytest.raises(type(paused_by)):
@@ -86,7 +86,7 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
     await keeper.tick()
     assert await keys_bound(api, STOCK_QUEUE) == set(), "created again by others, without any binding"
 
-    judge.paused_by = None
+    decide.paused_by = None
     await handler._take(asyncio.Event())
     assert source.is_open
     await keeper.tick()

@@ -15,7 +15,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.errors import Unavailable
 from dlq_handler.readiness import Readiness
-from dlq_handler.topology.intake_watch import FOREIGN, IntakeWatch
+from dlq_handler.topology.intake_watch import OTHER_CONSUMER, IntakeWatch
 from sandbox.servers import RabbitMQ
 from tests.support.builders import an_x_death, read
 from tests.support.eventually import eventually
@@ -120,8 +120,8 @@ async def test_missing_consumer_is_noticed_although_others_consume(it: Fixture, 
         await eventually(listed)
         await it.watch.tick()
         assert not it.source.is_consuming
-        assert "'executor.dlq'" in it.readiness.notes[FOREIGN]
-        assert "dlq-handler.two" not in it.readiness.notes[FOREIGN]
+        assert "'executor.dlq'" in it.readiness.notes[OTHER_CONSUMER]
+        assert "dlq-handler.two" not in it.readiness.notes[OTHER_CONSUMER]
 
 
 async def test_replica_of_ours_is_no_foreign_consumer(it: Fixture, vhost: str) -> None:

@@ -257,5 +257,5 @@ async def test_a_headers_exchange_that_looks_at_headers_cannot_be_told(
 
     walked = walk(await api.snapshot(), QUEUE, INTAKE)
 
-    assert walked.answer is Answer.CANNOT_TELL
+    assert walked.answer is Answer.UNKNOWN
     assert "headers of each message" in walked.sentence

@@ -15,11 +15,11 @@ from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
-from dlq_handler.dead_letters.commit import JudgePolicy, LetterJudge
+from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.topology import worker_queue
@@ -44,11 +44,11 @@ class Watchpost:
         self.database = Database(database_url)
         self.metrics = new_metrics()
         self.address = BrokerAddress(urls=[amqp_url])
-        self.sight = WorkerSight(
+        self.sight = WorkerObservation(
             AdminConnection(self.address),
             statistics=no_api,
             names=WorkerQueueNames(),
-            policy=SightPolicy(counts_kept_seconds=0.0),
+            policy=ObservationPolicy(counts_kept_seconds=0.0),
         )
         self.watch = WorkerWatch(
             self.database,
@@ -65,9 +65,9 @@ class Watchpost:
             metrics=new_metrics(),
         )
         self.brake, self.gate = a_brake(self.database, limit=1000), a_gate(self.database)
-        self.judge = LetterJudge(
+        self.decide = LetterDecider(
             self.database,
-            JudgePolicy(
+            DecisionPolicy(
                 instance=holder,
                 lease_holder=holder,
                 exchange="attune.executions",

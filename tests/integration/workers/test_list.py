@@ -107,7 +107,7 @@ async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_the
     assert facts("late", "availability", *counts) == ("late", True, 0, 0, 0, 0, 0)
     assert facts("dead", "availability", *counts) == ("unavailable", True, 0, 3, 0, 3, 0)
     assert facts("mute", "availability", "why", *counts[:4]) == (
-        "cannot_tell",
+        "unknown",
         "it never sent a heartbeat",
         False,
         None,
@@ -208,7 +208,7 @@ async def test_without_a_database_the_exit_code_says_so(command: Command) -> Non
     assert err.startswith("database")
 
 
-async def test_help_owns_up_to_judging_by_age_alone(command: Command) -> None:
+async def test_help_owns_up_to_deciding_by_age_alone(command: Command) -> None:
     _, out, _ = await command().cli("workers", "list", "--help")
 
     assert "the age of the heartbeat alone" in " ".join(out.replace("│", " ").split())

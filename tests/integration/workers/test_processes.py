@@ -14,7 +14,7 @@ from dlq_handler.explain.look import look_at
 from dlq_handler.host import stale_sql
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, StaleOutcome, Wait
 from dlq_handler.workers import connections_sql, processes
 from dlq_handler.workers.connection import KEPT_SECONDS
@@ -105,17 +105,17 @@ async def test_run_on_a_restarted_worker_is_abandoned_at_the_second_look_and_pub
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     run, replica = await it.a_run(worker), it.a_watcher()
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(MINUTE, [run])
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(10, [run])
     it.connect(worker, "new")
 
-    await replica.sweep()
-    await replica.sweep()
+    await replica.scan()
+    await replica.scan()
     assert await it.status(run) == "running", "two looks in a row are one look"
     await it.pass_seconds(30, [run])
-    await replica.sweep()
+    await replica.scan()
 
     row = await it.host.execution(run)
     assert row["status"] == "abandoned"
@@ -134,14 +134,14 @@ async def test_run_of_the_process_that_consumes_is_left_alone_for_ever(it: Resta
     it.connect(worker, "one", age_seconds=500)
     replica = it.a_watcher()
     seen = await it.a_run(worker, age_seconds=20)
-    await replica.sweep()
+    await replica.scan()
     later = await it.a_run(worker, age_seconds=0)
     for _ in range(5):
         await it.pass_seconds(50, [seen, later])
-        await replica.sweep()
+        await replica.scan()
     assert await it.changes() == []
     await it.pass_seconds(1000, [later])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(later) == "running", "known to be the present process's"
 
 
@@ -159,11 +159,11 @@ async def a_proven_run(it: RestartWorld, replica: Replica) -> tuple[int, int]:
     worker = await it.a_worker()
     it.connect(worker, "one", age_seconds=500)
     await it.a_run(worker)
-    await replica.sweep()
+    await replica.scan()
     run = await it.a_run(worker, age_seconds=0)
     it.api.ages["one"] += 1000
     await it.pass_seconds(1000, [run])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "running"
     return worker, run
 
@@ -189,16 +189,16 @@ async def test_unclear_answers_do_not_end_a_run_of_the_process_that_consumes(
         for seconds in (10, 50):
             answer(it, worker, unclear)
             await it.pass_seconds(seconds, [run])
-            await replica.sweep()
+            await replica.scan()
             assert await it.status(run) == "running"
         answer(it, worker, None)
         it.clock += PAUSE_SECONDS
         await it.pass_seconds(10, [run])
         it.api.ages["one"] += 70
-        await replica.sweep()
+        await replica.scan()
         assert await it.status(run) == "running"
     await it.pass_seconds(5000, [run])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "running", "still proven"
 
 
@@ -210,10 +210,10 @@ async def test_run_whose_connection_is_not_found_for_two_minutes_ends_at_its_lim
     worker, run = await a_proven_run(it, replica)
     answer(it, worker, unclear)
     for _ in range(2):
-        await replica.sweep()
+        await replica.scan()
         assert await it.status(run) == "running"
         await it.pass_seconds(KEPT_SECONDS / 2, [run])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "abandoned"
 
 
@@ -222,13 +222,13 @@ async def test_run_that_began_beside_a_second_connection_ends_at_its_limit(it: R
     worker, proven = await a_proven_run(it, replica)
     beside = await it.a_run(worker, age_seconds=0)
     answer(it, worker, Unclear.SECOND_CONNECTION)
-    await replica.sweep()
+    await replica.scan()
     answer(it, worker, None)
     await it.pass_seconds(300, [proven, beside])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(beside) == "running"
     await it.pass_seconds(MINUTE, [proven, beside])
-    await replica.sweep()
+    await replica.scan()
     assert (await it.status(proven), await it.status(beside)) == ("running", "abandoned")
 
 
@@ -236,20 +236,20 @@ async def test_run_of_an_unknown_process_ends_at_its_limit_at_the_second_look_on
     worker = await it.a_worker()
     it.connect(worker, "one", age_seconds=500)
     run, replica = await it.a_run(worker, age_seconds=1000), it.a_watcher()
-    await replica.sweep()
-    await replica.sweep()
+    await replica.scan()
+    await replica.scan()
     assert await it.status(run) == "running"
     await it.pass_seconds(30, [run])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "abandoned"
 
 
 async def test_without_the_setting_no_connection_is_asked_for(it: RestartWorld) -> None:
     worker = await it.a_worker()
     run, replica = await it.a_run(worker, age_seconds=9000), it.a_replica()
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(MINUTE)
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "running"
     assert it.api.asked == []
 
@@ -258,15 +258,15 @@ async def test_another_leader_goes_on_where_the_first_ended(it: RestartWorld) ->
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     run, one, two = await it.a_run(worker), it.a_watcher(name="one"), it.a_watcher(name="two")
-    await one.sweep()
+    await one.scan()
     await it.pass_seconds(MINUTE, [run])
-    await one.sweep()
+    await one.scan()
     await it.host.session.execute("UPDATE dlq_handler.lease SET until = now() - interval '1 s'")
     await it.pass_seconds(10, [run])
     it.connect(worker, "new")
-    await two.sweep()
+    await two.scan()
     await it.pass_seconds(30, [run])
-    await two.sweep()
+    await two.scan()
     assert await it.status(run) == "abandoned"
 
 
@@ -286,18 +286,18 @@ async def test_run_that_may_be_of_either_process_ends_at_its_limit(it: RestartWo
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     before, replica = await it.a_run(worker, age_seconds=100), it.a_watcher()
-    await replica.sweep()
+    await replica.scan()
     between = await it.a_run(worker, age_seconds=0)
     it.connect(worker, "new")
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(31, [before, between])
-    await replica.sweep()
+    await replica.scan()
     assert (await it.status(before), await it.status(between)) == ("abandoned", "running")
     await it.pass_seconds(300, [between])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(between) == "running"
     await it.pass_seconds(31, [between])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(between) == "abandoned"
     assert (await it.host.execution(between))["result"]["error"].startswith("Execution timeout: ")
 
@@ -310,18 +310,18 @@ async def test_while_nothing_is_known_only_the_limit_counts(
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     run, replica = await it.a_run(worker), it.a_watcher()
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(MINUTE, [run])
     if connections is None:
         it.api.is_away = True
     else:
         it.connect(worker, *connections)
     for _ in range(4):
-        await replica.sweep()
+        await replica.scan()
         await it.pass_seconds(MINUTE, [run])
     assert await it.status(run) == "running"
     await it.pass_seconds(MINUTE, [run])
-    await replica.sweep()
+    await replica.scan()
     assert await it.status(run) == "abandoned"
 
 
@@ -360,9 +360,9 @@ async def test_own_limit_of_a_task_is_read_from_its_row(it: RestartWorld) -> Non
         ids['{"timeout_seconds": 1e400}']: 1e9,
     }
     replica = it.a_watcher()
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(30)
-    await replica.sweep()
+    await replica.scan()
     ended = {text for text, one in ids.items() if await it.status(one) == "abandoned"}
     assert ended == {
         '{"timeout_seconds": 10}', '{"timeout_seconds": -1}', '{"timeout_seconds": "9"}',
@@ -375,7 +375,7 @@ async def test_only_workers_that_run_something_and_report_are_asked_about(it: Re
     await it.a_run(busy)
     await it.a_run(dead)
     await it.a_stale_one(worker=idle, age_seconds=1)
-    await it.a_watcher().sweep()
+    await it.a_watcher().scan()
     assert it.api.asked == [{busy}]
 
 
@@ -388,7 +388,7 @@ async def test_of_a_large_fleet_each_scan_asks_about_some_the_longest_unasked_fi
         await it.a_run(one)
     replica = it.a_watcher()
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
     assert it.api.asked == [set(workers[:2]), {workers[2], workers[0]}, {workers[1], workers[0]}]
 
 
@@ -405,10 +405,10 @@ async def test_each_worker_of_a_large_fleet_has_its_turn_without_a_clear_answer_
     old = [await it.a_run(one, age_seconds=1000) for one in workers[2:]]
     it.api.is_away, replica = is_away, it.a_watcher()
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
     await it.pass_seconds(30, [*young, *old])
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
     assert await it.statuses(old) == {"abandoned"}
     assert await it.statuses(young) == {"running"}
 
@@ -417,10 +417,10 @@ async def test_api_that_is_away_is_left_alone_for_a_minute(it: RestartWorld) -> 
     await it.a_run(await it.a_worker())
     it.api.is_away, replica = True, it.a_watcher()
     for _ in range(3):
-        await replica.sweep()
+        await replica.scan()
     assert len(it.api.asked) == 1
     it.clock += PAUSE_SECONDS
-    await replica.sweep()
+    await replica.scan()
     assert len(it.api.asked) == 2
 
 
@@ -428,12 +428,12 @@ async def test_shadow_has_looks_of_its_own_and_ends_nothing(it: RestartWorld) ->
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     run, shadow = await it.a_run(worker, age_seconds=100), it.a_watcher(is_shadow=True)
-    await shadow.sweep()
+    await shadow.scan()
     await it.pass_seconds(10, [run])
     it.connect(worker, "new")
-    await shadow.sweep()
+    await shadow.scan()
     await it.pass_seconds(30, [run])
-    await shadow.sweep()
+    await shadow.scan()
     [would_be] = await decisions_sql.of_execution(it.store, run)
     assert (would_be.outcome, would_be.is_shadow) == (StaleOutcome.ABANDONED, True)
     assert await it.status(run) == "running"
@@ -445,7 +445,7 @@ async def test_looks_of_workers_that_run_nothing_any_more_are_deleted(it: Restar
     worker = await it.a_worker()
     it.connect(worker, "old")
     await it.a_run(worker)
-    await it.a_watcher().sweep()
+    await it.a_watcher().scan()
     assert await connections_sql.delete_old_connections(it.store, older_than_seconds=3600) == 0
     await it.pass_seconds(3601)
     assert await connections_sql.delete_old_connections(it.store, older_than_seconds=3600) == 1
@@ -455,18 +455,18 @@ async def test_explain_says_what_the_next_scan_would_do_and_keeps_nothing(it: Re
     worker = await it.a_worker()
     it.connect(worker, "old", age_seconds=500)
     run, replica = await it.a_run(worker, age_seconds=100), it.a_watcher()
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(10, [run])
     it.connect(worker, "new")
-    await replica.sweep()
+    await replica.scan()
     await it.pass_seconds(30, [run])
     case = await look_at(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
     assert case is not None
-    assert isinstance(judge_stale(case), End)
+    assert isinstance(decide_stale(case), End)
     it.connect(worker, "newer")
     case = await look_at(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
     assert case is not None
-    assert isinstance(judge_stale(case), Wait)
+    assert isinstance(decide_stale(case), Wait)
     async with it.store.transaction() as tx:
         kept = await connections_sql.read_connections(tx, [worker], is_shadow=False)
     assert kept[worker].connection == "new"

@@ -1,4 +1,4 @@
-"""Messages of a worker that is gone are judged like letters; a worker that is there keeps its own."""
+"""Messages of a worker that is gone are decided like letters; a worker that is there keeps its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ def rescuer_of(
         post.database,
         post.watch,
         post.leadership,
-        post.judge,
+        post.decide,
         relay,
         source_of=source_of or post.source_of,
     )
@@ -59,7 +59,7 @@ async def gone(post: Watchpost, fleet: Fleet) -> StockWorker:
     return worker
 
 
-async def test_messages_of_a_gone_worker_are_judged_recorded_and_taken_off_its_queue(
+async def test_messages_of_a_gone_worker_are_decided_recorded_and_taken_off_its_queue(
     post: Watchpost, fleet: Fleet
 ) -> None:
     gone = await fleet.worker("gone", heartbeat_age_seconds=600)

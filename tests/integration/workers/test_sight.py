@@ -13,8 +13,8 @@ from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
-from dlq_handler.host.worker import QueueSight, WorkerQueueNames
-from dlq_handler.workers.sight import SightPolicy, WorkerSight
+from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
@@ -31,11 +31,11 @@ class Fixture:
         """What the management API says; None = it is missing."""
         self.api_asked = 0
         self.clock = 0.0
-        self.sight = WorkerSight(
+        self.sight = WorkerObservation(
             AdminConnection(BrokerAddress(urls=[proxy.url])),
             statistics=self.statistics,
             names=WorkerQueueNames(),
-            policy=SightPolicy(),
+            policy=ObservationPolicy(),
             now=lambda: self.clock,
         )
 
@@ -76,7 +76,7 @@ async def test_queue_is_seen_and_a_missing_one_is_none(it: Fixture) -> None:
 
     seen = await it.sight.look([1, 2])
 
-    assert seen == {1: QueueSight(consumers=0, ready=3, unacked=None, ttl_ms=60_000), 2: None}
+    assert seen == {1: QueueObservation(consumers=0, ready=3, unacked=None, ttl_ms=60_000), 2: None}
     assert it.sight.broker_trouble is None
     assert it.sight.api_trouble
 
@@ -92,7 +92,7 @@ async def test_what_consumers_hold_is_told_by_the_real_management_api(it: Fixtur
     await eventually(is_told, timeout=60, every=0.5)
     it.told = await it.api.queue_statistics()
 
-    assert await it.sight.look([1]) == {1: QueueSight(consumers=1, ready=0, unacked=2, ttl_ms=60_000)}
+    assert await it.sight.look([1]) == {1: QueueObservation(consumers=1, ready=0, unacked=2, ttl_ms=60_000)}
 
 
 async def test_message_on_its_way_from_ready_to_unacked_is_not_overlooked(it: Fixture) -> None:
@@ -138,7 +138,7 @@ async def test_ttl_is_probed_once_and_again_after_minutes(
 async def test_look_that_decides_nothing_probes_no_ttl_and_uses_what_is_known(
     it: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ttl(sights: Mapping[int, QueueSight | None]) -> int | None:
+    def ttl(sights: Mapping[int, QueueObservation | None]) -> int | None:
         assert sights[1] is not None
         return sights[1].ttl_ms
 
@@ -327,7 +327,7 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
         return known
 
     link = AdminConnection(BrokerAddress(urls=[it.proxy.url]))
-    sight = WorkerSight(
+    sight = WorkerObservation(
         link,
         statistics=it.statistics,
         names=WorkerQueueNames(),
@@ -354,7 +354,7 @@ async def test_probes_and_missing_queues_share_one_limit_per_minute(
     await verify_redeclare(vhost, dict.fromkeys(workers, 60_000))
     refusals = Refusals(it, monkeypatch)
 
-    def unprobed(seen: Mapping[int, QueueSight | None]) -> list[int]:
+    def unprobed(seen: Mapping[int, QueueObservation | None]) -> list[int]:
         return [one for one, sight in seen.items() if sight is not None and sight.ttl_ms is None]
 
     seen = await it.sight.look([*workers, *range(100, 130)])

@@ -20,7 +20,7 @@ def gauge(post: Watchpost, name: str, **labels: str) -> float:
 
 
 def workers(post: Watchpost) -> dict[str, float]:
-    kinds = ("available", "late", "unavailable", "cannot_tell")
+    kinds = ("available", "late", "unavailable", "unknown")
     return {kind: gauge(post, "workers", availability=kind) for kind in kinds}
 
 
@@ -30,11 +30,11 @@ async def test_workers_are_counted_by_availability(post: Watchpost, fleet: Fleet
     assert math.isnan(workers(post)["available"])
 
     await post.watch.tick()
-    assert workers(post) == {"available": 2, "late": 1, "unavailable": 1, "cannot_tell": 0}
+    assert workers(post) == {"available": 2, "late": 1, "unavailable": 1, "unknown": 0}
 
     post.watched_seconds = 10.0
     await post.watch.tick()
-    assert workers(post) == {"available": 2, "late": 1, "unavailable": 0, "cannot_tell": 1}
+    assert workers(post) == {"available": 2, "late": 1, "unavailable": 0, "unknown": 1}
 
 
 async def test_rows_of_workers_that_are_history_are_in_no_count(post: Watchpost, fleet: Fleet) -> None:
@@ -45,7 +45,7 @@ async def test_rows_of_workers_that_are_history_are_in_no_count(post: Watchpost,
 
     await post.watch.tick()
 
-    assert workers(post) == {"available": 1, "late": 0, "unavailable": 0, "cannot_tell": 0}
+    assert workers(post) == {"available": 1, "late": 0, "unavailable": 0, "unknown": 0}
     assert post.watch.availabilities is not None
     assert len(post.watch.availabilities) == 1
 

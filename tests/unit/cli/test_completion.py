@@ -30,7 +30,7 @@ def offered(typed: str) -> set[str]:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("dlq-handler letters ", {"list", "show", "groups", "export", "rejudge"}),
+        ("dlq-handler letters ", {"list", "show", "groups", "export", "reprocess"}),
         ("dlq-handler brake re", {"release"}),
         ("dlq-handler letters list --o", {"--outcome", "--output"}),
         ("dlq-handler letters list --outcome ", set(Outcome)),

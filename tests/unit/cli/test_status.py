@@ -35,14 +35,14 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     assert "    run    dlq-handler workers list\n" in out
     assert "    read   docs/runbook.md#worker-gone\n" in out
     assert (
-        "? cannot tell  The result of the check “brake” is unknown.\n    what   us: brake: the database sleeps\n"
+        "? unknown  The result of the check “brake” is unknown.\n    what   us: brake: the database sleeps\n"
         in out
     )
     assert "✓ ok: database, broker," in out
     assert out.endswith("✕ problem: worker gone, as of 2026-03-01T03:00:00Z\n")
 
 
-def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
+def test_what_waits_for_one_server_is_one_line_and_what_to_repair_stays_in_sight(
     printed: Callable[[], str],
 ) -> None:
     away = Unknown("the database does not answer")
@@ -61,11 +61,9 @@ def test_what_waits_for_one_server_is_one_line_and_what_to_mend_stays_in_sight(
 
     assert lines[0] == "✕ problem  The database is unreachable."
     assert lines[1] == "    what   database: unreachable (connect to db-7:5432: connection refused)"
-    [folded] = [
-        line for line in lines if line.startswith("? cannot tell  own tables, database rights, brake, ")
-    ]
+    [folded] = [line for line in lines if line.startswith("? unknown  own tables, database rights, brake, ")]
     assert folded.endswith(", worker backlog: the database does not answer")
-    assert lines.count("    next   mend that first, then ask again") == 1
+    assert lines.count("    next   repair that first, then ask again") == 1
     assert "    read   docs/runbook.md#broker-alarm" in lines, "alone with its reason, so in full"
     assert lines[-1] == "✕ problem: database, as of 2026-03-01T03:00:00Z"
     status.print_for_people(Answer(at=NOW, diagnoses=diagnoses * 2))

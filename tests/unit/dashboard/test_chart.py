@@ -8,7 +8,7 @@ from dlq_handler.dashboard.chart_section import DAY, HOUR, ChartSection, Empty, 
 from dlq_handler.dashboard.chart_table import as_table
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.dead_letters.group import MinuteCount
-from dlq_handler.history.event import WORKER_GONE, Happening
+from dlq_handler.history.event import WORKER_GONE, HistoryEvent
 from dlq_handler.history.history import Lane, Segment, Span
 from dlq_handler.workers.availability import Availability
 from tests.support.views import a_canary, a_view
@@ -31,8 +31,8 @@ def lane(name: str, *parts: tuple[datetime, datetime, Availability], number: int
     return Lane(worker_id=number, name=name, segments=tuple(segments))
 
 
-def gone(when: datetime, name: str = "worker-python") -> Happening:
-    return Happening(
+def gone(when: datetime, name: str = "worker-python") -> HistoryEvent:
+    return HistoryEvent(
         id=1, at=when, part="workers", kind=WORKER_GONE, subject=name, detail=None, instance="sidecar-1"
     )
 
@@ -174,8 +174,8 @@ def test_who_is_gone_now_comes_before_who_was() -> None:
 
 
 def test_a_worker_of_whom_nothing_is_known_is_never_called_available() -> None:
-    [unknown] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.CANNOT_TELL))]).lanes
-    assert (unknown.lane.state.sign, unknown.lane.word) == ("?", "cannot tell")
+    [unknown] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.UNKNOWN))]).lanes
+    assert (unknown.lane.state.sign, unknown.lane.word) == ("?", "unknown")
 
 
 def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:

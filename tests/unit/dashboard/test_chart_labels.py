@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlq_handler.dashboard.chart import ChartFacts, Frame, draw
 from dlq_handler.dashboard.chart_labels import Placed, Side, Wish, place
 from dlq_handler.dashboard.chart_scale import window_until
-from dlq_handler.history.event import WORKER_GONE, Happening
+from dlq_handler.history.event import WORKER_GONE, HistoryEvent
 from dlq_handler.history.history import Lane, Segment
 from dlq_handler.workers.availability import Availability
 
@@ -68,7 +68,7 @@ def test_no_label_lies_over_another_nor_is_crossed_by_a_line(wanted: list[Wish])
 def test_no_mark_goes_through_the_label_of_a_lane(minutes: list[int], workers: int) -> None:
     """Wherever it stands: on a phone a label is half as long as the picture is wide."""
     marks = [
-        Happening(
+        HistoryEvent(
             id=number,
             at=NOW - timedelta(minutes=minute),
             part="workers",

@@ -9,12 +9,15 @@ from dlq_handler.dashboard.strip import Cell, strip
 from dlq_handler.dashboard.words import State
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
 from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker, ago
 
 GONE = a_worker(
-    silent_seconds=1930, queue=QueueSight(consumers=0, ready=24, unacked=0), ended_last_hour=611, scheduled=24
+    silent_seconds=1930,
+    queue=QueueObservation(consumers=0, ready=24, unacked=0),
+    ended_last_hour=611,
+    scheduled=24,
 )
 
 
@@ -61,7 +64,7 @@ def test_who_has_not_looked_cannot_tell() -> None:
 def test_further_problems_and_doubts_are_kept_apart() -> None:
     top = told(
         workers=[GONE, a_worker(number=8)],
-        letters=LettersSeen(span_seconds=900, unreadable=2, foreign=0, before=0),
+        letters=LettersSeen(span_seconds=900, unreadable=2, unrelated=0, before=0),
         alarms=Unknown("no"),
     )
     assert [one.kind for one in top.problems] == ["unusable letters"]
@@ -69,11 +72,11 @@ def test_further_problems_and_doubts_are_kept_apart() -> None:
     assert [one.kind for one in top.doubts] == ["broker alarm"]
 
 
-@pytest.mark.parametrize(("unreadable", "foreign", "outcome"), [(2, 0, "unreadable"), (1, 9, "foreign")])
+@pytest.mark.parametrize(("unreadable", "unrelated", "outcome"), [(2, 0, "unreadable"), (1, 9, "unrelated")])
 def test_of_unusable_letters_the_page_shows_those_that_the_command_lists(
-    unreadable: int, foreign: int, outcome: str
+    unreadable: int, unrelated: int, outcome: str
 ) -> None:
-    top = told(letters=LettersSeen(span_seconds=900, unreadable=unreadable, foreign=foreign, before=0))
+    top = told(letters=LettersSeen(span_seconds=900, unreadable=unreadable, unrelated=unrelated, before=0))
     assert top.worst is not None
     assert top.worst.page == (f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters")
     assert top.worst.command.endswith(outcome)
@@ -97,7 +100,7 @@ def test_without_the_database_the_broker_is_told_of_as_it_answers() -> None:
     broker = cells(a_view(**lost))["Broker"]
     assert (broker.state, broker.word, broker.number) == (State.OK, "connected", "canary ?")
     for unknown in ({"broker": away}, {"alarms": Unknown("it does not say")}):
-        assert cells(a_view(**lost, **unknown))["Broker"].word == "cannot tell"
+        assert cells(a_view(**lost, **unknown))["Broker"].word == "unknown"
     assert cells(a_view(**lost, broker=BrokerSeen(trouble="refused")))["Broker"].word == "away"
     assert cells(a_view(canaries=Unknown("so")))["Broker"].state is State.UNKNOWN, "the database is there"
 
@@ -167,7 +170,7 @@ def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> Non
         restarted_at=ago(6900),
         first_heartbeat=ago(6880),
     )
-    worker = a_worker(queue=QueueSight(consumers=0, ready=0), look=look)
+    worker = a_worker(queue=QueueObservation(consumers=0, ready=0), look=look)
     done = ServiceLook(
         queue="done", unconsumed_since=ago(6890), consumed_at=ago(6905), restarted_at=ago(6900)
     )

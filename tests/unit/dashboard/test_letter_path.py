@@ -38,7 +38,7 @@ RECORD = LetterRecord(
     next_try_at=None,
     repeats=0,
     received_at=DIED + timedelta(seconds=0.2),
-    judged_at=DIED + timedelta(seconds=0.3),
+    decided_at=DIED + timedelta(seconds=0.3),
     instance="sidecar-1",
     evidence={},
     is_shadow=False,
@@ -49,10 +49,10 @@ KEY = "execution.completed"
 NOTICE = OutboxRecord(
     message_id="n",
     routing_key=KEY,
-    created_at=RECORD.judged_at,
+    created_at=RECORD.decided_at,
     attempts=1,
-    confirmed_at=RECORD.judged_at + timedelta(seconds=0.2),
-    next_try_at=RECORD.judged_at,
+    confirmed_at=RECORD.decided_at + timedelta(seconds=0.2),
+    next_try_at=RECORD.decided_at,
     lease_holder=None,
     lease_until=None,
     last_error=None,
@@ -67,7 +67,7 @@ def boxes(record: LetterRecord = RECORD, *notices: OutboxRecord) -> tuple[Box, .
 
 def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap() -> None:
     shown = boxes(RECORD, NOTICE)
-    assert [box.step for box in shown] == ["Queue", "DLX", "DLQ", "Verdict", "Notice"]
+    assert [box.step for box in shown] == ["Queue", "DLX", "DLQ", "Decision", "Notice"]
     assert {box.state for box in shown} == {State.OK}
     assert [box.when for box in shown] == ["02:26:00", "02:31:00", "02:31:00", "02:31:00", "02:31:00"]
     assert [box.delta for box in shown] == [None, "+5 min", "+0.2 s", "+0.1 s", "+0.2 s"]
@@ -86,11 +86,11 @@ def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
     assert in_one_sentence(RECORD, stuck).endswith("not announced yet.")
 
 
-def test_a_verdict_that_was_refused_is_red_and_says_why() -> None:
+def test_a_decision_that_was_refused_is_red_and_says_why() -> None:
     refused = replace(RECORD, outcome=Outcome.UPDATE_FAILED, error="23514: check violated", next_try_at=NOW)
-    verdict = boxes(refused)[3]
-    assert verdict.state is State.BAD
-    assert verdict.why == "23514: check violated; judged again at 02:58:00"
+    decision = boxes(refused)[3]
+    assert decision.state is State.BAD
+    assert decision.why == "23514: check violated; reprocessed at 02:58:00"
 
 
 def test_where_nothing_was_ended_no_notice_is_missing() -> None:
@@ -113,41 +113,41 @@ def test_the_brokers_whole_seconds_never_make_a_step_come_before_the_one_before(
     assert boxes(replace(RECORD, died_at=RECORD.received_at + timedelta(seconds=0.8)))[2].delta == "+0.0 s"
 
 
-def test_the_notice_of_another_verdict_on_the_same_execution_is_not_this_ones() -> None:
+def test_the_notice_of_another_decision_on_the_same_execution_is_not_this_ones() -> None:
     other = replace(NOTICE, created_at=NOTICE.created_at - timedelta(hours=1))
     assert boxes(RECORD, other)[-1].state is State.UNKNOWN
 
 
-def test_a_request_that_went_out_before_is_no_notice_of_the_verdict() -> None:
+def test_a_request_that_went_out_before_is_no_notice_of_the_decision() -> None:
     asked = replace(
         NOTICE,
         routing_key="execution.requested",
-        created_at=RECORD.judged_at - timedelta(seconds=28),
-        confirmed_at=RECORD.judged_at - timedelta(seconds=27),
+        created_at=RECORD.decided_at - timedelta(seconds=28),
+        confirmed_at=RECORD.decided_at - timedelta(seconds=27),
     )
     shown = boxes(RECORD, asked, NOTICE)[-1]
     assert (shown.what, shown.delta) == (KEY, "+0.2 s")
     assert boxes(RECORD, asked)[-1].state is State.UNKNOWN
 
 
-def test_what_was_confirmed_before_the_verdict_is_not_its_notice() -> None:
-    before = RECORD.judged_at - timedelta(seconds=5)
+def test_what_was_confirmed_before_the_decision_is_not_its_notice() -> None:
+    before = RECORD.decided_at - timedelta(seconds=5)
     earlier = replace(NOTICE, created_at=before, confirmed_at=before + timedelta(seconds=1))
     assert notice_of(RECORD, [earlier], completed_key=KEY) is None
 
 
-def test_of_two_notices_the_one_written_with_the_verdict_is_shown() -> None:
-    again = replace(NOTICE, message_id="again", created_at=RECORD.judged_at + timedelta(seconds=9))
+def test_of_two_notices_the_one_written_with_the_decision_is_shown() -> None:
+    again = replace(NOTICE, message_id="again", created_at=RECORD.decided_at + timedelta(seconds=9))
     assert notice_of(RECORD, [again, NOTICE], completed_key=KEY) is NOTICE
 
 
-def test_a_verdict_that_replaces_another_is_dated_after_its_notice() -> None:
-    begun = replace(NOTICE, created_at=RECORD.judged_at - timedelta(seconds=0.1))
+def test_a_decision_that_replaces_another_is_dated_after_its_notice() -> None:
+    begun = replace(NOTICE, created_at=RECORD.decided_at - timedelta(seconds=0.1))
     assert notice_of(RECORD, [begun], completed_key=KEY) is begun
 
 
 def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is() -> None:
-    assert boxes(replace(RECORD, judged_at=RECORD.received_at - timedelta(seconds=27)))[3].delta == "−27 s"
+    assert boxes(replace(RECORD, decided_at=RECORD.received_at - timedelta(seconds=27)))[3].delta == "−27 s"
 
 
 def test_evidence_that_is_a_list_is_told_as_json() -> None:

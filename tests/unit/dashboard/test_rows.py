@@ -8,7 +8,7 @@ from dlq_handler.dashboard.pages.workers import worker_rows
 from dlq_handler.dashboard.words import State
 from dlq_handler.diagnosis.view import Unknown
 from dlq_handler.history.history import Lane, Segment
-from dlq_handler.host.worker import QueueSight, WorkerQueueNames
+from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.topology.check import CheckedTopology, check
 from dlq_handler.workers.availability import Availability
 from dlq_handler.workers.service_look import ServiceLook
@@ -61,7 +61,7 @@ def test_a_queue_that_the_broker_does_not_tell_of_has_question_marks() -> None:
         [
             a_worker(name="a", number=1, queue=Unknown("no")),
             a_worker(name="b", number=2, queue=None),
-            a_worker(name="c", number=3, queue=QueueSight(consumers=1, ready=1204)),
+            a_worker(name="c", number=3, queue=QueueObservation(consumers=1, ready=1204)),
         ],
         (),
         None,
@@ -98,7 +98,7 @@ def test_a_queue_goes_by_its_exchange_and_key_to_the_intake_queue() -> None:
     assert (row.canary, row.canary_state, row.command) == ("0.9 s", State.OK, None)
 
 
-def test_a_hole_comes_first_with_the_command_that_mends_it() -> None:
+def test_a_hole_comes_first_with_the_command_that_repairs_it() -> None:
     row = topology_rows(checked(), WorkerQueueNames(), {})[0]
     assert (row.state, row.word, row.command) == (State.BAD, "hole", "dlq-handler topology apply")
     assert row.why
@@ -121,7 +121,7 @@ def test_a_worker_that_has_to_be_restarted_is_red_and_says_why() -> None:
         [
             a_worker(name="fine", number=1),
             a_worker(name="inactive", number=2, status="inactive", look=inactive),
-            a_worker(name="mute", number=3, queue=QueueSight(consumers=0, ready=0), look=unconsumed),
+            a_worker(name="mute", number=3, queue=QueueObservation(consumers=0, ready=0), look=unconsumed),
         ],
         (),
         {},

@@ -1,4 +1,4 @@
-"""The verdict table of rules §2, row by row, and what must hold whatever comes in."""
+"""The decision table of rules §2, row by row, and what must hold whatever comes in."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.dead_letters.decide import judge_dead_letter
-from dlq_handler.dead_letters.decision import Fail, Outcome, Verdict
+from dlq_handler.dead_letters.decide import decide_dead_letter
+from dlq_handler.dead_letters.decision import Decision, Fail, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.host.execution import TRANSITIONS, Execution, ExecutionStatus
 from dlq_handler.host.worker import Worker
@@ -17,13 +17,13 @@ ALIVE = {7: a_worker()}
 GONE = {7: a_worker(heartbeat_age_seconds=91)}
 
 
-def judged(
+def decided(
     letter: DeadLetter,
     execution: Execution | None,
     workers: dict[int, Worker] | None = None,
     link_age: float = 3600,
-) -> Verdict:
-    return judge_dead_letter(
+) -> Decision:
+    return decide_dead_letter(
         letter, execution, ALIVE if workers is None else workers, circumstances(link_age_seconds=link_age)
     )
 
@@ -34,10 +34,10 @@ def judged(
         ({"flaw": "body is not JSON"}, Outcome.UNREADABLE),
         ({"flaw": "execution_id is null", "execution_id": None}, Outcome.UNREADABLE),
         ({"execution_id": None}, Outcome.UNREADABLE),
-        ({"message_type": "ExecutionCompleted"}, Outcome.FOREIGN),
-        ({"message_type": "EventCreated", "execution_id": None}, Outcome.FOREIGN),
-        ({"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}, Outcome.FOREIGN),
-        ({"worker_id": None, "first_death_queue": None}, Outcome.FOREIGN),
+        ({"message_type": "ExecutionCompleted"}, Outcome.UNRELATED),
+        ({"message_type": "EventCreated", "execution_id": None}, Outcome.UNRELATED),
+        ({"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}, Outcome.UNRELATED),
+        ({"worker_id": None, "first_death_queue": None}, Outcome.UNRELATED),
         ({"worker_id": 8}, Outcome.STALE_ATTEMPT),
         ({"stamp": NOON + timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
         ({"stamp": NOON - timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
@@ -53,21 +53,21 @@ def judged(
     ],
 )
 def test_letter_of_a_scheduled_execution(changes: dict[str, object], outcome: Outcome) -> None:
-    assert judged(a_dead_letter(**changes), an_execution()).outcome is outcome
+    assert decided(a_dead_letter(**changes), an_execution()).outcome is outcome
 
 
 def test_a_request_that_the_scheduler_rejected_is_nobodys_mistake() -> None:
     at = {"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}
-    rejected = judged(a_dead_letter(death=a_death(reason="rejected"), **at), an_execution())
-    expired = judged(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
+    rejected = decided(a_dead_letter(death=a_death(reason="rejected"), **at), an_execution())
+    expired = decided(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
 
-    assert {rejected.outcome, expired.outcome} == {Outcome.FOREIGN}
+    assert {rejected.outcome, expired.outcome} == {Outcome.UNRELATED}
     assert "nobody sent anything wrong" in rejected.why
     assert expired.why == "no worker_id, and it did not die in a worker's queue"
 
 
 def test_letter_without_a_row_is_an_unknown_execution() -> None:
-    assert judged(a_dead_letter(), None).outcome is Outcome.UNKNOWN_EXECUTION
+    assert decided(a_dead_letter(), None).outcome is Outcome.UNKNOWN_EXECUTION
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_letter_without_a_row_is_an_unknown_execution() -> None:
     ],
 )
 def test_other_statuses_are_left_untouched(status: ExecutionStatus, outcome: Outcome) -> None:
-    assert judged(a_dead_letter(), an_execution(status=status), GONE).outcome is outcome
+    assert decided(a_dead_letter(), an_execution(status=status), GONE).outcome is outcome
 
 
 RUNNING = an_execution(status=ExecutionStatus.RUNNING, updated=NOON + timedelta(seconds=1))
@@ -105,11 +105,11 @@ RUNNING = an_execution(status=ExecutionStatus.RUNNING, updated=NOON + timedelta(
 def test_running_execution_falls_only_with_its_worker(
     execution: Execution, workers: dict[int, Worker], link_age: float, outcome: Outcome
 ) -> None:
-    assert judged(a_dead_letter(), execution, workers, link_age).outcome is outcome
+    assert decided(a_dead_letter(), execution, workers, link_age).outcome is outcome
 
 
 def test_after_a_database_outage_old_heartbeats_prove_nothing() -> None:
-    assert judged(a_dead_letter(), RUNNING, GONE, link_age=89).outcome is Outcome.LEFT_TO_MONITOR
+    assert decided(a_dead_letter(), RUNNING, GONE, link_age=89).outcome is Outcome.LEFT_TO_MONITOR
 
 
 statuses = st.sampled_from(ExecutionStatus)
@@ -142,10 +142,10 @@ worker_rows = st.dictionaries(
 def test_nothing_makes_a_terminal_row_change_and_every_letter_gets_one_outcome(
     letter: DeadLetter, execution: Execution | None, workers: dict[int, Worker], link_age: float
 ) -> None:
-    verdict = judged(letter, execution, workers, link_age)
-    assert verdict.outcome in Outcome
-    assert verdict.why
-    if isinstance(verdict, Fail):
+    decision = decided(letter, execution, workers, link_age)
+    assert decision.outcome in Outcome
+    assert decision.why
+    if isinstance(decision, Fail):
         assert execution is not None
         assert ExecutionStatus.FAILED in TRANSITIONS[execution.status]
         assert letter.flaw is None

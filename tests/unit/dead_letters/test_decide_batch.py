@@ -1,4 +1,4 @@
-"""A batch is judged in order; what is written and announced follows from the rows as they were read."""
+"""A batch is decided in order; what is written and announced follows from the rows as they were read."""
 
 import json
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.dead_letters.decide_batch import Ruling, executions_found, judge_batch, split_rulings
+from dlq_handler.dead_letters.decide_batch import Ruling, decide_batch, executions_found, split_rulings
 from dlq_handler.dead_letters.decision import Keep, LeaveAlone, Outcome
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.messages import notice_id
@@ -19,15 +19,15 @@ LATER = NOON + timedelta(minutes=6)
 
 def test_second_letter_of_an_execution_sees_the_effect_of_the_first() -> None:
     letters = [a_dead_letter(key="a"), a_dead_letter(key="b")]
-    rulings = judge_batch(
+    rulings = decide_batch(
         letters, executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
     )
-    assert [ruling.verdict.outcome for ruling in rulings] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
+    assert [ruling.decision.outcome for ruling in rulings] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
     assert [ruling.ending is not None for ruling in rulings] == [True, False]
 
 
 def the_failure(**letter: object) -> tuple[dict[str, object], dict[str, object]]:
-    [ruling] = judge_batch(
+    [ruling] = decide_batch(
         [a_dead_letter(**letter)],
         executions={1: an_execution()},
         workers={},
@@ -78,7 +78,7 @@ def test_notice_is_attunes_envelope() -> None:
 
 
 def test_unknown_action_is_announced_as_zero() -> None:
-    [ruling] = judge_batch(
+    [ruling] = decide_batch(
         [a_dead_letter()],
         executions={1: an_execution(action_id=None)},
         workers={},
@@ -103,7 +103,7 @@ def test_notice_id_is_the_same_for_a_repeat_and_another_for_another_attempt() ->
 
 
 def test_running_execution_keeps_its_status_in_the_result() -> None:
-    [ruling] = judge_batch(
+    [ruling] = decide_batch(
         [a_dead_letter()],
         executions={1: an_execution(status=ExecutionStatus.RUNNING)},
         workers={},
@@ -121,7 +121,7 @@ def rulings_for(*execution_ids: int | None, unknown: frozenset[int] = frozenset(
         for place, number in enumerate(execution_ids)
     ]
     known = {number for number in execution_ids if number is not None} - unknown
-    return judge_batch(
+    return decide_batch(
         letters,
         executions={number: an_execution(id=number) for number in known},
         workers={},
@@ -143,16 +143,16 @@ def test_no_letter_is_lost_no_more_ended_than_there_is_room_for_and_no_execution
     assert sorted(keys(kept) + keys(left_out)) == sorted(keys(rulings))
     assert keys(kept) == [key for key in keys(rulings) if key in set(keys(kept))]
     assert sum(ruling.ending is not None for ruling in kept) <= room
-    # A later letter was judged as if the earlier one had ended the execution: both go, or neither.
+    # A later letter was decided as if the earlier one had ended the execution: both go, or neither.
     assert {one.letter.execution_id for one in kept} & {one.letter.execution_id for one in left_out} == set()
 
 
 def a_ruling(execution_id: int | None, outcome: Outcome) -> Ruling:
-    verdict = LeaveAlone(outcome, "test") if outcome.is_resolved else Keep(outcome, "test")
-    return Ruling(letter=a_dead_letter(execution_id=execution_id), verdict=verdict)
+    decision = LeaveAlone(outcome, "test") if outcome.is_resolved else Keep(outcome, "test")
+    return Ruling(letter=a_dead_letter(execution_id=execution_id), decision=decision)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNREADABLE, Outcome.FOREIGN])
+@pytest.mark.parametrize("outcome", [Outcome.UNREADABLE, Outcome.UNRELATED])
 def test_no_execution_is_looked_up_for_an_unreadable_or_unrelated_letter(outcome: Outcome) -> None:
     assert executions_found([a_ruling(1, outcome), a_ruling(None, outcome)]) == []
 

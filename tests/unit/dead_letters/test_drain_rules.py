@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.decide_batch import judge_batch
+from dlq_handler.dead_letters.decide_batch import decide_batch
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.drain_rules import rescued, why_not_rescue
 from dlq_handler.dead_letters.letter import Rescue
@@ -69,11 +69,11 @@ def test_same_message_is_the_same_letter_whenever_it_is_taken() -> None:
 def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(stamp: object) -> None:
     letter = rescued(a_dead_letter(death=None, stamp=stamp, worker_id=None), RESCUE, queue=QUEUE, now=LATER)
 
-    [ruling] = judge_batch(
+    [ruling] = decide_batch(
         [letter], executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
     )
 
-    assert ruling.verdict.outcome is Outcome.FAILED
+    assert ruling.decision.outcome is Outcome.FAILED
     assert ruling.ending is not None
     assert ruling.ending.result["error"] == "Worker is gone"
     assert ruling.evidence["rescue"] == {

@@ -39,9 +39,9 @@ def test_letter_that_died_nowhere_says_so() -> None:
 
 
 def test_letter_of_no_use_is_grouped_by_what_is_wrong_with_it() -> None:
-    foreign = group_key_of(an_entry(Outcome.FOREIGN, message_type="EnforcementCreated"))
+    unrelated = group_key_of(an_entry(Outcome.UNRELATED, message_type="EnforcementCreated"))
     unknown = group_key_of(an_entry(Outcome.UNKNOWN_EXECUTION))
-    assert (foreign.cause, foreign.detail) == (Cause.FOREIGN, "EnforcementCreated")
+    assert (unrelated.cause, unrelated.detail) == (Cause.UNRELATED, "EnforcementCreated")
     assert (unknown.cause, unknown.detail) == (Cause.UNKNOWN_EXECUTION, None)
 
 
@@ -81,7 +81,7 @@ def test_each_part_makes_another_group() -> None:
 
 
 def test_a_text_without_end_makes_no_key_without_end() -> None:
-    key = group_key_of(an_entry(Outcome.FOREIGN, message_type="x" * 500, first_death_queue="y" * 500))
+    key = group_key_of(an_entry(Outcome.UNRELATED, message_type="x" * 500, first_death_queue="y" * 500))
     assert key.queue is not None
     assert key.detail is not None
     assert len(key.queue) == len(key.detail) == 200
@@ -113,18 +113,18 @@ def test_title_says_what_happened_and_to_whom() -> None:
     assert title(a_group(Cause.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
     assert title(a_group(Cause.QUEUE_FULL), was_gone=True) == "Queue full: worker-python"
     assert title(a_group(Cause.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
-    assert title(a_group(Cause.FOREIGN)) == "Foreign"
+    assert title(a_group(Cause.UNRELATED)) == "Unrelated"
     assert title(a_group(Cause.NO_DEATH, queue=None), None) == "Published without a death"
 
 
 def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake() -> None:
-    foreign = a_group(Cause.FOREIGN, queue="attune.execution.requests.queue", detail="ExecutionRequested")
-    declined = replace(foreign, reason="rejected", worker_id=None)
+    unrelated = a_group(Cause.UNRELATED, queue="attune.execution.requests.queue", detail="ExecutionRequested")
+    declined = replace(unrelated, reason="rejected", worker_id=None)
 
     def title(group: Group) -> str:
         return title_of(group, worker_name=None, was_gone=False)
 
     assert title(declined) == "Requests turned down for want of a worker"
-    assert title(replace(declined, reason="expired")) == "Foreign: ExecutionRequested"
-    assert title(replace(declined, worker_id=7)) == "Foreign: ExecutionRequested"
-    assert title(replace(declined, detail="Odd")) == "Foreign: Odd"
+    assert title(replace(declined, reason="expired")) == "Unrelated: ExecutionRequested"
+    assert title(replace(declined, worker_id=7)) == "Unrelated: ExecutionRequested"
+    assert title(replace(declined, detail="Odd")) == "Unrelated: Odd"

@@ -55,14 +55,14 @@ class Source:
         return len(deliveries)
 
 
-class Judge:
+class Decider:
     """Fails as often as it is told to, with what nobody foresaw unless told otherwise."""
 
     def __init__(self, failures: float, error: Exception | None = None) -> None:
         self.failures, self.error = failures, error or ValueError("a bug")
         self.batch_size = BatchSize(500, limit_seconds=30.0)
         self.commits = 0
-        self.judged: list[DeadLetter] = []
+        self.decided: list[DeadLetter] = []
 
     async def check(self) -> None:
         if isinstance(self.error, Braked | GateClosed) and self.commits and self.failures > 0:
@@ -70,14 +70,14 @@ class Judge:
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
         self.commits += 1
-        self.judged += letters
+        self.decided += letters
         self.failures -= 1
         if self.failures >= 0:
             raise self.error
         return Committed(outbox=(), leased_at=0.0)
 
 
-class SlowJudge(Judge):
+class SlowDecider(Decider):
     """No transaction over more than `fits` dead letters is quick enough."""
 
     def __init__(self, fits: int) -> None:
@@ -93,7 +93,7 @@ class SlowJudge(Judge):
         return await super().commit(letters)
 
 
-class BreaksWhenCalledOff(Judge):
+class BreaksWhenCalledOff(Decider):
     """The second batch meets a closed gate; the first one is called off over that, and meets a bug on its way out."""
 
     async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
@@ -127,11 +127,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def a_handler(
-    source: Source, judge: Judge, readiness: Readiness, *, batches_at_once: int = 1, **more: Any
+    source: Source, decide: Decider, readiness: Readiness, *, batches_at_once: int = 1, **more: Any
 ) -> DeadLetterHandler:
     return DeadLetterHandler(
         cast("Any", source),
-        cast("Any", judge),
+        cast("Any", decide),
         cast("Any", Deaf()),
         cast("Any", Deaf()),
         IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
@@ -146,7 +146,7 @@ async def test_batches_that_always_fail_are_tried_ever_more_rarely(
     waits: list[float], batches_at_once: int
 ) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Judge(failures=float("inf")), readiness, batches_at_once=batches_at_once)
+    handler = a_handler(source, Decider(failures=float("inf")), readiness, batches_at_once=batches_at_once)
     stop = asyncio.Event()
     for _ in range(10):
         await handler._take(stop)
@@ -161,8 +161,8 @@ async def test_batches_that_always_fail_are_tried_ever_more_rarely(
 
 @pytest.mark.parametrize("batches_at_once", [1, 2])
 async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], batches_at_once: int) -> None:
-    judge = Judge(failures=float("inf"), error=Braked("too many"))
-    handler = a_handler(Source(), judge, Readiness(), batches_at_once=batches_at_once)
+    decide = Decider(failures=float("inf"), error=Braked("too many"))
+    handler = a_handler(Source(), decide, Readiness(), batches_at_once=batches_at_once)
     await handler._take(asyncio.Event())
     with pytest.raises(Braked):
         await handler._take(asyncio.Event())
@@ -176,7 +176,7 @@ async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], 
 
 async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[float]) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Judge(failures=1), readiness)
+    handler = a_handler(source, Decider(failures=1), readiness)
     stop = asyncio.Event()
     await handler._take(stop)
     with pytest.raises(ValueError, match="a bug"):
@@ -195,8 +195,8 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
     waits: list[float], error: Exception
 ) -> None:
     source, readiness = Source(), Readiness()
-    judge = Judge(failures=float("inf"), error=error)
-    handler = a_handler(source, judge, readiness)
+    decide = Decider(failures=float("inf"), error=error)
+    handler = a_handler(source, decide, readiness)
     stop = asyncio.Event()
     await handler._take(stop)
     for _ in range(5):
@@ -204,10 +204,10 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
             await handler._take(stop)
         assert not source.is_open
         assert readiness.checks["consumer"].detail == str(error)
-    assert (judge.commits, source.opened) == (1, 1), (
+    assert (decide.commits, source.opened) == (1, 1), (
         "neither tried again with letters in hand, nor by taking some"
     )
-    judge.failures = 0
+    decide.failures = 0
     await handler._take(stop)
     assert readiness.checks["consumer"].ok, "it was no failure of the batch: opening proves enough"
     await handler._take(stop)
@@ -227,19 +227,19 @@ async def test_a_bug_in_one_batch_is_not_hidden_by_the_closed_gate_that_the_othe
 async def test_canaries_are_recorded_as_received_and_acknowledged_and_not_decided(waits: list[float]) -> None:
     canary = Delivery(1, 1, a_canary(key="canary"))
     letter = Delivery(2, 1, a_dead_letter(key="letter"))
-    source, judge, recorded = Source(), Judge(failures=0), list[UUID]()
+    source, decide, recorded = Source(), Decider(failures=0), list[UUID]()
 
     async def record(canary_ids: Collection[UUID]) -> None:
         recorded.extend(canary_ids)
 
-    handler = a_handler(source, judge, Readiness(), record_canaries=record)
+    handler = a_handler(source, decide, Readiness(), record_canaries=record)
     await handler._take(asyncio.Event())
     for batch in ([canary], [canary, letter]):
         source.batch = batch
         await handler._take(asyncio.Event())
 
     assert recorded == [canary.item.canary_id] * 2
-    assert judge.judged == [letter.item]
+    assert decide.decided == [letter.item]
     assert source.acknowledged == 3
 
 
@@ -250,7 +250,7 @@ async def test_a_canary_that_cannot_be_recorded_goes_back_like_a_dead_letter(wai
     async def record(_: Collection[UUID]) -> None:
         raise ValueError("a bug")
 
-    handler = a_handler(source, Judge(failures=0), readiness, record_canaries=record)
+    handler = a_handler(source, Decider(failures=0), readiness, record_canaries=record)
     await handler._take(asyncio.Event())
     with pytest.raises(ValueError, match="a bug"):
         await handler._take(asyncio.Event())
@@ -277,36 +277,36 @@ def some_deliveries(count: int) -> list[Delivery[DeadLetter]]:
 async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones_without_going_back(
     waits: list[float],
 ) -> None:
-    source, judge = Source(), SlowJudge(fits=7)
-    handler = a_handler(source, judge, Readiness())
+    source, decide = Source(), SlowDecider(fits=7)
+    handler = a_handler(source, decide, Readiness())
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(50)
     await handler._take(asyncio.Event())
 
-    assert judge.sizes == [50, 25, 12, *[6] * 8, 2]
-    assert [letter.key for letter in judge.judged] == [str(tag) for tag in range(1, 51)], "in their order"
+    assert decide.sizes == [50, 25, 12, *[6] * 8, 2]
+    assert [letter.key for letter in decide.decided] == [str(tag) for tag in range(1, 51)], "in their order"
     assert (source.acknowledged, source.opened, source.is_open) == (50, 1, True)
     await handler._take(asyncio.Event())
-    assert judge.sizes[-9:] == [*[6] * 8, 2], "the size that worked is remembered"
+    assert decide.sizes[-9:] == [*[6] * 8, 2], "the size that worked is remembered"
     assert waits == []
 
 
 async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_rest_fails(
     waits: list[float],
 ) -> None:
-    source, judge = Source(), SlowJudge(fits=10)
-    handler = a_handler(source, judge, Readiness())
+    source, decide = Source(), SlowDecider(fits=10)
+    handler = a_handler(source, decide, Readiness())
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(40)
-    judge.batch_size.too_slow(20)
-    real_commit = judge.commit
+    decide.batch_size.too_slow(20)
+    real_commit = decide.commit
 
     async def commit(letters: Sequence[DeadLetter]) -> Committed:
-        if len(judge.judged) >= 20:
+        if len(decide.decided) >= 20:
             raise ValueError("a bug")
         return await real_commit(letters)
 
-    judge.commit = commit  # type: ignore[method-assign]  # a judge that breaks halfway
+    decide.commit = commit  # type: ignore[method-assign]  # a decide that breaks halfway
     with pytest.raises(ValueError, match="a bug"):
         await handler._take(asyncio.Event())
 
@@ -316,8 +316,8 @@ async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_res
 async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intake_waits(
     waits: list[float],
 ) -> None:
-    source, judge, readiness = Source(), SlowJudge(fits=0), Readiness()
-    handler = a_handler(source, judge, readiness)
+    source, decide, readiness = Source(), SlowDecider(fits=0), Readiness()
+    handler = a_handler(source, decide, readiness)
     stop = asyncio.Event()
     for _ in range(3):
         await handler._take(stop)
@@ -330,11 +330,11 @@ async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intak
 
 
 async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float]) -> None:
-    source, judge = Source(), SlowJudge(fits=10)
-    handler = a_handler(source, judge, Readiness())
+    source, decide = Source(), SlowDecider(fits=10)
+    handler = a_handler(source, decide, Readiness())
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(40)
-    judge.batch_size.too_slow(20)
+    decide.batch_size.too_slow(20)
     stop = asyncio.Event()
     stop.set()
     await handler._take(stop)
@@ -345,8 +345,8 @@ async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float
 async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_each_success(
     waits: list[float],
 ) -> None:
-    source, judge = Source(), Judge(failures=3)
-    handler = a_handler(source, judge, Readiness())
+    source, decide = Source(), Decider(failures=3)
+    handler = a_handler(source, decide, Readiness())
     stop, seen = asyncio.Event(), []
     for _ in range(3):
         await handler._take(stop)
@@ -366,8 +366,8 @@ async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_eac
 async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided_and_acknowledged(
     waits: list[float],
 ) -> None:
-    source, judge, deferrer = Source(), Judge(failures=0), Deferrer(after=5)
-    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    source, decide, deferrer = Source(), Decider(failures=0), Deferrer(after=5)
+    handler = a_handler(source, decide, Readiness(), deferrer=cast("Any", deferrer))
     await handler._take(asyncio.Event())
     source.batch = [
         Delivery(tag, 1, a_dead_letter(key=str(tag), deliveries=count))
@@ -376,14 +376,14 @@ async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided
     await handler._take(asyncio.Event())
 
     assert deferrer.recorded == ["2", "4"]
-    assert [letter.key for letter in judge.judged] == ["1", "3"], "the others are decided at once"
+    assert [letter.key for letter in decide.decided] == ["1", "3"], "the others are decided at once"
     assert source.acknowledged == 4
 
 
 async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) -> None:
-    source, judge, deferrer = Source(), Judge(failures=1), Deferrer(after=5)
+    source, decide, deferrer = Source(), Decider(failures=1), Deferrer(after=5)
     readiness = Readiness()
-    handler = a_handler(source, judge, readiness, deferrer=cast("Any", deferrer))
+    handler = a_handler(source, decide, readiness, deferrer=cast("Any", deferrer))
     stop = asyncio.Event()
     await handler._take(stop)
     with pytest.raises(ValueError, match="a bug"):
@@ -400,8 +400,8 @@ async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) 
 async def test_on_a_queue_that_counts_nothing_one_that_is_too_slow_alone_is_deferred_as_well(
     waits: list[float],
 ) -> None:
-    source, judge, deferrer = Source(), SlowJudge(fits=0), Deferrer(after=3)
-    handler = a_handler(source, judge, Readiness(), deferrer=cast("Any", deferrer))
+    source, decide, deferrer = Source(), SlowDecider(fits=0), Deferrer(after=3)
+    handler = a_handler(source, decide, Readiness(), deferrer=cast("Any", deferrer))
     stop = asyncio.Event()
     for _ in range(3):
         await handler._take(stop)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.decide_batch import Ruling, judge_batch
+from dlq_handler.dead_letters.decide_batch import Ruling, decide_batch
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import entries_of
 from dlq_handler.endings.retry_delay import retry_delay
@@ -12,7 +12,7 @@ from tests.support.builders import NOON, a_dead_letter, an_execution, circumstan
 
 
 def rulings_of(*letters: tuple[str, int]) -> list[Ruling]:
-    return judge_batch(
+    return decide_batch(
         [a_dead_letter(key=key, execution_id=execution_id) for key, execution_id in letters],
         executions={1: an_execution(id=1), 2: an_execution(id=2)},
         workers={},
@@ -21,7 +21,7 @@ def rulings_of(*letters: tuple[str, int]) -> list[Ruling]:
     )
 
 
-def test_outcome_is_the_verdicts_when_the_change_was_made() -> None:
+def test_outcome_is_the_decisions_when_the_change_was_made() -> None:
     entries = entries_of(rulings_of(("a", 1), ("b", 1)), changed={1}, now=NOON)
     assert [entry.outcome for entry in entries] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
     assert [entry.next_try_at for entry in entries] == [None, None]

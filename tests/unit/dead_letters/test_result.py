@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlq_handler.dead_letters.decide import judge_dead_letter
+from dlq_handler.dead_letters.decide import decide_dead_letter
 from dlq_handler.dead_letters.decision import Fail
 from dlq_handler.dead_letters.result import failure_result
 from dlq_handler.host.execution import ExecutionStatus
@@ -14,9 +14,9 @@ def message_of(status: str, *, reason: str = "expired", **letter: object) -> str
     execution = an_execution(status=ExecutionStatus(status), worker_id=7)
     dead = a_dead_letter(worker_id=7, death=a_death(reason=reason), **letter)
     silent = {7: Worker(id=7, heartbeat_age_seconds=120)}
-    verdict = judge_dead_letter(dead, execution, silent, circumstances(link_age_seconds=1000))
-    assert isinstance(verdict, Fail)
-    return str(failure_result(dead, execution, verdict, NOON)["message"])
+    decision = decide_dead_letter(dead, execution, silent, circumstances(link_age_seconds=1000))
+    assert isinstance(decision, Fail)
+    return str(failure_result(dead, execution, decision, NOON)["message"])
 
 
 @pytest.mark.parametrize("stamp", [an_execution().updated, None], ids=["with a stamp", "without a stamp"])

@@ -26,7 +26,7 @@ from dlq_handler.diagnosis.view import (
     Unknown,
     View,
 )
-from dlq_handler.host.worker import QueueSight, Worker
+from dlq_handler.host.worker import QueueObservation, Worker
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.check import check
 from dlq_handler.topology.decide_canary import CanaryState
@@ -47,7 +47,7 @@ from tests.support.views import (
     facts,
 )
 
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 # Which fact each kind is told from.
 FACT = {
@@ -58,7 +58,7 @@ FACT = {
     "broker alarm": "alarms",
     "topology": "topology",
     "canary": "canaries",
-    "foreign consumers": "intake",
+    "other consumers": "intake",
     "completions": "completions",
     "requests": "requests",
     "sidecar": "intake",
@@ -93,7 +93,7 @@ def test_a_world_in_which_all_is_well_is_ok_in_every_kind() -> None:
     assert all(one.next_step is None and one.since is None for one in found.values())
 
 
-GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueSight(consumers=0, ready=3))
+GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueObservation(consumers=0, ready=3))
 # Of one that has been silent for ten minutes.
 GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
 HOLE = TopologySeen(checked=check(a_stock_world(), expectation()))
@@ -114,7 +114,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ("topology", Part.BROKER, {"topology": HOLE}, "'worker.7.executions' is lost"),
     ("canary", Part.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}, "lost: 1 of 1 worker(s) (7)"),
     (
-        "foreign consumers",
+        "other consumers",
         Part.BROKER,
         {"intake": a_queue(INTAKE, count=2, tags=("dlq-handler.one", "executor"))},
         "'executor' also",
@@ -125,7 +125,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         "gate",
         Part.US,
         {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS], words="40 of the last 50")},
-        "no letter is judged: 40 of the last 50",
+        "no letter is decided: 40 of the last 50",
     ),
     ("gate", Part.US, {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])}, "rest on heartbeats wait"),
     (
@@ -160,7 +160,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         {
             "workers": (
                 a_worker(
-                    queue=QueueSight(consumers=0, ready=0),
+                    queue=QueueObservation(consumers=0, ready=0),
                     look=ServiceLook(
                         queue="worker.7.executions", unconsumed_since=ago(60), first_heartbeat=ago(35)
                     ),
@@ -187,7 +187,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         Part.WORKERS,
         {
             "workers": (
-                a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),
+                a_worker(silent_seconds=600, queue=QueueObservation(consumers=1, ready=0, unacked=5)),
                 a_worker(number=8),
             )
         },
@@ -201,7 +201,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
                 a_worker(
                     scheduled=5,
                     oldest_scheduled_seconds=TTL_SECONDS + 1,
-                    queue=QueueSight(consumers=1, ready=0, unacked=5),
+                    queue=QueueObservation(consumers=1, ready=0, unacked=5),
                 ),
             )
         },
@@ -210,7 +210,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     (
         "worker queue",
         Part.WORKERS,
-        {"workers": (a_worker(queue=QueueSight(consumers=0, ready=12)),)},
+        {"workers": (a_worker(queue=QueueObservation(consumers=0, ready=12)),)},
         "worker-python (7) reports, but its queue has no consumer: 12 message(s) wait",
     ),
     (
@@ -222,7 +222,11 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     (
         "worker queue",
         Part.WORKERS,
-        {"workers": [a_worker(number=number, queue=QueueSight(consumers=0, ready=1)) for number in (7, 8)]},
+        {
+            "workers": [
+                a_worker(number=number, queue=QueueObservation(consumers=0, ready=1)) for number in (7, 8)
+            ]
+        },
         "2 workers, worker-python (7) among them, report, but their queues have no consumer: 2 message(s) wait",
     ),
     (
@@ -233,7 +237,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
                 a_worker(
                     scheduled=40,
                     oldest_scheduled_seconds=280,
-                    queue=QueueSight(consumers=1, ready=40, ttl_ms=300_000),
+                    queue=QueueObservation(consumers=1, ready=40, ttl_ms=300_000),
                 ),
             )
         },
@@ -242,14 +246,14 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     (
         "worker backlog",
         Part.WORKERS,
-        {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+        {"workers": (a_worker(expired_lately=3, queue=QueueObservation(consumers=1, ready=1)),)},
         "3 expired in the last minutes",
     ),
     (
         "unusable letters",
         Part.SENDERS,
-        {"letters": LettersSeen(span_seconds=900, unreadable=12, foreign=3, before=2, first_at=ago(700))},
-        "12 unreadable and 3 foreign letters in the last 15 min, 2 in the 15 min before",
+        {"letters": LettersSeen(span_seconds=900, unreadable=12, unrelated=3, before=2, first_at=ago(700))},
+        "12 unreadable and 3 unrelated letters in the last 15 min, 2 in the 15 min before",
     ),
     (
         "completions",
@@ -286,16 +290,16 @@ def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> N
         changed["intake"] = a_queue(INTAKE, count=0, tags=())
     found = by_kind(a_view(**changed))[kind]
 
-    assert found.health is CANNOT_TELL
+    assert found.health is UNKNOWN
     assert found.sentence == "the server sleeps"
     assert found.next_step
 
 
-def test_of_a_broker_that_is_away_nobody_is_told_to_mend_something_else() -> None:
+def test_of_a_broker_that_is_away_nobody_is_told_to_repair_something_else() -> None:
     away = by_kind(a_view(broker=BrokerSeen(trouble="nobody listens"), alarms=Unknown("no answer")))
     there = by_kind(a_view(alarms=Unknown("no answer")))
 
-    assert away["broker alarm"].next_step == "mend that first, then ask again"
+    assert away["broker alarm"].next_step == "repair that first, then ask again"
     assert "management API" in (there["broker alarm"].next_step or "")
 
 
@@ -304,7 +308,7 @@ def test_a_sidecar_that_consumes_has_a_gate_that_lets_letters_pass() -> None:
     unseen = by_kind(a_view(gate=Unknown("elsewhere"), intake=a_queue(INTAKE, tags=("executor",))))["gate"]
 
     assert (consuming.health, consuming.evidence) == (OK, ("elsewhere",))
-    assert unseen.health is CANNOT_TELL
+    assert unseen.health is UNKNOWN
 
 
 def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
@@ -331,7 +335,11 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
         ("worker gone", {"workers": (GONE,)}, ago(1620)),  # it counts as gone 300 s after its last heartbeat
         (
             "worker hung",
-            {"workers": (a_worker(silent_seconds=600, queue=QueueSight(consumers=1, ready=0, unacked=5)),)},
+            {
+                "workers": (
+                    a_worker(silent_seconds=600, queue=QueueObservation(consumers=1, ready=0, unacked=5)),
+                )
+            },
             ago(300),
         ),
         (
@@ -341,7 +349,7 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
                     a_worker(
                         scheduled=1,
                         oldest_scheduled_seconds=4000,
-                        queue=QueueSight(consumers=1, ready=0, unacked=1),
+                        queue=QueueObservation(consumers=1, ready=0, unacked=1),
                     ),
                 )
             },
@@ -352,7 +360,9 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
             {
                 "workers": (
                     a_worker(
-                        scheduled=9, oldest_scheduled_seconds=280, queue=QueueSight(consumers=1, ready=9)
+                        scheduled=9,
+                        oldest_scheduled_seconds=280,
+                        queue=QueueObservation(consumers=1, ready=9),
                     ),
                 )
             },
@@ -361,7 +371,7 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
         # What expired tells that it is slow, and nothing that still waits tells since when.
         (
             "worker backlog",
-            {"workers": (a_worker(expired_lately=3, queue=QueueSight(consumers=1, ready=1)),)},
+            {"workers": (a_worker(expired_lately=3, queue=QueueObservation(consumers=1, ready=1)),)},
             None,
         ),
         ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}, ago(60)),
@@ -375,7 +385,11 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
         ),
         (
             "unusable letters",
-            {"letters": LettersSeen(span_seconds=900, unreadable=1, foreign=0, before=0, first_at=ago(700))},
+            {
+                "letters": LettersSeen(
+                    span_seconds=900, unreadable=1, unrelated=0, before=0, first_at=ago(700)
+                )
+            },
             ago(700),
         ),
     ],
@@ -391,7 +405,7 @@ def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: 
         (a_worker(silent_seconds=600, queue=Unknown("the broker is away")), True),
         # Killed, and marked inactive by the host when the heartbeat was old.
         (a_worker(silent_seconds=600, queue=None, status="inactive", updated=ago(500)), True),
-        (a_worker(silent_seconds=600, queue=QueueSight(consumers=0, ready=0), status="inactive"), True),
+        (a_worker(silent_seconds=600, queue=QueueObservation(consumers=0, ready=0), status="inactive"), True),
         (a_worker(silent_seconds=90_000, queue=None, status="inactive", updated=ago(89_900)), False),
         (a_worker(silent_seconds=600, queue=None, **GOODBYE), False),
         (a_worker(silent_seconds=600, queue=None, **GOODBYE, scheduled=1), True),
@@ -410,7 +424,7 @@ def test_a_worker_is_gone_when_it_is_silent_and_missed(worker: Any, is_gone: boo
 
 
 def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_senders() -> None:
-    letters = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=4)
+    letters = LettersSeen(span_seconds=900, unreadable=0, unrelated=0, before=0, declined=4)
     found = by_kind(a_view(letters=letters))["unusable letters"]
 
     assert found.health is OK
@@ -433,15 +447,15 @@ def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went(
 @pytest.mark.parametrize(
     ("worker", "is_told"),
     [
-        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=1)), True),
-        (a_worker(silent_seconds=31, queue=QueueSight(consumers=0, ready=0)), False),
+        (a_worker(silent_seconds=31, queue=QueueObservation(consumers=0, ready=1)), True),
+        (a_worker(silent_seconds=31, queue=QueueObservation(consumers=0, ready=0)), False),
         # Its heartbeat is overdue: it may well be dead, and nobody says that it lost its link.
-        (a_worker(silent_seconds=50, queue=QueueSight(consumers=0, ready=1)), False),
+        (a_worker(silent_seconds=50, queue=QueueObservation(consumers=0, ready=1)), False),
         (a_worker(silent_seconds=50, queue=None), False),
         (
             a_worker(
                 silent_seconds=31,
-                queue=QueueSight(consumers=0, ready=1),
+                queue=QueueObservation(consumers=0, ready=1),
                 status="inactive",
                 updated=ago(20),
             ),
@@ -471,7 +485,7 @@ def test_a_queue_without_consumer_is_told_only_while_its_worker_surely_reports(
 def test_what_a_worker_that_hangs_holds_and_has_begun_is_told_as_it_is(
     held: int | None, running: int, words: str
 ) -> None:
-    queue = QueueSight(consumers=1, ready=0, unacked=held)
+    queue = QueueObservation(consumers=1, ready=0, unacked=held)
     found = by_kind(a_view(workers=[a_worker(silent_seconds=600, running=running, queue=queue)]))
 
     assert found["worker hung"].sentence.startswith(f"worker-python (7) hangs: {words}")
@@ -481,7 +495,7 @@ def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> No
     unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
     found = by_kind(a_view(workers=(unsure, a_worker(number=8))))["worker gone"]
 
-    assert found.health is CANNOT_TELL
+    assert found.health is UNKNOWN
     assert "we have watched for 10 s only" in found.sentence
     assert found.next_step == "wait: it can be told when we have watched for long enough"
 
@@ -495,8 +509,8 @@ def test_one_that_never_reported_is_not_waited_for() -> None:
     )
     found = by_kind(a_view(workers=(unsure, silent, a_worker(number=8))))["worker gone"]
 
-    assert (found.health, "it never sent a heartbeat" in found.sentence) == (CANNOT_TELL, True)
-    assert found.next_step == "mend that first, then ask again"
+    assert (found.health, "it never sent a heartbeat" in found.sentence) == (UNKNOWN, True)
+    assert found.next_step == "repair that first, then ask again"
 
 
 def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:
@@ -505,7 +519,7 @@ def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:
     beside = by_kind(a_view(workers=(blind, a_worker(number=8, queue=None))))
 
     for kind in ("worker hung", "worker queue", "worker backlog"):
-        assert alone[kind].health is CANNOT_TELL
+        assert alone[kind].health is UNKNOWN
         assert "not allowed" in alone[kind].sentence
     assert beside["worker queue"].health is PROBLEM
 
@@ -515,7 +529,7 @@ def test_what_is_switched_off_is_left_out() -> None:
 
     assert FACT.keys() - found.keys() == {
         "sidecar",
-        "foreign consumers",
+        "other consumers",
         "canary",
         "monitor",
         "attune monitor",
@@ -592,10 +606,10 @@ def test_a_sidecar_that_is_not_there_or_has_no_cause_to_pause_is_to_be_started(
 def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
     found = diagnose(View(at=NOW, ttl_seconds=TTL_SECONDS))
 
-    assert {one.health for one in found} == {CANNOT_TELL}
+    assert {one.health for one in found} == {UNKNOWN}
     assert len(found) == len(FACT)
-    assert conclusion_of(found) is CANNOT_TELL
-    assert conclusion_of(()) is CANNOT_TELL
+    assert conclusion_of(found) is UNKNOWN
+    assert conclusion_of(()) is UNKNOWN
 
 
 @given(st.sets(st.sampled_from(sorted(set(FACT.values())))))
@@ -606,7 +620,7 @@ def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
     for one in found:
         is_concluded = one.kind == "gate" and "intake" not in unknown
         if FACT[one.kind] in unknown and not is_concluded:
-            assert one.health is CANNOT_TELL, one
+            assert one.health is UNKNOWN, one
     is_whole = unknown <= {"gate"} and "intake" not in unknown
     assert (conclusion_of(found) is OK) is is_whole
 

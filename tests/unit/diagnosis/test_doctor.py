@@ -12,7 +12,7 @@ from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 QUEUE = "attune.dlx.queue"
 
 
@@ -104,7 +104,7 @@ def test_clock_of_a_broker(ahead: float, health: Health, words: str) -> None:
 
 
 def test_clock_of_a_broker_that_does_not_tell() -> None:
-    says(doctor_database_lines.broker_clock(None, trouble="it refuses this user"), CANNOT_TELL, "refuses")
+    says(doctor_database_lines.broker_clock(None, trouble="it refuses this user"), UNKNOWN, "refuses")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ UNTOLD = Consumers(count=2, ready=0)
 
 
 @pytest.mark.parametrize(
-    ("consumers", "sidecar", "foreign"),
+    ("consumers", "sidecar", "unrelated"),
     [
         (None, (PROBLEM, "there is no queue"), (OK, "nobody else")),
         (taken(0), (PROBLEM, "no replica consumes 'attune.dlx.queue', where 3"), (OK, "nobody else")),
@@ -158,15 +158,15 @@ UNTOLD = Consumers(count=2, ready=0)
             (PROBLEM, "'executor.dlq' also"),
         ),
         (taken(1, "executor.dlq"), (PROBLEM, "none of the 1"), (PROBLEM, "'executor.dlq' also")),
-        (UNTOLD, (CANNOT_TELL, "their owners are unknown"), (CANNOT_TELL, "is not told")),
+        (UNTOLD, (UNKNOWN, "their owners are unknown"), (UNKNOWN, "is not told")),
     ],
 )
 def test_who_consumes_the_intake_queue(
-    consumers: Consumers | None, sidecar: tuple[Health, str], foreign: tuple[Health, str]
+    consumers: Consumers | None, sidecar: tuple[Health, str], unrelated: tuple[Health, str]
 ) -> None:
     names = {"queue": QUEUE, "own_prefix": "dlq-handler."}
     says(doctor_broker_lines.sidecar(consumers, **names), *sidecar)
-    says(doctor_broker_lines.foreign_consumers(consumers, **names), *foreign)
+    says(doctor_broker_lines.other_consumers(consumers, **names), *unrelated)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_topology_is_what_its_check_concludes() -> None:
 
     says(fine, OK, "arrives")
     says(hole, PROBLEM, "what dies in 'worker.7.executions' is lost")
-    says(unread, CANNOT_TELL, "the API is away")
+    says(unread, UNKNOWN, "the API is away")
     [harmless] = fine.notes
     assert "attune.events.queue" in harmless, "what does no harm is told beside it"
     assert not harmless.startswith("note"), "it is printed as a note"
@@ -215,22 +215,22 @@ def a_canary(state: CanaryState) -> WorkerCanary:
 
 @pytest.mark.parametrize(
     ("state", "health"),
-    [(CanaryState.OK, OK), (CanaryState.LOST, PROBLEM), (CanaryState.CANNOT_TELL, CANNOT_TELL)],
+    [(CanaryState.OK, OK), (CanaryState.LOST, PROBLEM), (CanaryState.UNKNOWN, UNKNOWN)],
 )
 def test_canary(state: CanaryState, health: Health) -> None:
     says(doctor_lines.canary([a_canary(state)]), health, "1")
 
 
 def test_a_canary_that_could_not_be_sent_tells_nothing() -> None:
-    says(doctor_lines.canary((), "no sidecar consumes 'q'"), CANNOT_TELL, "no sidecar consumes 'q'")
-    says(doctor_lines.canary(()), CANNOT_TELL, "no worker")
+    says(doctor_lines.canary((), "no sidecar consumes 'q'"), UNKNOWN, "no sidecar consumes 'q'")
+    says(doctor_lines.canary(()), UNKNOWN, "no worker")
 
 
 @pytest.mark.parametrize(
-    ("passes", "fix"), [(True, doctor_lines.NEXT_CANARY), (False, doctor_lines.MEND_FIRST)]
+    ("passes", "fix"), [(True, doctor_lines.NEXT_CANARY), (False, doctor_lines.REPAIR_FIRST)]
 )
-def test_nobody_is_told_to_mend_what_the_next_canary_settles(passes: bool, fix: str) -> None:
-    seen = doctor_lines.canary([replace(a_canary(CanaryState.CANNOT_TELL), passes=passes)])
+def test_nobody_is_told_to_repair_what_the_next_canary_settles(passes: bool, fix: str) -> None:
+    seen = doctor_lines.canary([replace(a_canary(CanaryState.UNKNOWN), passes=passes)])
 
     assert seen.fix == fix
 
@@ -244,24 +244,24 @@ def test_settings_that_surprise_are_no_problem() -> None:
 def test_what_rests_on_a_server_that_is_away_cannot_be_told() -> None:
     says(
         doctor_lines.without_database(doctor_database_lines.WORKERS),
-        CANNOT_TELL,
+        UNKNOWN,
         "the database is unreachable",
     )
-    says(doctor_lines.without_broker(doctor_broker_lines.TOPOLOGY), CANNOT_TELL, "the broker does not answer")
+    says(doctor_lines.without_broker(doctor_broker_lines.TOPOLOGY), UNKNOWN, "the broker does not answer")
 
 
 def test_the_worst_line_is_the_conclusion_and_comes_first() -> None:
     looked = Looked(Part.US, "x")
-    fine, wrong, unknown = looked.ok("a"), looked.problem("b", "c"), looked.cannot_tell("d", "e")
+    fine, wrong, unknown = looked.ok("a"), looked.problem("b", "c"), looked.unknown("d", "e")
 
     assert conclude([fine]) is OK
-    assert conclude([fine, unknown]) is CANNOT_TELL
+    assert conclude([fine, unknown]) is UNKNOWN
     assert conclude([fine, unknown, wrong]) is PROBLEM
-    assert conclude([]) is CANNOT_TELL, "who looked at nothing cannot tell"
+    assert conclude([]) is UNKNOWN, "who looked at nothing cannot tell"
     assert worst_first([fine, unknown, wrong]) == [wrong, unknown, fine]
 
 
-def test_who_is_listed_late_is_not_sent_to_mend_the_management_api() -> None:
+def test_who_is_listed_late_is_not_sent_to_repair_the_management_api() -> None:
     late = Consumers(count=1, ready=0, lists_fewer=True)
     found = doctor_broker_lines.sidecar(late, queue="q", own_prefix="ours.")
     assert "look again in ten seconds" in str(found.fix)

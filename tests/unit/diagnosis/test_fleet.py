@@ -9,12 +9,12 @@ from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.observation import Health
 from dlq_handler.diagnosis.view import LettersSeen, Unknown
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from tests.support.views import a_brake, a_view, a_worker, ago
 
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
-DECLINED = LettersSeen(span_seconds=900, unreadable=0, foreign=0, before=0, declined=482)
+DECLINED = LettersSeen(span_seconds=900, unreadable=0, unrelated=0, before=0, declined=482)
 
 
 def gone(number: int, *, silent_seconds: float = 1920, **known: Any) -> Any:
@@ -75,7 +75,7 @@ def test_what_nobody_knows_of_the_harm_is_no_zero() -> None:
 def test_those_that_are_silent_and_keep_their_queue_are_not_called_gone(
     consumed: tuple[int, ...], word: str
 ) -> None:
-    held = QueueSight(consumers=1, ready=0, unacked=1)
+    held = QueueObservation(consumers=1, ready=0, unacked=1)
     workers = [
         a_worker(number=number, silent_seconds=600, queue=held if number in consumed else None)
         for number in (1, 2)
@@ -88,7 +88,7 @@ def test_those_that_are_silent_and_keep_their_queue_are_not_called_gone(
 def test_nobody_says_that_none_is_left_who_has_not_watched_for_long_enough() -> None:
     found = by_kind(workers=(a_worker(silent_seconds=600, watched_seconds=10, queue=None),))["workers"]
 
-    assert found.health is CANNOT_TELL
+    assert found.health is UNKNOWN
     assert "we have watched for 10 s only" in found.sentence
     assert found.next_step == "wait: it can be told when we have watched for long enough"
 
@@ -136,7 +136,7 @@ def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_a
         ),
         (
             (
-                a_worker(number=5, queue=QueueSight(consumers=1, ready=9, unacked=0), expired_lately=3),
+                a_worker(number=5, queue=QueueObservation(consumers=1, ready=9, unacked=0), expired_lately=3),
                 a_worker(number=6),
             ),
             {"worker backlog": "5"},

@@ -7,7 +7,7 @@ import pytest
 
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.doctor_lines import MEND_FIRST
+from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.observation import Health
 from dlq_handler.diagnosis.own import LOOKS_AGAIN, RESTART
 from dlq_handler.diagnosis.patience import Lacks, Patience
@@ -30,7 +30,7 @@ from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.consumers import Consumers
 from tests.support.views import INTAKE, a_brake, a_queue, a_view, ago
 
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 
 def by_kind(view: View) -> dict[str, Diagnosis]:
@@ -44,7 +44,7 @@ def an_own(**link: Any) -> OwnSeen:
 def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
     found = by_kind(a_view(gate=Unsure("it has not looked at the database yet")))["gate"]
 
-    assert found.health is CANNOT_TELL
+    assert found.health is UNKNOWN
     assert "has not looked" in found.sentence
 
 
@@ -54,8 +54,8 @@ def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_tho
     seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["sidecar"]
 
     assert (seen.health, "3 dead letters wait" in seen.sentence) == (OK, True)
-    assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is CANNOT_TELL
-    assert by_kind(a_view(intake=untold))["sidecar"].health is CANNOT_TELL
+    assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is UNKNOWN
+    assert by_kind(a_view(intake=untold))["sidecar"].health is UNKNOWN
 
 
 @pytest.mark.parametrize("alarms", [(), Unknown("the management API does not answer")])
@@ -71,7 +71,7 @@ def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> 
 
     found = diagnose(unseen(old, "the last look was 2 min ago"))
 
-    assert {one.health for one in found} == {CANNOT_TELL}
+    assert {one.health for one in found} == {UNKNOWN}
     assert {one.sentence for one in found if one.kind != "gate"} == {"the last look was 2 min ago"}
     assert (unseen(old, "x").at, unseen(old, "x").ttl_seconds) == (old.at, old.ttl_seconds)
 
@@ -110,11 +110,11 @@ def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
     # Stopped and continued: it was not there to look, and what it lacks it lacks since now.
     found = [running.sees(at, **lack)[kind] for at in (5000, 5000 + limit - 1, 5000 + limit)]
 
-    assert [one.health for one in found] == [CANNOT_TELL, CANNOT_TELL, PROBLEM]
+    assert [one.health for one in found] == [UNKNOWN, UNKNOWN, PROBLEM]
     assert all("this sidecar runs" in one.sentence for one in found)
     assert not any("start `dlq-handler run`" in (one.next_step or "") for one in found)
     assert running.sees(6000)[kind].health is OK
-    assert running.sees(6010, **lack)[kind].health is CANNOT_TELL, "counted anew"
+    assert running.sees(6010, **lack)[kind].health is UNKNOWN, "counted anew"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict
 
     found = running.sees(1000, intake=NOBODY, leader=FREE)
 
-    assert (found["sidecar"].health, found["monitor"].health) == (CANNOT_TELL, CANNOT_TELL)
+    assert (found["sidecar"].health, found["monitor"].health) == (UNKNOWN, UNKNOWN)
 
 
 UNANSWERED = Unknown("sidecar: no process listens at http://127.0.0.1:9464")
@@ -158,21 +158,21 @@ HAS_NOT_LOOKED = Unsure("the sidecar answers: it has not looked at the database 
     ("ended_seconds_ago", "intake", "gate", "health"),
     [
         # Somebody is there who takes it.
-        (10, OURS, UNANSWERED, CANNOT_TELL),
-        (59, OURS, LINKED, CANNOT_TELL),
-        (10, NOBODY, LINKED, CANNOT_TELL),
-        (10, NOBODY, HAS_NOT_LOOKED, CANNOT_TELL),
+        (10, OURS, UNANSWERED, UNKNOWN),
+        (59, OURS, LINKED, UNKNOWN),
+        (10, NOBODY, LINKED, UNKNOWN),
+        (10, NOBODY, HAS_NOT_LOOKED, UNKNOWN),
         # By now it should have been taken.
         (60, OURS, UNANSWERED, PROBLEM),
         (60, OURS, LINKED, PROBLEM),
         (None, OURS, LINKED, PROBLEM),
         (60, NOBODY, HAS_NOT_LOOKED, PROBLEM),
         # The outage was longer than that, and is just over; or it is the first start of all.
-        (3600, OURS, YOUNG, CANNOT_TELL),
-        (3600, NOBODY, YOUNG, CANNOT_TELL),
-        (None, OURS, YOUNG, CANNOT_TELL),
-        (3600, OURS, HAS_NOT_LOOKED, CANNOT_TELL),
-        (3600, QueueSeen(name=INTAKE, taken=UNTOLD), HAS_NOT_LOOKED, CANNOT_TELL),
+        (3600, OURS, YOUNG, UNKNOWN),
+        (3600, NOBODY, YOUNG, UNKNOWN),
+        (None, OURS, YOUNG, UNKNOWN),
+        (3600, OURS, HAS_NOT_LOOKED, UNKNOWN),
+        (3600, QueueSeen(name=INTAKE, taken=UNTOLD), HAS_NOT_LOOKED, UNKNOWN),
         # Nobody of us is to be seen.
         (10, NOBODY, UNANSWERED, PROBLEM),
         (10, a_queue(INTAKE, tags=("executor",)), UNANSWERED, PROBLEM),
@@ -206,17 +206,17 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
         ({"gate": HANGS, "intake": NOBODY}, RESTART),
         ({"gate": HAS_NOT_LOOKED}, LOOKS_AGAIN),
         # It has no way to look.
-        ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
+        ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, REPAIR_FIRST),
         # One runs, perhaps, and what keeps it is told elsewhere.
-        ({"gate": UNANSWERED, "intake": QueueSeen(name=INTAKE, taken=UNTOLD)}, MEND_FIRST),
-        ({"gate": UNANSWERED, "intake": NOBODY, "database": DatabaseSeen(trouble="away")}, MEND_FIRST),
-        ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, MEND_FIRST),
+        ({"gate": UNANSWERED, "intake": QueueSeen(name=INTAKE, taken=UNTOLD)}, REPAIR_FIRST),
+        ({"gate": UNANSWERED, "intake": NOBODY, "database": DatabaseSeen(trouble="away")}, REPAIR_FIRST),
+        ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, REPAIR_FIRST),
     ],
 )
 def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], next_step: str) -> None:
     found = by_kind(a_view(**seen))["gate"]
 
-    assert (found.health, found.next_step) == (CANNOT_TELL, next_step)
+    assert (found.health, found.next_step) == (UNKNOWN, next_step)
 
 
 def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:

@@ -32,5 +32,5 @@ def test_the_page_of_a_diagnosis_says_what_it_means_and_what_to_do(kind: Kind) -
 
 
 def test_the_doctor_leads_to_the_same_page() -> None:
-    assert page_of(CANARY.problem("lost", "mend it")) == f"{RUNBOOK}#canary-lost"
+    assert page_of(CANARY.problem("lost", "repair it")) == f"{RUNBOOK}#canary-lost"
     assert page_of(SETTINGS.ok("fine")) is None

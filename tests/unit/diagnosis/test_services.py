@@ -9,15 +9,15 @@ from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.observation import Health, Part
 from dlq_handler.diagnosis.services import OTHERS, ServiceFinding, count_services
 from dlq_handler.diagnosis.view import Unknown, View, WorkerSeen
-from dlq_handler.host.worker import QueueSight
+from dlq_handler.host.worker import QueueObservation
 from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
 from tests.support.views import a_queue, a_view, a_worker, ago
 
-OK, PROBLEM, CANNOT_TELL = Health.OK, Health.PROBLEM, Health.CANNOT_TELL
+OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 COMPLETED, REQUESTS = "attune.execution.completed.queue", "attune.execution.requests.queue"
 RESTARTED_AT = ago(6900)
-NOBODY = QueueSight(consumers=0, ready=0, unacked=0)
+NOBODY = QueueObservation(consumers=0, ready=0, unacked=0)
 
 
 def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceLook:
@@ -175,7 +175,7 @@ def test_without_looks_of_a_replica_one_look_proves_nothing() -> None:
     worker = a_worker(queue=NOBODY)
     for unknown in (Unknown("no such table"), looks(age_seconds=61)):
         found = services(a_view(workers=(worker,), service_looks=unknown))
-        assert found.health is CANNOT_TELL
+        assert found.health is UNKNOWN
         assert found.sentence == (
             "worker-python (7) reports and had no consumer at this look; whether that lasts is not on record"
         )
@@ -187,7 +187,7 @@ def test_a_queue_that_cannot_be_seen_is_unknown() -> None:
     blind = a_worker(queue=Unknown("not allowed"))
     found = services(a_view(workers=(blind, a_worker(number=8))))
 
-    assert (found.health, found.sentence) == (CANNOT_TELL, "worker-python (7): not allowed")
+    assert (found.health, found.sentence) == (UNKNOWN, "worker-python (7): not allowed")
     assert services(a_view(workers=(blind, a_stranded_worker()))).health is PROBLEM
 
 

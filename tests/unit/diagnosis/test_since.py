@@ -25,7 +25,7 @@ def a_diagnosis(health: Health = Health.PROBLEM, *, kind: str = "topology") -> D
     )
 
 
-ILL, WELL, UNSURE = (a_diagnosis(health) for health in (Health.PROBLEM, Health.OK, Health.CANNOT_TELL))
+ILL, WELL, UNSURE = (a_diagnosis(health) for health in (Health.PROBLEM, Health.OK, Health.UNKNOWN))
 
 
 def test_a_problem_is_as_old_as_its_first_look() -> None:

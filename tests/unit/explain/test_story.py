@@ -47,7 +47,7 @@ def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
         "tries": 0,
         "repeats": 0,
         "received_at": after(302),
-        "judged_at": after(302),
+        "decided_at": after(302),
         "instance": "one",
         "evidence": {"status": "scheduled", "x_death": {"count": 1}},
         "is_shadow": False,
@@ -55,7 +55,7 @@ def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
     return LetterRecord(**(fields | changes))
 
 
-def a_verdict(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
+def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
     fields: dict[str, Any] = {
         "execution_id": 1,
         "attempt": after(1),
@@ -106,7 +106,7 @@ def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
         Kind.CREATED,
         Kind.DISPATCHED,
         Kind.DIED,
-        Kind.JUDGED,
+        Kind.DECIDED,
         Kind.CHANGED,
         Kind.ANNOUNCED,
     ]
@@ -133,17 +133,17 @@ def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
         Kind.MOVED,
         Kind.DISPATCHED,
         Kind.DIED,
-        Kind.JUDGED,
+        Kind.DECIDED,
         Kind.CHANGED,
         Kind.ANNOUNCED,
     ]
 
 
-def test_verdict_is_dated_by_the_clock_and_its_change_by_the_transaction() -> None:
+def test_decision_is_dated_by_the_clock_and_its_change_by_the_transaction() -> None:
     """Half a second apart, and still one change."""
     row = the_row("abandoned", updated=after(301.5))
-    moments = told(row, verdicts=[a_verdict(StaleOutcome.ABANDONED)])
-    assert kinds(moments) == [Kind.CREATED, Kind.JUDGED, Kind.CHANGED]
+    moments = told(row, decisions=[a_decision(StaleOutcome.ABANDONED)])
+    assert kinds(moments) == [Kind.CREATED, Kind.DECIDED, Kind.CHANGED]
     assert moments[2].text == "running → abandoned, by us"
 
 
@@ -165,8 +165,8 @@ def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
 
 def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
     row = the_row("completed", updated=after(310))
-    resurrected = a_verdict(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
-    moments = told(row, letters=[a_letter()], verdicts=[resurrected])
+    resurrected = a_decision(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
+    moments = told(row, letters=[a_letter()], decisions=[resurrected])
     assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.RESURRECTED]
 
 
@@ -183,7 +183,7 @@ def test_row_that_is_touched_after_our_end_is_still_ended_by_us(history: list[Tr
     assert not [moment for moment in moments if "not by us" in moment.text]
 
 
-def test_end_of_ours_is_ours_though_its_record_was_swept() -> None:
+def test_end_of_ours_is_ours_though_its_record_was_deleted() -> None:
     row = the_row(ended_by=FAILED_BY)
     for history in (None, [*HISTORY, OUR_STEP]):
         [*_, ended] = told(row, history=history)
@@ -213,14 +213,14 @@ def test_scheduled_row_that_is_touched_was_dispatched_once() -> None:
         assert moments[-1].kind is Kind.TOUCHED
 
 
-def test_shadow_verdict_is_marked_and_changed_nothing() -> None:
+def test_shadow_decision_is_marked_and_changed_nothing() -> None:
     moments = told(
         the_row("scheduled", updated=after(1)),
         letters=[a_letter(is_shadow=True)],
-        verdicts=[a_verdict(StaleOutcome.FAILED, is_shadow=True)],
+        decisions=[a_decision(StaleOutcome.FAILED, is_shadow=True)],
     )
     assert Kind.CHANGED not in kinds(moments)
-    assert [moment.is_shadow for moment in moments if moment.kind is Kind.JUDGED] == [True, True]
+    assert [moment.is_shadow for moment in moments if moment.kind is Kind.DECIDED] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_notice_says_what_became_of_it(entry: OutboxRecord, kind: Kind, text: st
 
 @pytest.mark.parametrize("outcome", StaleOutcome)
 def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> None:
-    verdict = a_verdict(outcome, error="22023: too long", next_try_at=after(400))
-    moment = next(moment for moment in told(None, verdicts=[verdict]) if moment.kind is not Kind.CHANGED)
+    decision = a_decision(outcome, error="22023: too long", next_try_at=after(400))
+    moment = next(moment for moment in told(None, decisions=[decision]) if moment.kind is not Kind.CHANGED)
     assert "because" in moment.text
     assert moment.by == "two"
 

@@ -11,11 +11,11 @@ from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
 from dlq_handler.explain.replicas import Sidecars
 from dlq_handler.explain.waiting import BROKER_IS_AWAY, GATE_IS_UNKNOWN, RESTART_IS_HIDDEN, waiting_of
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
 from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
-from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledVerdict
+from dlq_handler.timeouts.decide import decide_stale
+from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledDecision
 from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
 from dlq_handler.workers.connection import ConnectionLook, ProcessView
 from dlq_handler.workers.look import WorkerLook
@@ -39,7 +39,7 @@ def the_sidecars(brake: dict[str, Any] | None = None, **changes: Any) -> Sidecar
     given: dict[str, Any] = {
         "is_led": True,
         "brake": BrakeView(state=BrakeState(**(brake or {})), ended_last_minute=0, now=NOON),
-        "brake_policy": BrakePolicy(max_verdicts_per_minute=10, hold_seconds=600),
+        "brake_policy": BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
     }
     return Sidecars(**(given | changes))
 
@@ -51,7 +51,7 @@ def tripped(hold_until: datetime | None = HOLD_UNTIL) -> dict[str, Any]:
 RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "somebody"}
 
 
-def a_verdict(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
+def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
     fields: dict[str, Any] = {
         "execution_id": 1,
         "attempt": DISPATCHED,
@@ -71,7 +71,7 @@ def a_letter(**changes: Any) -> LetterRecord:
 
 
 def waiting(
-    verdict: UnscheduledVerdict,
+    decision: UnscheduledDecision,
     sidecars: Sidecars | None = None,
     case: StaleCase | None = None,
     **records: Any,
@@ -85,7 +85,7 @@ def waiting(
         updated=DISPATCHED,
     )
     told = Records(execution=row, now=NOON, **records)
-    return waiting_of(verdict, records=told, sidecars=sidecars or the_sidecars(), case=case)
+    return waiting_of(decision, records=told, sidecars=sidecars or the_sidecars(), case=case)
 
 
 def a_case(status: str = "scheduled", heartbeat_age_seconds: float | None = 2.0, **worker: Any) -> StaleCase:
@@ -102,7 +102,7 @@ def a_case(status: str = "scheduled", heartbeat_age_seconds: float | None = 2.0,
 
 
 def seen(case: StaleCase, sidecars: Sidecars | None = None, **records: Any) -> Waiting:
-    return waiting(judge_stale(case), sidecars, case, **records)
+    return waiting(decide_stale(case), sidecars, case, **records)
 
 
 WAIT = Wait("its message may still be in the worker's queue", HORIZON, {"age_seconds": 1.0})
@@ -140,10 +140,10 @@ def test_a_request_whose_rejection_is_on_record_is_not_with_the_scheduler(
 
 
 def test_what_is_due_says_what_stands_in_the_way() -> None:
-    refused = a_verdict(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=HORIZON)
-    other_attempt = a_verdict(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
-    found = waiting(END, verdicts=[refused, other_attempt])
-    assert found.why == "the next sweep makes it failed: nobody consumes its queue"
+    refused = a_decision(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=HORIZON)
+    other_attempt = a_decision(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
+    found = waiting(END, decisions=[refused, other_attempt])
+    assert found.why == "the next scan makes it failed: nobody consumes its queue"
     assert found.until == HORIZON
     assert found.notes == ["the database refused to let it end: 22023: too long", GATE_IS_UNKNOWN]
 
@@ -167,12 +167,12 @@ def test_what_is_not_ours_to_end_says_so() -> None:
 )
 def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str, Any], words: str) -> None:
     sidecars = the_sidecars(**changes)
-    for verdict, why in (
-        (END, "a sweep would make it failed: nobody consumes its queue"),
+    for decision, why in (
+        (END, "a scan would make it failed: nobody consumes its queue"),
         (AGAIN, "would be requested again: requested for 900 s"),
         (WAIT, WAIT.why),
     ):
-        found = waiting(verdict, sidecars)
+        found = waiting(decision, sidecars)
         assert found.unwatched is not None
         assert found.unwatched.startswith(words)
         assert "nobody looks for it" in found.unwatched
@@ -181,45 +181,45 @@ def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str,
 
 
 @pytest.mark.parametrize(
-    "verdict", [WAIT, END, AGAIN, NotStale("a parent")], ids=lambda one: type(one).__name__
+    "decision", [WAIT, END, AGAIN, NotStale("a parent")], ids=lambda one: type(one).__name__
 )
-def test_brake_that_holds_or_limits_is_named_with_every_verdict(verdict: UnscheduledVerdict) -> None:
+def test_brake_that_holds_or_limits_is_named_with_every_decision(decision: UnscheduledDecision) -> None:
     for state in (tripped(), tripped(None), tripped(NOON)):
         assert [
-            note for note in waiting(verdict, the_sidecars(state)).notes if note.startswith("brake: tripped")
+            note for note in waiting(decision, the_sidecars(state)).notes if note.startswith("brake: tripped")
         ]
-    assert not [note for note in waiting(verdict, the_sidecars(RELEASED)).notes if "brake" in note]
+    assert not [note for note in waiting(decision, the_sidecars(RELEASED)).notes if "brake" in note]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "hold_until", "until"),
+    ("decision", "hold_until", "until"),
     [(WAIT, HOLD_UNTIL, HORIZON), (END, HOLD_UNTIL, HOLD_UNTIL), (END, None, None)],
     ids=["not due yet", "due", "due, held until released"],
 )
 def test_under_a_brake_that_holds_every_time_is_the_earliest(
-    verdict: Wait | End, hold_until: datetime | None, until: datetime | None
+    decision: Wait | End, hold_until: datetime | None, until: datetime | None
 ) -> None:
-    found = waiting(verdict, the_sidecars(tripped(hold_until)))
+    found = waiting(decision, the_sidecars(tripped(hold_until)))
     assert (found.until, found.is_earliest) == (until, True)
-    assert "the next sweep" not in found.why
+    assert "the next scan" not in found.why
 
 
-def test_shadow_only_would_and_tells_when_it_has_judged_already() -> None:
+def test_shadow_only_would_and_tells_when_it_has_decided_already() -> None:
     sidecars = the_sidecars(is_shadow=True)
-    assert waiting(END, sidecars).why.startswith("the next sweep would make it failed: ")
+    assert waiting(END, sidecars).why.startswith("the next scan would make it failed: ")
     assert waiting(AGAIN, sidecars).why.startswith("would be requested again")
-    for verdict in (WAIT, END, AGAIN):
-        assert waiting(verdict, sidecars).notes[0].startswith("shadow mode")
-    judged = [
-        a_verdict(StaleOutcome.FAILED, is_shadow=True),
-        a_verdict(StaleOutcome.REANNOUNCED, is_shadow=True),
+    for decision in (WAIT, END, AGAIN):
+        assert waiting(decision, sidecars).notes[0].startswith("shadow mode")
+    decided = [
+        a_decision(StaleOutcome.FAILED, is_shadow=True),
+        a_decision(StaleOutcome.REANNOUNCED, is_shadow=True),
     ]
-    already = "judged in shadow already, at 2026-11-16 12:00:00Z: it would have been "
-    assert waiting(END, sidecars, verdicts=judged).why.startswith(f"{already}failed: ")
-    assert waiting(AGAIN, sidecars, verdicts=judged).why.startswith(f"{already}requested again")
-    assert waiting(END, verdicts=judged).why.startswith("the next sweep makes it failed")
-    of_another = [a_verdict(StaleOutcome.FAILED, is_shadow=True, attempt=NOON)]
-    assert "already" not in waiting(END, sidecars, verdicts=of_another).why
+    already = "decided in shadow already, at 2026-11-16 12:00:00Z: it would have been "
+    assert waiting(END, sidecars, decisions=decided).why.startswith(f"{already}failed: ")
+    assert waiting(AGAIN, sidecars, decisions=decided).why.startswith(f"{already}requested again")
+    assert waiting(END, decisions=decided).why.startswith("the next scan makes it failed")
+    of_another = [a_decision(StaleOutcome.FAILED, is_shadow=True, attempt=NOON)]
+    assert "already" not in waiting(END, sidecars, decisions=of_another).why
 
 
 def test_while_the_broker_is_away_the_horizon_is_the_earliest() -> None:
@@ -236,23 +236,23 @@ LOST = "its letter is on its way, waits in the intake queue, or was lost"
 @pytest.mark.parametrize(
     ("queue", "why"),
     [
-        (QueueSight(consumers=0, ready=0), f"it has left the worker's queue: {LOST}{LOOKED_FOR}"),
+        (QueueObservation(consumers=0, ready=0), f"it has left the worker's queue: {LOST}{LOOKED_FOR}"),
         (
-            QueueSight(consumers=1, ready=0, unacked=0),
+            QueueObservation(consumers=1, ready=0, unacked=0),
             f"it has left the worker's queue: its worker has just taken it, {LOST}{LOOKED_FOR}",
         ),
-        (QueueSight(consumers=1, ready=0), WAIT.why),
-        (QueueSight(consumers=1, ready=0, unacked=1), WAIT.why),
-        (QueueSight(consumers=0, ready=1, unacked=0), WAIT.why),
+        (QueueObservation(consumers=1, ready=0), WAIT.why),
+        (QueueObservation(consumers=1, ready=0, unacked=1), WAIT.why),
+        (QueueObservation(consumers=0, ready=1, unacked=0), WAIT.why),
     ],
     ids=["unattended", "empty", "not known", "held", "ready"],
 )
-def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueSight, why: str) -> None:
+def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueObservation, why: str) -> None:
     assert seen(a_case(queue=queue)).why == why
 
 
 def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobody_looks() -> None:
-    case = a_case(queue=QueueSight(consumers=0, ready=0))
+    case = a_case(queue=QueueObservation(consumers=0, ready=0))
     assert "its letter has come" in seen(case, letters=[a_letter(stamp=DISPATCHED)]).why
     assert "its letter is on its way" in seen(case, letters=[a_letter(stamp=NOON)]).why
     assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).why

@@ -10,7 +10,7 @@ from dlq_handler.history.history import (
     Segment,
     Span,
     change_of,
-    happening_of,
+    event_of,
     lanes_of,
     still_unseen,
     unseen,
@@ -23,7 +23,7 @@ AVAILABLE, LATE, GONE, UNSURE = (
     Availability.AVAILABLE,
     Availability.LATE,
     Availability.UNAVAILABLE,
-    Availability.CANNOT_TELL,
+    Availability.UNKNOWN,
 )
 
 
@@ -142,4 +142,4 @@ def test_a_look_adds_what_is_new(
     before: Availability | None, seen: Availability, recorded: Availability | None, told: str | None
 ) -> None:
     assert change_of(before, seen) is recorded
-    assert (happening_of(before, recorded) if recorded else None) == told
+    assert (event_of(before, recorded) if recorded else None) == told

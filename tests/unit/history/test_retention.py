@@ -49,13 +49,13 @@ def test_the_steps_of_all_rooms_run_in_this_order() -> None:
         "resolved",
         "unresolved",
         "notices",
-        "verdicts",
+        "decisions",
         "repeated_requests",
         "worker_looks",
         "unconsumed_intervals",
         "worker_connections",
         "minutes",
-        "happenings",
+        "history_events",
         "history",
         "diagnoses",
         "groups",
@@ -65,7 +65,7 @@ def test_the_steps_of_all_rooms_run_in_this_order() -> None:
 
 def test_the_log_event_has_the_documented_fields() -> None:
     logged = [step.name for step in retention_steps() if step.is_logged]
-    assert logged == ["resolved", "unresolved", "notices", "verdicts"]
+    assert logged == ["resolved", "unresolved", "notices", "decisions"]
 
 
 async def test_a_step_that_fails_keeps_no_other_from_its_turn() -> None:
@@ -79,7 +79,7 @@ async def test_a_step_that_fails_keeps_no_other_from_its_turn() -> None:
     with capture_logs() as logs, pytest.raises(Contended, match="not this one"):
         await runner.tick()
     assert steps.ran == ["first", "broken", "silent", "last"]
-    [event] = [one for one in logs if one["event"] == "records.swept"]
+    [event] = [one for one in logs if one["event"] == "records.deleted"]
     assert {name: event[name] for name in event if name not in ("event", "log_level")} == {
         "first": 0,
         "broken": 0,

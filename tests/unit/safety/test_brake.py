@@ -28,7 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def a_policy(limit: int = 100, hold_seconds: float = 600) -> BrakePolicy:
-    return BrakePolicy(max_verdicts_per_minute=limit, hold_seconds=hold_seconds)
+    return BrakePolicy(max_decisions_per_minute=limit, hold_seconds=hold_seconds)
 
 
 def a_view(ended: int = 0, **state: Any) -> BrakeView:

@@ -30,7 +30,7 @@ def test_every_command_of_the_page_is_understood(page: str, monkeypatch: pytest.
     # For the whole process: tests that come later would wait for log events in vain.
     monkeypatch.setattr(main, "configure_logging", lambda **_: None)
     commands = typed(page)
-    assert {"up", "break", "mend", "psql", "rabbitmq", "dlq-handler", "down"} <= {
+    assert {"up", "break", "repair", "psql", "rabbitmq", "dlq-handler", "down"} <= {
         line[0] for line in commands
     }
     for command, *arguments in commands:
@@ -42,8 +42,8 @@ def test_every_command_of_the_page_is_understood(page: str, monkeypatch: pytest.
 
 
 def test_page_says_to_restart_each_of_attunes_services_after_a_broker_loss() -> None:
-    """They never reconnect (NO_RECONNECT), and `mend broker` does not restart them."""
+    """They never reconnect (NO_RECONNECT), and `repair broker` does not restart them."""
     page = (ROOT / "docs/how-to/sandbox.md").read_text()
     [row] = [line for line in page.splitlines() if line.startswith("| `broker`")]
-    assert re.findall(r"`\./run mend ([\w-]+)`", row) == ["broker", *ATTUNE]
+    assert re.findall(r"`\./run repair ([\w-]+)`", row) == ["broker", *ATTUNE]
     assert "database" not in row

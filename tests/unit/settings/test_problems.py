@@ -244,8 +244,8 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
         ("dlq_handler: {worker: {unavailable_after_seconds: 75}}", "allows only 2.5 heartbeats"),
         ("executor: {scheduled_timeout: 329}", "is 329 s, raised to 330 s"),
         (
-            "dlq_handler: {brake: {max_verdicts_per_minute: 499}}",
-            "max_verdicts_per_minute is 499, less than dlq_handler.batch.size (500)",
+            "dlq_handler: {brake: {max_decisions_per_minute: 499}}",
+            "max_decisions_per_minute is 499, less than dlq_handler.batch.size (500)",
         ),
         (
             "dlq_handlers: {}",
@@ -274,7 +274,7 @@ def test_defaults_have_no_warning() -> None:
 
 @pytest.mark.parametrize("limit", [0, 500])
 def test_a_limit_of_the_brake_that_is_off_or_fits_a_batch_is_no_warning(limit: int) -> None:
-    assert loaded_from(f"dlq_handler: {{brake: {{max_verdicts_per_minute: {limit}}}}}").warnings == ()
+    assert loaded_from(f"dlq_handler: {{brake: {{max_decisions_per_minute: {limit}}}}}").warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import TRANSITIONS, ExecutionStatus
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, Wait, record_of
 from dlq_handler.timeouts.result import stale_result
 from dlq_handler.workers.look import WorkerLook
@@ -46,12 +46,12 @@ def a_look(**changes: Any) -> WorkerLook:
 
 
 FRESH, DEAD, NEVER, GONE = a_row(), a_row(91), a_row(None), None
-BUSY = QueueSight(consumers=1, ready=0, unacked=3, ttl_ms=300_000)
-EMPTY = QueueSight(consumers=1, ready=0, unacked=0, ttl_ms=300_000)
-UNMANAGED = QueueSight(consumers=1, ready=0)
-UNATTENDED = QueueSight(consumers=0, ready=5, unacked=0)
+BUSY = QueueObservation(consumers=1, ready=0, unacked=3, ttl_ms=300_000)
+EMPTY = QueueObservation(consumers=1, ready=0, unacked=0, ttl_ms=300_000)
+UNMANAGED = QueueObservation(consumers=1, ready=0)
+UNATTENDED = QueueObservation(consumers=0, ready=5, unacked=0)
 QUICK = PublishView(quick_seconds=10_000, confirmed_seconds_ago=3)
-WITHOUT_TTL = QueueSight(consumers=0, ready=1, unacked=0, has_no_ttl=True)
+WITHOUT_TTL = QueueObservation(consumers=0, ready=1, unacked=0, has_no_ttl=True)
 
 
 LOST: dict[str, Any] = {"queue": EMPTY, "look": a_look(empty_since=ago(30))}
@@ -102,19 +102,19 @@ def a_case(
 def test_scheduled_execution_that_nobody_will_take_fails_beyond_the_horizon_and_not_before(
     worker: dict[str, Any],
 ) -> None:
-    verdict = judge_stale(a_case(age_seconds=330, **worker))
-    assert isinstance(verdict, End)
-    assert (verdict.becomes, verdict.limit_seconds) == (ExecutionStatus.FAILED, 330)
+    decision = decide_stale(a_case(age_seconds=330, **worker))
+    assert isinstance(decision, End)
+    assert (decision.becomes, decision.limit_seconds) == (ExecutionStatus.FAILED, 330)
 
-    young = judge_stale(a_case(age_seconds=329.9, **worker))
+    young = decide_stale(a_case(age_seconds=329.9, **worker))
     assert isinstance(young, Wait)
     assert young.until == ago(329.9) + 330 * SECOND
 
 
 def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None:
     nobody: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
-    assert isinstance(judge_stale(a_case(age_seconds=330, longest_ttl_ms=0, **nobody)), End)
-    assert isinstance(judge_stale(a_case(age_seconds=329, longest_ttl_ms=0, **nobody)), Wait)
+    assert isinstance(decide_stale(a_case(age_seconds=330, longest_ttl_ms=0, **nobody)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=329, longest_ttl_ms=0, **nobody)), Wait)
 
 
 @pytest.mark.parametrize(
@@ -158,52 +158,52 @@ def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None
 def test_scheduled_execution_waits_while_somebody_may_run_it(
     worker: dict[str, Any], until: datetime | None
 ) -> None:
-    verdict = judge_stale(a_case(**worker))
-    assert isinstance(verdict, Wait), verdict
-    assert verdict.until == until
+    decision = decide_stale(a_case(**worker))
+    assert isinstance(decision, Wait), decision
+    assert decision.until == until
 
 
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED])
-def test_live_worker_may_hold_a_message_only_for_so_long(queue: QueueSight) -> None:
-    assert isinstance(judge_stale(a_case(age_seconds=3599, queue=queue)), Wait)
-    verdict = judge_stale(a_case(age_seconds=3600, queue=queue))
-    assert isinstance(verdict, End)
-    assert verdict.limit_seconds == 3600
+def test_live_worker_may_hold_a_message_only_for_so_long(queue: QueueObservation) -> None:
+    assert isinstance(decide_stale(a_case(age_seconds=3599, queue=queue)), Wait)
+    decision = decide_stale(a_case(age_seconds=3600, queue=queue))
+    assert isinstance(decision, End)
+    assert decision.limit_seconds == 3600
 
 
 @pytest.mark.parametrize("row", [FRESH, NEVER, DEAD])
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
 def test_nothing_is_held_for_too_long_while_the_connection_is_young(
-    row: Worker, queue: QueueSight | None
+    row: Worker, queue: QueueObservation | None
 ) -> None:
     """Whether the worker is alive is unknown then, and its dead letter may be waiting."""
-    verdict = judge_stale(a_case(age_seconds=1e6, row=row, queue=queue, watched_seconds=89))
-    assert isinstance(verdict, Wait), verdict
-    assert verdict.until == NOW + (30 if queue in (EMPTY, UNATTENDED, None) else 1) * SECOND
+    decision = decide_stale(a_case(age_seconds=1e6, row=row, queue=queue, watched_seconds=89))
+    assert isinstance(decision, Wait), decision
+    assert decision.until == NOW + (30 if queue in (EMPTY, UNATTENDED, None) else 1) * SECOND
 
 
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
-def test_nothing_is_held_for_too_long_while_publishes_hang(queue: QueueSight | None) -> None:
+def test_nothing_is_held_for_too_long_while_publishes_hang(queue: QueueObservation | None) -> None:
     look = a_look(unattended_since=ago(60), empty_since=ago(60))
     hangs = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=0)
-    assert isinstance(judge_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=hangs)), Wait)
+    assert isinstance(decide_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=hangs)), Wait)
     slow = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=329)
-    assert isinstance(judge_stale(a_case(age_seconds=3929, queue=queue, look=look, publishes=slow)), Wait)
-    assert isinstance(judge_stale(a_case(age_seconds=3930, queue=queue, look=look, publishes=slow)), End), (
+    assert isinstance(decide_stale(a_case(age_seconds=3929, queue=queue, look=look, publishes=slow)), Wait)
+    assert isinstance(decide_stale(a_case(age_seconds=3930, queue=queue, look=look, publishes=slow)), End), (
         "a broker that is slow now and then does not keep it open without end"
     )
     over = replace(slow, slow_seconds_ago=330)
-    assert isinstance(judge_stale(a_case(age_seconds=3600, queue=queue, look=look, publishes=over)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=3600, queue=queue, look=look, publishes=over)), End)
     unknown = PublishView()
-    assert isinstance(judge_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=unknown)), End), (
-        "a replica that may not publish still decides in the end"
-    )
+    assert isinstance(
+        decide_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=unknown)), End
+    ), "a replica that may not publish still decides in the end"
 
 
 @pytest.mark.parametrize("row", [DEAD, GONE])
 def test_unavailable_worker_is_evidence_by_itself(row: Worker | None) -> None:
-    verdict = judge_stale(a_case(row=row, queue=UNATTENDED, publishes=PublishView(slow_seconds_ago=0)))
-    assert isinstance(verdict, End), verdict
+    decision = decide_stale(a_case(row=row, queue=UNATTENDED, publishes=PublishView(slow_seconds_ago=0)))
+    assert isinstance(decision, End), decision
 
 
 ALIVE_OR_DEAD = ("lives", "alive", "dead", "gone", "died")
@@ -215,11 +215,13 @@ ALIVE_OR_DEAD = ("lives", "alive", "dead", "gone", "died")
 @pytest.mark.parametrize("watched_seconds", [1, 3600])
 @pytest.mark.parametrize("status", ["scheduled", "running"])
 def test_unknown_is_never_worded_as_alive_or_dead(
-    row: Worker, queue: QueueSight | None, age_seconds: float, watched_seconds: float, status: str
+    row: Worker, queue: QueueObservation | None, age_seconds: float, watched_seconds: float, status: str
 ) -> None:
-    verdict = judge_stale(a_case(status, age_seconds, row=row, queue=queue, watched_seconds=watched_seconds))
-    words = verdict.why.replace("whether worker 7 is alive is unknown", "")
-    assert not any(word in words for word in ALIVE_OR_DEAD), verdict.why
+    decision = decide_stale(
+        a_case(status, age_seconds, row=row, queue=queue, watched_seconds=watched_seconds)
+    )
+    words = decision.why.replace("whether worker 7 is alive is unknown", "")
+    assert not any(word in words for word in ALIVE_OR_DEAD), decision.why
 
 
 @pytest.mark.parametrize(
@@ -230,28 +232,28 @@ def test_unknown_is_never_worded_as_alive_or_dead(
     ],
 )
 def test_held_for_too_long_says_what_is_known_of_the_worker(row: Worker, knowledge: str) -> None:
-    verdict = judge_stale(a_case(age_seconds=3600, row=row))
-    assert isinstance(verdict, End)
-    assert verdict.why == f"it was not run within 3600 s; {knowledge}; its queue has 1 consumer(s)"
+    decision = decide_stale(a_case(age_seconds=3600, row=row))
+    assert isinstance(decision, End)
+    assert decision.why == f"it was not run within 3600 s; {knowledge}; its queue has 1 consumer(s)"
 
 
 def test_evidence_says_so_when_the_intake_was_not_drained() -> None:
-    verdict = judge_stale(a_case(row=DEAD, queue=UNATTENDED, intake_undrained_seconds=400.04))
-    assert isinstance(verdict, End)
-    assert verdict.evidence["intake_undrained_seconds"] == 400.0
-    assert "intake_undrained_seconds" not in judge_stale(a_case(row=DEAD, queue=UNATTENDED)).evidence  # type: ignore[union-attr]  # an End has it
+    decision = decide_stale(a_case(row=DEAD, queue=UNATTENDED, intake_undrained_seconds=400.04))
+    assert isinstance(decision, End)
+    assert decision.evidence["intake_undrained_seconds"] == 400.0
+    assert "intake_undrained_seconds" not in decide_stale(a_case(row=DEAD, queue=UNATTENDED)).evidence  # type: ignore[union-attr]  # an End has it
 
 
 def test_evidence_has_the_publishes_that_an_empty_queue_was_believed_by() -> None:
-    verdict = judge_stale(a_case(**LOST))
-    assert isinstance(verdict, End)
-    assert verdict.evidence["publishes"] == {"quick_seconds": 10_000, "confirmed_seconds_ago": 3}
+    decision = decide_stale(a_case(**LOST))
+    assert isinstance(decision, End)
+    assert decision.evidence["publishes"] == {"quick_seconds": 10_000, "confirmed_seconds_ago": 3}
 
 
 @pytest.mark.parametrize("row", [FRESH, DEAD, NEVER, GONE])
 def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Worker | None) -> None:
     case = a_case(age_seconds=10_000, row=row, queue=None, is_queue_known=False)
-    assert isinstance(judge_stale(case), Wait)
+    assert isinstance(decide_stale(case), Wait)
 
 
 @pytest.mark.parametrize("row", [DEAD, GONE])
@@ -266,14 +268,14 @@ def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Work
     ],
 )
 def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
-    row: Worker | None, queue: QueueSight, look: WorkerLook | None, until: datetime
+    row: Worker | None, queue: QueueObservation, look: WorkerLook | None, until: datetime
 ) -> None:
     """Its heartbeats may hang while it consumes, and runs what it has prefetched."""
     if look is not None and look.last_heartbeat is None and row is not None:
         look = replace(look, last_heartbeat=row.last_heartbeat)
-    verdict = judge_stale(a_case(row=row, queue=queue, look=look))
-    assert isinstance(verdict, Wait), verdict
-    assert verdict.until == until
+    decision = decide_stale(a_case(row=row, queue=queue, look=look))
+    assert isinstance(decision, Wait), decision
+    assert decision.until == until
 
 
 @pytest.mark.parametrize("row", [FRESH, DEAD, NEVER, GONE])
@@ -288,7 +290,7 @@ def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
     ],
 )
 def test_message_in_a_queue_without_ttl_is_waited_for_whatever_the_worker(
-    row: Worker | None, queue: QueueSight
+    row: Worker | None, queue: QueueObservation
 ) -> None:
     look = a_look(
         unavailable_since=ago(60),
@@ -296,24 +298,24 @@ def test_message_in_a_queue_without_ttl_is_waited_for_whatever_the_worker(
         empty_since=ago(60),
         last_heartbeat=row.last_heartbeat if row else None,
     )
-    verdict = judge_stale(a_case(age_seconds=3599, row=row, queue=queue, look=look))
+    decision = decide_stale(a_case(age_seconds=3599, row=row, queue=queue, look=look))
     is_known = queue.holds_messages
-    assert isinstance(verdict, Wait), verdict
-    assert verdict.until == (None if is_known else ago(3599) + 3600 * SECOND)
-    assert verdict.evidence["queue_has_no_ttl"] is True
-    later = judge_stale(a_case(age_seconds=1e7, row=row, queue=queue, look=look))
+    assert isinstance(decision, Wait), decision
+    assert decision.until == (None if is_known else ago(3599) + 3600 * SECOND)
+    assert decision.evidence["queue_has_no_ttl"] is True
+    later = decide_stale(a_case(age_seconds=1e7, row=row, queue=queue, look=look))
     assert isinstance(later, Wait if is_known else End), later
 
 
 def test_execution_whose_worker_was_deleted_is_decided_by_the_longest_ttl_known() -> None:
     deleted: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
-    early = judge_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, **deleted))
+    early = decide_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, **deleted))
     assert isinstance(early, Wait), early
     assert early.until == ago(929) + 930 * SECOND
-    verdict = judge_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, **deleted))
-    assert isinstance(verdict, End)
-    assert verdict.limit_seconds == verdict.evidence["horizon_seconds"] == 930
-    assert isinstance(judge_stale(a_case(age_seconds=330, longest_ttl_ms=1000, **deleted)), End), (
+    decision = decide_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, **deleted))
+    assert isinstance(decision, End)
+    assert decision.limit_seconds == decision.evidence["horizon_seconds"] == 930
+    assert isinstance(decide_stale(a_case(age_seconds=330, longest_ttl_ms=1000, **deleted)), End), (
         "never below the settings"
     )
 
@@ -321,33 +323,33 @@ def test_execution_whose_worker_was_deleted_is_decided_by_the_longest_ttl_known(
 def test_execution_whose_worker_was_deleted_waits_while_no_ttl_is_known() -> None:
     """The settings say 300 s; the queue may have been declared with more. The wait has an end."""
     deleted: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
-    early = judge_stale(a_case(age_seconds=3599, longest_ttl_ms=None, **deleted))
+    early = decide_stale(a_case(age_seconds=3599, longest_ttl_ms=None, **deleted))
     assert isinstance(early, Wait), early
     assert early.until == ago(3599) + 3600 * SECOND
-    assert isinstance(judge_stale(a_case(age_seconds=3600, longest_ttl_ms=None, **deleted)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=3600, longest_ttl_ms=None, **deleted)), End)
 
 
 def test_queue_whose_ttl_is_unknown_is_given_the_longest_one_known() -> None:
     assert isinstance(
-        judge_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), Wait
+        decide_stale(a_case(age_seconds=929, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), Wait
     )
     assert isinstance(
-        judge_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), End
+        decide_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, row=DEAD, queue=UNATTENDED)), End
     )
     known = replace(UNATTENDED, ttl_ms=300_000)
     assert isinstance(
-        judge_stale(a_case(age_seconds=330, longest_ttl_ms=900_000, row=DEAD, queue=known)), End
+        decide_stale(a_case(age_seconds=330, longest_ttl_ms=900_000, row=DEAD, queue=known)), End
     )
 
 
 def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
     slow = replace(UNATTENDED, ttl_ms=900_000)
-    early = judge_stale(a_case(age_seconds=929, row=DEAD, queue=slow))
+    early = decide_stale(a_case(age_seconds=929, row=DEAD, queue=slow))
     assert isinstance(early, Wait)
     assert early.until == ago(929) + 930 * SECOND
-    assert isinstance(judge_stale(a_case(age_seconds=930, row=DEAD, queue=slow)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=930, row=DEAD, queue=slow)), End)
     quick = replace(UNATTENDED, ttl_ms=1000)
-    assert isinstance(judge_stale(a_case(age_seconds=329, row=DEAD, queue=quick)), Wait), (
+    assert isinstance(decide_stale(a_case(age_seconds=329, row=DEAD, queue=quick)), Wait), (
         "never below the settings"
     )
 
@@ -357,9 +359,9 @@ def test_running_execution_is_abandoned_when_two_looks_find_its_worker_unavailab
     row: Worker | None, heartbeat: datetime | None
 ) -> None:
     look = a_look(unavailable_since=ago(30), last_heartbeat=heartbeat)
-    verdict = judge_stale(a_case("running", row=row, look=look))
-    assert isinstance(verdict, End)
-    assert verdict.becomes is ExecutionStatus.ABANDONED
+    decision = decide_stale(a_case("running", row=row, look=look))
+    assert isinstance(decision, End)
+    assert decision.becomes is ExecutionStatus.ABANDONED
 
 
 SILENT = {"unavailable_since": ago(60), "last_heartbeat": ago(91)}
@@ -383,16 +385,16 @@ SILENT = {"unavailable_since": ago(60), "last_heartbeat": ago(91)}
 )
 def test_running_execution_waits_in_every_doubt(changes: dict[str, Any], until: datetime | None) -> None:
     doubtful: dict[str, Any] = {"row": DEAD, "look": a_look(**SILENT)} | changes
-    verdict = judge_stale(a_case("running", **doubtful))
-    assert isinstance(verdict, Wait), verdict
-    assert verdict.until == until
+    decision = decide_stale(a_case("running", **doubtful))
+    assert isinstance(decision, Wait), decision
+    assert decision.until == until
 
 
 def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
-    verdict = judge_stale(a_case("canceling", 600))
-    assert isinstance(verdict, End)
-    assert verdict.becomes is ExecutionStatus.CANCELLED
-    waits = judge_stale(a_case("canceling", 599))
+    decision = decide_stale(a_case("canceling", 600))
+    assert isinstance(decision, End)
+    assert decision.becomes is ExecutionStatus.CANCELLED
+    waits = decide_stale(a_case("canceling", 599))
     assert isinstance(waits, Wait)
     assert waits.until == ago(599) + 600 * SECOND
 
@@ -410,27 +412,27 @@ def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
 def test_when_the_clock_has_jumped_ahead_ages_count_from_there(
     status: str, worker: dict[str, Any], limit: float
 ) -> None:
-    young = judge_stale(a_case(status, 10_000, steady_since=ago(limit - 1), **worker))
+    young = decide_stale(a_case(status, 10_000, steady_since=ago(limit - 1), **worker))
     assert isinstance(young, Wait)
     assert young.until == NOW + SECOND
-    verdict = judge_stale(a_case(status, 10_000, steady_since=ago(limit), **worker))
-    assert isinstance(verdict, End)
-    assert verdict.evidence["age_seconds"] == limit
-    assert verdict.evidence["clock_steady_since"] == ago(limit).isoformat()
-    assert isinstance(judge_stale(a_case(status, 10_000, steady_since=ago(10_001), **worker)), End)
+    decision = decide_stale(a_case(status, 10_000, steady_since=ago(limit), **worker))
+    assert isinstance(decision, End)
+    assert decision.evidence["age_seconds"] == limit
+    assert decision.evidence["clock_steady_since"] == ago(limit).isoformat()
+    assert isinstance(decide_stale(a_case(status, 10_000, steady_since=ago(10_001), **worker)), End)
 
 
 @pytest.mark.parametrize("status", ["running", "canceling"])
 def test_parent_of_a_workflow_is_none_of_our_business_whatever_its_age(status: str) -> None:
     look = a_look(unavailable_since=ago(60), last_heartbeat=None)
-    verdict = judge_stale(a_case(status, 1e6, worker_id=None, row=None, look=look, queue=None))
-    assert isinstance(verdict, NotStale)
+    decision = decide_stale(a_case(status, 1e6, worker_id=None, row=None, look=look, queue=None))
+    assert isinstance(decision, NotStale)
 
 
 def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> None:
     scheduled = a_case(row=DEAD, queue=replace(EMPTY, consumers=0))
     running = a_case("running", row=DEAD, look=a_look(**SILENT))
-    failed, abandoned = judge_stale(scheduled), judge_stale(running)
+    failed, abandoned = decide_stale(scheduled), decide_stale(running)
     assert isinstance(failed, End)
     assert isinstance(abandoned, End)
 
@@ -475,12 +477,12 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
 
 
 def test_evidence_tells_of_the_looks_at_an_empty_or_unattended_queue() -> None:
-    verdict = judge_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
-    assert isinstance(verdict, End)
-    assert verdict.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
-    verdict = judge_stale(a_case(queue=UNATTENDED, look=a_look(unattended_since=ago(30))))
-    assert isinstance(verdict, End)
-    assert verdict.evidence["looks"] == {"unattended_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    decision = decide_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
+    assert isinstance(decision, End)
+    assert decision.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    decision = decide_stale(a_case(queue=UNATTENDED, look=a_look(unattended_since=ago(30))))
+    assert isinstance(decision, End)
+    assert decision.evidence["looks"] == {"unattended_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
 
 MOMENTS = st.sampled_from(
@@ -514,7 +516,7 @@ cases = st.builds(
         ),
         queue=st.none()
         | st.builds(
-            QueueSight,
+            QueueObservation,
             consumers=st.integers(0, 2),
             ready=st.integers(0, 2),
             unacked=st.none() | st.integers(0, 2),
@@ -539,26 +541,26 @@ cases = st.builds(
 
 
 @given(cases)
-def test_nothing_terminal_unscheduled_or_without_a_worker_is_ever_judged(case: StaleCase) -> None:
-    verdict = judge_stale(case)
+def test_nothing_terminal_unscheduled_or_without_a_worker_is_ever_decided(case: StaleCase) -> None:
+    decision = decide_stale(case)
     status = case.execution.status
     if status not in TRANSITIONS or status in {ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING}:
-        assert isinstance(verdict, NotStale)
+        assert isinstance(decision, NotStale)
     if status is not ExecutionStatus.SCHEDULED and case.execution.worker_id is None:
-        assert isinstance(verdict, NotStale)
+        assert isinstance(decision, NotStale)
 
 
 @given(cases)
 def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: StaleCase) -> None:
-    verdict = judge_stale(case)
-    if not isinstance(verdict, End):
+    decision = decide_stale(case)
+    if not isinstance(decision, End):
         return
-    assert verdict.becomes in TRANSITIONS[case.execution.status]
+    assert decision.becomes in TRANSITIONS[case.execution.status]
     began = max(case.execution.updated, case.steady_since or case.execution.updated)
     age = (NOW - began).total_seconds()
     row = case.worker.row
     is_silent = row is None or ((row.heartbeat_age_seconds or 0) > 90 and case.watched_seconds >= 90)
-    match verdict.becomes:
+    match decision.becomes:
         case ExecutionStatus.FAILED:
             # Without a worker the execution has no queue, whatever was seen of one.
             queue = case.worker.queue if case.execution.worker_id is not None else None
@@ -591,10 +593,10 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
 
 
 @given(cases)
-def test_every_verdict_can_be_told_and_every_end_can_be_written(case: StaleCase) -> None:
-    verdict = judge_stale(case)
-    assert verdict.why
-    if isinstance(verdict, End):
-        result = stale_result(case.execution, verdict, NOW)
-        assert ending(case.execution, verdict.becomes, result, now=NOW).notice.body
-        assert record_of(case.execution, verdict, now=NOW, instance="here").outcome == verdict.becomes.value
+def test_every_decision_can_be_told_and_every_end_can_be_written(case: StaleCase) -> None:
+    decision = decide_stale(case)
+    assert decision.why
+    if isinstance(decision, End):
+        result = stale_result(case.execution, decision, NOW)
+        assert ending(case.execution, decision.becomes, result, now=NOW).notice.body
+        assert record_of(case.execution, decision, now=NOW, instance="here").outcome == decision.becomes.value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, Worker
 from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, Wait
 from dlq_handler.timeouts.result import stale_result
 from dlq_handler.workers.connection import KEPT_SECONDS, ConnectionLook, ProcessView
@@ -68,26 +68,26 @@ def a_case(process: ProcessView | None, age_seconds: float = 200, **changes: Any
 
 
 def test_run_of_a_former_process_is_abandoned_at_the_second_look() -> None:
-    verdict = judge_stale(a_case(a_process(seen=30)))
-    assert isinstance(verdict, End)
-    assert verdict.becomes is ExecutionStatus.ABANDONED
-    assert verdict.why == "worker 7 was restarted: the process that began this run is gone"
-    assert verdict.evidence["consumer_connection"] == "new"
-    assert verdict.evidence["connection_absent_at"] == ago(100).isoformat()
-    assert verdict.evidence["connection_seen_at"] == ago(30).isoformat()
+    decision = decide_stale(a_case(a_process(seen=30)))
+    assert isinstance(decision, End)
+    assert decision.becomes is ExecutionStatus.ABANDONED
+    assert decision.why == "worker 7 was restarted: the process that began this run is gone"
+    assert decision.evidence["consumer_connection"] == "new"
+    assert decision.evidence["connection_absent_at"] == ago(100).isoformat()
+    assert decision.evidence["connection_seen_at"] == ago(30).isoformat()
     execution = a_case(None).execution
-    assert stale_result(execution, verdict, NOON).keys() == {
+    assert stale_result(execution, decision, NOON).keys() == {
         "error", "abandoned_by", "original_status", "worker", "reconciled_at", "evidence",
     }  # fmt: skip
-    assert stale_result(execution, verdict, NOON)["error"] == f"Worker restarted: {verdict.why}"
+    assert stale_result(execution, decision, NOON)["error"] == f"Worker restarted: {decision.why}"
 
-    first = judge_stale(a_case(a_process(seen=29)))
+    first = decide_stale(a_case(a_process(seen=29)))
     assert isinstance(first, Wait)
     assert first.until == ago(29) + timedelta(seconds=30)
 
 
 def test_run_of_the_present_process_is_never_ended() -> None:
-    assert isinstance(judge_stale(a_case(a_process(absent=90_100, seen=90_000), age_seconds=90_000)), Wait)
+    assert isinstance(decide_stale(a_case(a_process(absent=90_100, seen=90_000), age_seconds=90_000)), Wait)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_run_of_the_present_process_is_never_ended() -> None:
     [AWAY, unfound(30), a_process(absent=None, seen=30), a_process(absent=1000, seen=30)],
 )
 def test_run_of_an_unknown_process_ends_a_minute_after_its_limit(process: ProcessView) -> None:
-    young = judge_stale(a_case(process, age_seconds=359))
+    young = decide_stale(a_case(process, age_seconds=359))
     assert isinstance(young, Wait)
     assert young.until == ago(359) + timedelta(seconds=360)
     assert "at its limit of 360 s" in young.why
-    old = judge_stale(a_case(process, age_seconds=360))
+    old = decide_stale(a_case(process, age_seconds=360))
     assert isinstance(old, End)
     assert (old.becomes, old.error) == (ExecutionStatus.ABANDONED, "Execution timeout")
     assert old.evidence["run_limit_seconds"] == 360
@@ -107,7 +107,7 @@ def test_run_of_an_unknown_process_ends_a_minute_after_its_limit(process: Proces
 
 @pytest.mark.parametrize("process", [unfound(29), a_process(absent=None, seen=29)])
 def test_limit_takes_two_looks(process: ProcessView) -> None:
-    waiting = judge_stale(a_case(process, age_seconds=1000))
+    waiting = decide_stale(a_case(process, age_seconds=1000))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
     assert waiting.why.endswith("a second look must find it so")
@@ -118,35 +118,35 @@ def test_run_that_was_proven_to_be_the_present_processs_takes_longer(
     confirm_after: float, kept: float
 ) -> None:
     policy = replace(POLICY, confirm_after_seconds=confirm_after)
-    waiting = judge_stale(a_case(unfound(kept - 1, seen=2000), age_seconds=1000, policy=policy))
+    waiting = decide_stale(a_case(unfound(kept - 1, seen=2000), age_seconds=1000, policy=policy))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
-    assert isinstance(judge_stale(a_case(unfound(kept, seen=2000), age_seconds=1000, policy=policy)), End)
-    assert isinstance(judge_stale(a_case(unfound(0, seen=500), age_seconds=1000, policy=policy)), End), (
+    assert isinstance(decide_stale(a_case(unfound(kept, seen=2000), age_seconds=1000, policy=policy)), End)
+    assert isinstance(decide_stale(a_case(unfound(0, seen=500), age_seconds=1000, policy=policy)), End), (
         "never proven: unknown since the first look with the connection, and now"
     )
 
 
 def test_own_limit_of_a_workflow_task_counts_instead() -> None:
-    assert isinstance(judge_stale(a_case(AWAY, age_seconds=660, own_run_limit_seconds=600)), End)
-    assert isinstance(judge_stale(a_case(AWAY, age_seconds=659, own_run_limit_seconds=600)), Wait)
-    assert isinstance(judge_stale(a_case(AWAY, age_seconds=70, own_run_limit_seconds=10)), End)
+    assert isinstance(decide_stale(a_case(AWAY, age_seconds=660, own_run_limit_seconds=600)), End)
+    assert isinstance(decide_stale(a_case(AWAY, age_seconds=659, own_run_limit_seconds=600)), Wait)
+    assert isinstance(decide_stale(a_case(AWAY, age_seconds=70, own_run_limit_seconds=10)), End)
 
 
 def test_limit_waits_while_workers_may_not_have_been_able_to_write() -> None:
-    waiting = judge_stale(a_case(AWAY, age_seconds=1000, watched_seconds=89))
+    waiting = decide_stale(a_case(AWAY, age_seconds=1000, watched_seconds=89))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
 
 
 def test_time_across_a_jump_of_the_clock_does_not_count() -> None:
-    assert isinstance(judge_stale(a_case(AWAY, age_seconds=1000, steady_since=ago(100))), Wait)
-    assert isinstance(judge_stale(a_case(a_process(seen=500), age_seconds=1000, steady_since=ago(29))), Wait)
+    assert isinstance(decide_stale(a_case(AWAY, age_seconds=1000, steady_since=ago(100))), Wait)
+    assert isinstance(decide_stale(a_case(a_process(seen=500), age_seconds=1000, steady_since=ago(29))), Wait)
 
 
 @given(age=st.floats(0, 1e6), watched=st.floats(0, 1e6))
 def test_without_the_rule_no_run_of_a_worker_that_reports_is_ended(age: float, watched: float) -> None:
-    assert isinstance(judge_stale(a_case(None, age_seconds=age, watched_seconds=watched)), Wait)
+    assert isinstance(decide_stale(a_case(None, age_seconds=age, watched_seconds=watched)), Wait)
 
 
 @given(
@@ -159,9 +159,9 @@ def test_run_that_began_with_the_present_connection_or_within_its_limit_is_never
     age: float, absent: float | None, seen: float, watched: float
 ) -> None:
     absent = None if absent is None else max(absent, seen)
-    verdict = judge_stale(
+    decision = decide_stale(
         a_case(a_process(absent=absent, seen=seen), age_seconds=age, watched_seconds=watched)
     )
-    if isinstance(verdict, End):
+    if isinstance(decision, End):
         is_proven = absent is not None and age > absent and seen >= 30
         assert is_proven or (age >= 360 and age > seen >= 30)

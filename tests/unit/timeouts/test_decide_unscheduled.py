@@ -11,9 +11,9 @@ from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.timeouts.decide_unscheduled import (
     UNSCHEDULED,
+    UnscheduledDecision,
     UnscheduledPolicy,
-    UnscheduledVerdict,
-    judge_unscheduled,
+    decide_unscheduled,
 )
 from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, Wait
 from tests.support.builders import NOON, an_execution
@@ -35,7 +35,7 @@ def a_row(*, status: ExecutionStatus = ExecutionStatus.REQUESTED, **changes: Any
     return Unscheduled(**(fields | changes))
 
 
-def judged(
+def decided(
     row: Unscheduled,
     *,
     now: datetime = LATER,
@@ -44,7 +44,7 @@ def judged(
     limit: int = 20,
     republishes: bool = True,
     steady_since: datetime | None = None,
-) -> UnscheduledVerdict:
+) -> UnscheduledDecision:
     policy = UnscheduledPolicy(
         timeout_seconds=TIMEOUT,
         quiet_seconds=QUIET,
@@ -52,7 +52,7 @@ def judged(
         republish_limit=limit,
         republishes=republishes,
     )
-    return judge_unscheduled(
+    return decide_unscheduled(
         row, quiet_seconds=quiet_seconds, policy=policy, now=now, steady_since=steady_since
     )
 
@@ -60,14 +60,14 @@ def judged(
 @pytest.mark.parametrize("may_fail", [True, False])
 def test_execution_with_an_unconfirmed_request_waits(may_fail: bool) -> None:
     row = a_row(has_unconfirmed=True, announced_again_at=NOON, requests=1)
-    verdict = judged(row, now=LATER + timedelta(days=1), may_fail=may_fail)
-    assert isinstance(verdict, Wait)
-    assert "not confirmed" in verdict.why
+    decision = decided(row, now=LATER + timedelta(days=1), may_fail=may_fail)
+    assert isinstance(decision, Wait)
+    assert "not confirmed" in decision.why
 
 
 @pytest.mark.parametrize("status", sorted(UNSCHEDULED))
 def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus) -> None:
-    assert isinstance(judged(a_row(status=status)), AnnounceAgain)
+    assert isinstance(decided(a_row(status=status)), AnnounceAgain)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
 def test_lawful_wait_is_left_alone_and_says_until_when(
     row: Unscheduled, why: str, until: datetime | None
 ) -> None:
-    verdict = judged(row)
-    assert isinstance(verdict, Wait)
-    assert why in verdict.why
-    assert verdict.until == until
+    decision = decided(row)
+    assert isinstance(decision, Wait)
+    assert why in decision.why
+    assert decision.until == until
 
 
 @pytest.mark.parametrize("age_seconds", [TIMEOUT - 1, 10 * TIMEOUT], ids=["young", "overdue"])
@@ -119,30 +119,30 @@ def test_with_republishing_off_nothing_is_requested_again_and_the_setting_is_nam
     age_seconds: float,
 ) -> None:
     row = a_row(updated=LATER - timedelta(seconds=age_seconds))
-    verdict = judged(row, republishes=False)
-    assert isinstance(verdict, Wait)
-    assert "dlq_handler.monitor.republish_requests is false" in verdict.why
-    assert verdict.until is None
-    in_line = judged(a_row(is_in_line=True), republishes=False)
+    decision = decided(row, republishes=False)
+    assert isinstance(decision, Wait)
+    assert "dlq_handler.monitor.republish_requests is false" in decision.why
+    assert decision.until is None
+    in_line = decided(a_row(is_in_line=True), republishes=False)
     assert isinstance(in_line, Wait)
     assert "in the line" in in_line.why
 
 
 def test_parent_of_a_workflow_and_what_was_scheduled_are_none_of_its_business() -> None:
-    assert isinstance(judged(a_row(is_workflow_parent=True)), NotStale)
+    assert isinstance(decided(a_row(is_workflow_parent=True)), NotStale)
     for status in set(ExecutionStatus) - UNSCHEDULED:
-        assert isinstance(judged(a_row(status=status)), NotStale)
+        assert isinstance(decided(a_row(status=status)), NotStale)
 
 
 @pytest.mark.parametrize("quiet_seconds", [None, 0.0, QUIET - 0.1])
 def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seconds: float | None) -> None:
-    assert isinstance(judged(a_row(), quiet_seconds=quiet_seconds), Wait)
+    assert isinstance(decided(a_row(), quiet_seconds=quiet_seconds), Wait)
 
 
 def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() -> None:
     """No worker was at hand: the scheduler took it up, put it back, and forgot it."""
     row = a_row(updated=NOON + timedelta(minutes=20), announced_again_at=NOON + timedelta(minutes=16))
-    assert isinstance(judged(row), AnnounceAgain)
+    assert isinstance(decided(row), AnnounceAgain)
 
 
 @pytest.mark.parametrize(
@@ -152,26 +152,26 @@ def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta
     announced = NOON + timedelta(minutes=16)
     row = a_row(updated=announced + moved, announced_again_at=announced, requests=1)
     due = announced + timedelta(seconds=TIMEOUT)
-    assert isinstance(judged(row, may_fail=True, now=due + timedelta(seconds=1)), End)
-    early = judged(row, may_fail=True, now=due - timedelta(seconds=1))
+    assert isinstance(decided(row, may_fail=True, now=due + timedelta(seconds=1)), End)
+    early = decided(row, may_fail=True, now=due - timedelta(seconds=1))
     assert isinstance(early, Wait)
-    assert not isinstance(judged(row, may_fail=False, now=due + timedelta(seconds=1)), End)
+    assert not isinstance(decided(row, may_fail=False, now=due + timedelta(seconds=1)), End)
 
 
 def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
     """It was scheduled meanwhile and came back: that is another wait, with an announcement of its own."""
     row = a_row(updated=NOON + timedelta(minutes=30), announced_again_at=NOON)
-    assert isinstance(judged(row, may_fail=True), AnnounceAgain)
+    assert isinstance(decided(row, may_fail=True), AnnounceAgain)
 
 
 @pytest.mark.parametrize("announced", [None, NOON])
 def test_when_the_clock_has_jumped_ahead_waiting_counts_from_there(announced: datetime | None) -> None:
     row = a_row(announced_again_at=announced)
     jumped = LATER - timedelta(seconds=TIMEOUT)
-    early = judged(row, may_fail=True, steady_since=jumped + timedelta(seconds=1))
+    early = decided(row, may_fail=True, steady_since=jumped + timedelta(seconds=1))
     assert isinstance(early, Wait)
     assert early.until == LATER + timedelta(seconds=1)
-    assert not isinstance(judged(row, may_fail=True, steady_since=jumped), Wait)
+    assert not isinstance(decided(row, may_fail=True, steady_since=jumped), Wait)
 
 
 times = st.datetimes(timezones=st.just(UTC))
@@ -205,8 +205,8 @@ rows = st.builds(
 def test_no_row_is_acted_upon_that_may_wait(
     row: Unscheduled, now: datetime, quiet_seconds: float | None, policy: UnscheduledPolicy
 ) -> None:
-    verdict = judge_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
-    if isinstance(verdict, Wait | NotStale):
+    decision = decide_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
+    if isinstance(decision, Wait | NotStale):
         return
     assert row.execution.status in UNSCHEDULED
     assert not row.is_in_line
@@ -214,9 +214,9 @@ def test_no_row_is_acted_upon_that_may_wait(
     assert quiet_seconds is not None
     assert quiet_seconds >= policy.quiet_seconds
     assert now - row.execution.updated >= timedelta(seconds=policy.timeout_seconds)
-    if isinstance(verdict, AnnounceAgain):
+    if isinstance(decision, AnnounceAgain):
         assert row.requests < policy.republish_limit
-    if isinstance(verdict, End):
+    if isinstance(decision, End):
         assert policy.may_fail
         assert row.announced_again_at is not None
         assert now - row.announced_again_at >= timedelta(seconds=policy.timeout_seconds)
@@ -229,19 +229,19 @@ def test_pauses_between_requests_grow_up_to_sixteen_timeouts(requests: int, time
     """Whatever the scheduler made of the row meanwhile."""
     due = NOON + timedelta(seconds=timeouts * TIMEOUT)
     row = a_row(updated=NOON - timedelta(days=1), announced_again_at=NOON, requests=requests)
-    early = judged(row, now=due - timedelta(seconds=1))
+    early = decided(row, now=due - timedelta(seconds=1))
     assert isinstance(early, Wait)
     assert early.until == due
-    assert isinstance(judged(row, now=due), AnnounceAgain)
+    assert isinstance(decided(row, now=due), AnnounceAgain)
 
 
 def test_last_request_that_led_to_nothing_may_end_it_where_wanted() -> None:
     row = a_row(updated=NOON + timedelta(minutes=10), announced_again_at=NOON, requests=3)
-    assert isinstance(judged(row, limit=3), Wait)
-    assert isinstance(judged(row, limit=3, may_fail=True), End)
+    assert isinstance(decided(row, limit=3), Wait)
+    assert isinstance(decided(row, limit=3, may_fail=True), End)
 
 
 def test_no_request_is_published_where_the_limit_is_zero() -> None:
-    verdict = judged(a_row(), limit=0)
-    assert isinstance(verdict, Wait)
-    assert "dlq_handler.monitor.republish_limit is 0" in verdict.why
+    decision = decided(a_row(), limit=0)
+    assert isinstance(decision, Wait)
+    assert "dlq_handler.monitor.republish_limit is 0" in decision.why

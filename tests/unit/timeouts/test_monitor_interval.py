@@ -11,7 +11,7 @@ from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.settings import Settings
 from dlq_handler.timeouts.case import StaleCase, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.workers.look import WorkerLook, look_again
 from tests.support.builders import NOON, an_execution
@@ -56,7 +56,7 @@ def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> fl
             watched_seconds=age + 3600,
             policy=policy,
         )
-        if isinstance(judge_stale(case), End):
+        if isinstance(decide_stale(case), End):
             return age
         age += interval
     pytest.fail("it is never abandoned")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.timeouts.case import StaleCase, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.workers.connection import Began, ConnectionLook, look_again, view_of
 from tests.support.builders import an_execution
@@ -57,7 +57,7 @@ def steps_of(*looks: PlannedLook) -> list[Step]:
             policy=POLICY,
             own_run_limit_seconds=10_000,
         )
-        is_ended = isinstance(judge_stale(case), End)
+        is_ended = isinstance(decide_stale(case), End)
         assert not is_ended or view.began(at(5)) is Began.BY_FORMER
         names = frozenset[str]() if seen is None else seen.names
         steps.append(Step(time=time, names=names, is_ended=is_ended))

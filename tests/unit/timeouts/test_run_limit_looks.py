@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.timeouts.case import StaleCase, WorkerView
-from dlq_handler.timeouts.decide import judge_stale
+from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.workers.connection import KEPT_SECONDS, Began, ConnectionLook, look_again, view_of
 from tests.support.builders import an_execution
@@ -87,7 +87,7 @@ def steps_of(
                 is_found=seen is not None and owner.name in seen.names,
                 began=began,
                 is_proven=began is Began.BY_PRESENT and look.connection == owner.name,
-                is_ended=isinstance(judge_stale(case), End),
+                is_ended=isinstance(decide_stale(case), End),
             )
         )
     return steps

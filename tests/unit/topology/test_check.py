@@ -122,7 +122,7 @@ def test_a_finding_that_is_a_hole_decides() -> None:
 def test_what_cannot_be_told_is_neither_fine_nor_a_hole() -> None:
     partial = check(a_stock_world(bindings=CURED, is_complete=False), expectation())
 
-    assert partial.conclusion is Conclusion.CANNOT_TELL
+    assert partial.conclusion is Conclusion.UNKNOWN
 
 
 def test_a_hole_outweighs_what_cannot_be_told() -> None:

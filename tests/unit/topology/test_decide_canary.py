@@ -12,15 +12,15 @@ from dlq_handler.topology.decide_canary import (
     WorkerCanary,
     choose_due,
     count_by_state,
+    decide_canaries,
     in_words,
-    judge_canaries,
     longest,
     only_wants_time,
     proven,
     worst_of,
 )
 
-OK, LOST, CANNOT_TELL = CanaryState.OK, CanaryState.LOST, CanaryState.CANNOT_TELL
+OK, LOST, UNKNOWN = CanaryState.OK, CanaryState.LOST, CanaryState.UNKNOWN
 POLICY = CanaryPolicy(interval_seconds=60, limit_seconds=30, round_seconds=5, round_size=20)
 QUEUE = "attune.dlx.queue"
 
@@ -41,8 +41,8 @@ def a_view(**changes: Any) -> IntakeView:
     return IntakeView(**(fields | changes))
 
 
-def judged(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
-    [canary] = judge_canaries(probes, {7}, view or a_view(), POLICY, queue=QUEUE)
+def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
+    [canary] = decide_canaries(probes, {7}, view or a_view(), POLICY, queue=QUEUE)
     return canary
 
 
@@ -56,19 +56,19 @@ def judged(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
         ([a_probe(3, took=2.9), a_probe(63)], OK, "arrived"),
         # Not overdue yet, so what was known before still holds.
         ([a_probe(35), a_probe(96)], LOST, "sent 96 s ago"),
-        ([a_probe(35)], CANNOT_TELL, "none has arrived yet"),
-        ([], CANNOT_TELL, "no probe tells anything yet"),
+        ([a_probe(35)], UNKNOWN, "none has arrived yet"),
+        ([], UNKNOWN, "no probe tells anything yet"),
         # Twice the interval, the TTL and the limit: by then there should have been others.
         ([a_probe(155, took=5.2)], OK, "arrived"),
-        ([a_probe(156, took=5.2)], CANNOT_TELL, "too old"),
-        ([a_probe(156)], CANNOT_TELL, "too old"),
+        ([a_probe(156, took=5.2)], UNKNOWN, "too old"),
+        ([a_probe(156)], UNKNOWN, "too old"),
         # The broker never said that it took it over: perhaps nobody ever sent it.
-        ([a_probe(60, sent_seconds_ago=None)], CANNOT_TELL, "none has arrived yet"),
-        ([a_probe(60, worker=8)], CANNOT_TELL, "no probe tells anything yet"),
+        ([a_probe(60, sent_seconds_ago=None)], UNKNOWN, "none has arrived yet"),
+        ([a_probe(60, worker=8)], UNKNOWN, "no probe tells anything yet"),
     ],
 )
 def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: CanaryState, why: str) -> None:
-    canary = judged(*probes)
+    canary = decided(*probes)
 
     assert canary.state is state
     assert why in canary.why
@@ -79,14 +79,14 @@ def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: Ca
     [
         (a_view(consuming_seconds=0.0), "we do not consume attune.dlx.queue"),
         (a_view(waiting=None), "the broker does not say"),
-        (a_view(foreign=("executor.dlq",)), "'executor.dlq' also consume(s) attune.dlx.queue"),
+        (a_view(others=("executor.dlq",)), "'executor.dlq' also consume(s) attune.dlx.queue"),
     ],
 )
 @pytest.mark.parametrize("probe", [a_probe(40), a_probe(10, took=5.0)], ids=["unseen", "seen"])
 def test_who_is_blind_says_nothing_even_of_what_arrived(view: IntakeView, why: str, probe: Probe) -> None:
-    canary = judged(probe, view=view)
+    canary = decided(probe, view=view)
 
-    assert canary.state is CANNOT_TELL
+    assert canary.state is UNKNOWN
     assert why in canary.why
 
 
@@ -101,9 +101,9 @@ def test_who_is_blind_says_nothing_even_of_what_arrived(view: IntakeView, why: s
 def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
     view: IntakeView, why: str
 ) -> None:
-    unseen, seen = judged(a_probe(40), view=view), judged(a_probe(40, took=5.0), view=view)
+    unseen, seen = decided(a_probe(40), view=view), decided(a_probe(40, took=5.0), view=view)
 
-    assert (unseen.state, why in unseen.why) == (CANNOT_TELL, True)
+    assert (unseen.state, why in unseen.why) == (UNKNOWN, True)
     assert seen.state is OK
 
 
@@ -118,7 +118,7 @@ def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
         ([a_probe(40)], a_view(unseen=1), False),
         ([a_probe(40)], a_view(consuming_seconds=0.0), False),
         ([a_probe(40)], a_view(waiting=None), False),
-        ([a_probe(40)], a_view(foreign=("executor.dlq",)), False),
+        ([a_probe(40)], a_view(others=("executor.dlq",)), False),
         ([a_probe(40)], a_view(), False),
         ([a_probe(20, took=5.2)], a_view(), False),
     ],
@@ -126,15 +126,15 @@ def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
 def test_a_doubt_passes_when_the_next_probe_settles_it(
     probes: list[Probe], view: IntakeView, passes: bool
 ) -> None:
-    assert judged(*probes, view=view).passes is passes
+    assert decided(*probes, view=view).passes is passes
 
 
 def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
-    young = WorkerCanary(worker_id=1, state=CANNOT_TELL, why="none has arrived yet", passes=True)
-    blind = WorkerCanary(worker_id=2, state=CANNOT_TELL, why="somebody else takes them")
+    young = WorkerCanary(worker_id=1, state=UNKNOWN, why="none has arrived yet", passes=True)
+    blind = WorkerCanary(worker_id=2, state=UNKNOWN, why="somebody else takes them")
     fine = WorkerCanary(worker_id=3, state=OK, why="arrived")
 
-    assert in_words([young, blind]) == "cannot tell: 2 of 2 worker(s) (1, 2): somebody else takes them"
+    assert in_words([young, blind]) == "unknown: 2 of 2 worker(s) (1, 2): somebody else takes them"
     assert [only_wants_time(some) for some in ([young, blind], [young, fine], [fine], [])] == [
         False,
         True,
@@ -144,18 +144,18 @@ def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
 
 
 def test_when_one_arrived_last_is_told_whatever_became_of_later_ones() -> None:
-    canary = judged(a_probe(40), a_probe(100, took=5.0))
+    canary = decided(a_probe(40), a_probe(100, took=5.0))
 
     assert (canary.state, canary.seen_seconds_ago, canary.took_seconds) == (LOST, 95.0, 5.0)
 
 
-def test_each_worker_is_judged_by_its_own_probes() -> None:
+def test_each_worker_is_decided_by_its_own_probes() -> None:
     probes = [a_probe(40, worker=9), a_probe(10, took=5.0, worker=8)]
 
-    canaries = judge_canaries(probes, {9, 8, 7}, a_view(), POLICY, queue=QUEUE)
+    canaries = decide_canaries(probes, {9, 8, 7}, a_view(), POLICY, queue=QUEUE)
 
-    assert [(one.worker_id, one.state) for one in canaries] == [(7, CANNOT_TELL), (8, OK), (9, LOST)]
-    assert count_by_state(canaries) == {OK: 1, LOST: 1, CANNOT_TELL: 1}
+    assert [(one.worker_id, one.state) for one in canaries] == [(7, UNKNOWN), (8, OK), (9, LOST)]
+    assert count_by_state(canaries) == {OK: 1, LOST: 1, UNKNOWN: 1}
 
 
 def test_the_longest_of_the_known_durations_counts_and_of_none_it_is_unknown() -> None:
@@ -178,7 +178,7 @@ def test_those_without_a_probe_for_longest_are_due_first_and_no_more_than_a_roun
 
 @pytest.mark.parametrize(
     ("states", "worst"),
-    [((), CANNOT_TELL), ((OK,), OK), ((OK, CANNOT_TELL), CANNOT_TELL), ((OK, CANNOT_TELL, LOST), LOST)],
+    [((), UNKNOWN), ((OK,), OK), ((OK, UNKNOWN), UNKNOWN), ((OK, UNKNOWN, LOST), LOST)],
 )
 def test_the_worst_of_all_is_what_is_told(states: tuple[CanaryState, ...], worst: CanaryState) -> None:
     canaries = [WorkerCanary(worker_id=n, state=state, why="w") for n, state in enumerate(states)]
@@ -199,4 +199,4 @@ def test_from_outside_a_probe_tells_something_when_it_arrived_or_a_later_one_did
 
     assert proven([lost, arrived, on_its_way, unsent]) == [lost, arrived]
     assert proven([lost, on_its_way]) == [], "perhaps nobody has consumed since"
-    assert judged(*proven([lost, arrived, on_its_way])).state is LOST
+    assert decided(*proven([lost, arrived, on_its_way])).state is LOST

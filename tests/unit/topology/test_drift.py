@@ -8,7 +8,7 @@ from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, Excha
 from dlq_handler.topology.blueprint import STOCK_QUEUE
 from dlq_handler.topology.drift import find_drift
 from dlq_handler.topology.finding import Finding, Severity
-from dlq_handler.topology.intake_drift import foreign_consumers
+from dlq_handler.topology.intake_drift import other_consumers
 from tests.support.topologies import (
     DLX,
     a_stock_world,
@@ -170,7 +170,7 @@ def test_a_foreign_consumer_is_named_and_our_replicas_are_not() -> None:
         ]
     )
 
-    assert foreign_consumers(world, expectation()) == ("executor.dlq",)
+    assert other_consumers(world, expectation()) == ("executor.dlq",)
     finding = only(world)
     assert finding.severity is Severity.DRIFT
     assert "executor.dlq" in finding.is_now

@@ -140,15 +140,15 @@ def test_a_pattern_that_arrives_only_by_an_alternate_exchange_cannot_be_told() -
         bindings=[bound("attune.executions", "q", "a.*"), bound("attune.events", "mine", "#")],
     )
 
-    assert walked(alone, "q", "mine").answer is Answer.CANNOT_TELL
+    assert walked(alone, "q", "mine").answer is Answer.UNKNOWN
 
 
 def test_a_policy_that_may_not_be_read_leaves_it_open() -> None:
     without_argument = a_worker_queue(arguments={}, policy_is_known=False)
     unread_exchange = ExchangeFacts(name=DLX, policy_is_known=False)
 
-    assert walked(a_stock_world(queues=[without_argument])).answer is Answer.CANNOT_TELL
-    assert walked(a_stock_world(dlx=unread_exchange)).answer is Answer.CANNOT_TELL
+    assert walked(a_stock_world(queues=[without_argument])).answer is Answer.UNKNOWN
+    assert walked(a_stock_world(dlx=unread_exchange)).answer is Answer.UNKNOWN
     assert "cannot be read" in walked(a_stock_world(dlx=unread_exchange)).sentence
 
 
@@ -157,7 +157,7 @@ def test_a_plugin_exchange_leaves_it_open_only_where_it_could_lead_to_the_intake
     reaches = a_stock_world(dlx=hashing)
     elsewhere = a_stock_world(dlx=hashing, queues=[QueueFacts(name="mine")])
 
-    assert walked(reaches).answer is Answer.CANNOT_TELL
+    assert walked(reaches).answer is Answer.UNKNOWN
     assert walked(elsewhere, intake="mine").answer is Answer.HOLE
 
 
@@ -165,7 +165,7 @@ def test_without_bindings_to_read_only_what_is_certain_is_said() -> None:
     partial = a_stock_world(is_complete=False)
     no_exchange = Snapshot(queues=[a_worker_queue()], is_complete=False)
 
-    assert walked(partial).answer is Answer.CANNOT_TELL
+    assert walked(partial).answer is Answer.UNKNOWN
     assert walked(no_exchange).answer is Answer.HOLE
 
 
@@ -244,7 +244,7 @@ def test_what_is_certain_is_possible_and_every_difference_has_a_reason(snapshot:
 def test_a_walk_always_ends_in_one_answer_with_a_sentence(snapshot: Snapshot) -> None:
     answer = walk(snapshot, "dead", "q1")
 
-    assert answer.answer in {Answer.ARRIVES, Answer.HOLE, Answer.CANNOT_TELL}
+    assert answer.answer in {Answer.ARRIVES, Answer.HOLE, Answer.UNKNOWN}
     assert answer.sentence
     assert (answer.answer is Answer.ARRIVES) <= (answer.path[-1:] == ("queue 'q1'",))
 

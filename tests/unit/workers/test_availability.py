@@ -27,12 +27,12 @@ QUICK = AvailabilityPolicy(unavailable_after_seconds=5, late_after_seconds=3)
         (90.0, math.inf, Availability.LATE),
         (90.1, math.inf, Availability.UNAVAILABLE),
         (90.1, 90.0, Availability.UNAVAILABLE),
-        (90.1, 89.9, Availability.CANNOT_TELL),
-        (9e9, 0.0, Availability.CANNOT_TELL),
+        (90.1, 89.9, Availability.UNKNOWN),
+        (9e9, 0.0, Availability.UNKNOWN),
         # What is young enough to be seen as such needs no watching.
         (2.0, 0.0, Availability.AVAILABLE),
         (60.0, 0.0, Availability.LATE),
-        (None, math.inf, Availability.CANNOT_TELL),
+        (None, math.inf, Availability.UNKNOWN),
     ],
 )
 def test_age_of_the_heartbeat_tells(age: float | None, watched: float, expected: Availability) -> None:
@@ -81,7 +81,7 @@ def test_it_says_why_it_cannot_tell() -> None:
 
 
 def test_limit_below_three_heartbeats_still_decides() -> None:
-    """An operator may set unavailable below late: the verdict's word goes first."""
+    """An operator may set unavailable below late: the decision's word goes first."""
     policy = AvailabilityPolicy(unavailable_after_seconds=20, late_after_seconds=30)
 
     standing = standing_of(a_worker(heartbeat_age_seconds=25), watched_seconds=math.inf, policy=policy)

@@ -13,7 +13,7 @@ from dlq_handler.workers.connection import (
     MARGIN_SECONDS,
     Began,
     ConnectionLook,
-    ConnectionSight,
+    ConnectionObservation,
     ProcessView,
     look_again,
     view_of,
@@ -27,11 +27,11 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def sight(*names: str, age: float | None = None) -> ConnectionSight:
-    return ConnectionSight(names=frozenset(names), age_seconds=age)
+def sight(*names: str, age: float | None = None) -> ConnectionObservation:
+    return ConnectionObservation(names=frozenset(names), age_seconds=age)
 
 
-Seen = tuple[float, ConnectionSight | None]
+Seen = tuple[float, ConnectionObservation | None]
 
 
 def looks(*seen: Seen) -> ConnectionLook:
@@ -83,7 +83,7 @@ def test_look_that_was_blind_proves_nothing() -> None:
 
 @pytest.mark.parametrize("unclear", [None, sight(), sight(OLD, NEW), sight(NEW, "third")])
 def test_run_that_is_proven_stays_so_when_its_connection_is_found_again(
-    unclear: ConnectionSight | None,
+    unclear: ConnectionObservation | None,
 ) -> None:
     before = (*RESTARTED[:2], (110, unclear), (120, unclear))
     assert began(50, *before, (130, sight(OLD, age=630))) is Began.BY_PRESENT
@@ -166,7 +166,7 @@ def test_missing_answer_is_unknown() -> None:
 
 @pytest.mark.parametrize("unclear", [None, sight(), sight(OLD, NEW)])
 def test_run_of_a_former_process_is_unknown_at_a_look_that_is_not_clear(
-    unclear: ConnectionSight | None,
+    unclear: ConnectionObservation | None,
 ) -> None:
     """What an earlier look has shown does not stand in for the answer that is missing."""
     assert began(50, *RESTARTED) is Began.BY_FORMER
@@ -212,7 +212,7 @@ class Look:
     left_out: frozenset[int] = frozenset()
     """Places in the list of processes that the answer leaves out, although the broker has them."""
 
-    def sees(self, processes: list[Process]) -> ConnectionSight | None:
+    def sees(self, processes: list[Process]) -> ConnectionObservation | None:
         if not self.is_answered:
             return None
         listed = [
@@ -224,7 +224,7 @@ class Look:
             and self.time < one.end + one.lingers
         ]
         age = self.time - listed[0].start + self.age_error_seconds if len(listed) == 1 else None
-        return ConnectionSight(
+        return ConnectionObservation(
             names=frozenset(one.name for one in listed), age_seconds=None if age is None else max(0.0, age)
         )
 

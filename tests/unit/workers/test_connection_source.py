@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionSight
+from dlq_handler.workers.connection import ConnectionObservation
 from dlq_handler.workers.connection_source import CONSUMERS_SECONDS, LOOK_SECONDS, ConnectionSource
 
 NAMES = WorkerQueueNames()
@@ -33,7 +33,7 @@ async def test_whole_look_has_one_time_limit_and_what_was_not_asked_is_left_out(
     api = SlowApi()
     source = ConnectionSource(api, names=NAMES, own_tag_prefix="dlq-handler.", now=lambda: api.clock)
     assert await source.ask({1: None, 2: None, 3: None}) == {
-        1: ConnectionSight(names=frozenset({"one"}), age_seconds=7.0),
+        1: ConnectionObservation(names=frozenset({"one"}), age_seconds=7.0),
         2: None,
     }
     assert api.limits == [CONSUMERS_SECONDS, LOOK_SECONDS - CONSUMERS_SECONDS]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.host.worker import AvailabilityPolicy, QueueSight, Worker
+from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.workers.look import WorkerLook, look_again
 from tests.support.builders import NOON
 
-EMPTY = QueueSight(consumers=1, ready=0, unacked=0)
-UNATTENDED = QueueSight(consumers=0, ready=3)
+EMPTY = QueueObservation(consumers=1, ready=0, unacked=0)
+UNATTENDED = QueueObservation(consumers=0, ready=3)
 HEARTBEAT = NOON - timedelta(hours=1)
 
 
@@ -85,13 +85,15 @@ def test_looks_that_follow_too_quickly_are_not_the_second_one() -> None:
 @pytest.mark.parametrize(
     "queue",
     [
-        QueueSight(consumers=1, ready=1, unacked=0),
-        QueueSight(consumers=1, ready=0, unacked=1),
-        QueueSight(consumers=1, ready=0, unacked=None),
+        QueueObservation(consumers=1, ready=1, unacked=0),
+        QueueObservation(consumers=1, ready=0, unacked=1),
+        QueueObservation(consumers=1, ready=0, unacked=None),
         None,
     ],
 )
-def test_queue_that_is_not_known_to_be_empty_makes_emptiness_begin_anew(queue: QueueSight | None) -> None:
+def test_queue_that_is_not_known_to_be_empty_makes_emptiness_begin_anew(
+    queue: QueueObservation | None,
+) -> None:
     assert looks({"queue": EMPTY}, {"queue": queue}).empty_since is None
     assert looks({"queue": EMPTY}, {"queue": queue}, {"queue": EMPTY}).empty_since == at(120)
 

@@ -34,14 +34,14 @@ _STATEMENTS = (
         flaw              text,
         outcome           text NOT NULL CHECK (outcome IN (
             'failed', 'already_terminal', 'stale_attempt', 'superseded', 'left_to_monitor',
-            'unknown_execution', 'foreign', 'unreadable', 'update_failed', 'deferred')),
+            'unknown_execution', 'unrelated', 'unreadable', 'update_failed', 'deferred')),
         why               text NOT NULL,
         error             text,
         tries             integer NOT NULL DEFAULT 0,
         next_try_at       timestamptz,
         repeats           integer NOT NULL DEFAULT 0,
         received_at       timestamptz NOT NULL,
-        judged_at         timestamptz NOT NULL,
+        decided_at         timestamptz NOT NULL,
         instance          text NOT NULL,
         evidence          jsonb NOT NULL DEFAULT '{}',
         is_shadow         boolean NOT NULL DEFAULT false,
@@ -67,8 +67,8 @@ _STATEMENTS = (
     # The order in which the dead letters of a group are queued for reprocessing. The condition names the outcomes that
     # can be decided again, word for word as the statements do.
     """
-    CREATE INDEX letter_kept_idx ON letter (group_id, next_try_at NULLS FIRST, judged_at, id)
-     WHERE outcome IN ('deferred', 'foreign', 'unknown_execution', 'update_failed') AND NOT is_shadow
+    CREATE INDEX letter_kept_idx ON letter (group_id, next_try_at NULLS FIRST, decided_at, id)
+     WHERE outcome IN ('deferred', 'unrelated', 'unknown_execution', 'update_failed') AND NOT is_shadow
     """,
     "CREATE INDEX letter_due_idx ON letter (next_try_at, id) WHERE next_try_at IS NOT NULL",
     # For the number of executions whose requests the scheduler rejected lately.
@@ -133,7 +133,7 @@ _STATEMENTS = (
     "CREATE INDEX outbox_confirmed_idx ON outbox USING brin (created_at) WITH (pages_per_range = 32)",
     # One row for each decision of the timeout monitor about one attempt of an execution.
     """
-    CREATE TABLE stale_verdict (
+    CREATE TABLE stale_decision (
         id               bigserial PRIMARY KEY,
         execution_id     bigint NOT NULL,
         attempt          timestamptz NOT NULL,
@@ -152,7 +152,7 @@ _STATEMENTS = (
         UNIQUE (execution_id, attempt, outcome, is_shadow)
     )
     """,
-    "CREATE INDEX stale_verdict_decided_idx ON stale_verdict USING brin (decided_at) WITH (pages_per_range = 32)",
+    "CREATE INDEX stale_decision_decided_idx ON stale_decision USING brin (decided_at) WITH (pages_per_range = 32)",
     # How often the request of an execution was published again. Per execution, whatever the state of its row: a
     # scheduler without a worker takes a request and puts it back, which makes a new state each time.
     """
@@ -259,9 +259,9 @@ _STATEMENTS = (
     )
     """,
     "CREATE INDEX canary_queue_idx ON canary (queue, worker_id, created_at)",
-    # The events of all replicas, in the order of their commits. Written one transaction at a time (happenings.py).
+    # The events of all replicas, in the order of their commits. Written one transaction at a time (events.py).
     """
-    CREATE TABLE happening (
+    CREATE TABLE history_event (
         id       bigserial PRIMARY KEY,
         at       timestamptz NOT NULL,
         part     text NOT NULL,
@@ -271,7 +271,7 @@ _STATEMENTS = (
         instance text NOT NULL
     )
     """,
-    "CREATE INDEX happening_at_idx ON happening (at)",
+    "CREATE INDEX history_event_at_idx ON history_event (at)",
     # A minute with an observer: of dead letters (a consumer was open), of workers (there was a leader).
     "CREATE TABLE seen_minute (part text NOT NULL, minute timestamptz NOT NULL, PRIMARY KEY (part, minute))",
     # One row for each change of a worker's availability, valid until the next one. NULL: its row was deleted.

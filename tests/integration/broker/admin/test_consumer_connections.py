@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionLook, ConnectionSight
+from dlq_handler.workers.connection import ConnectionLook, ConnectionObservation
 from dlq_handler.workers.connection_source import ConnectionSource
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
@@ -88,7 +88,7 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
     vhost: str, api: ConsumerConnections, queue: str
 ) -> None:
     source = a_source(api)
-    assert await source.ask({1: None}) == {1: ConnectionSight(names=frozenset())}
+    assert await source.ask({1: None}) == {1: ConnectionObservation(names=frozenset())}
     # dlq-handler drains the queue of an unavailable worker, and is no worker.
     async with consumed(vhost, queue, "dlq-handler.one.1234"), consumed(vhost, queue):
         await listed(api, queue, 2)
@@ -97,7 +97,7 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
         [name] = sight.names
         assert sight.age_seconds is not None
         known = ConnectionLook(worker_id=1, asked_at=NOON, looked_at=NOON, connection=name, seen_at=NOON)
-        assert await source.ask({1: known}) == {1: ConnectionSight(names=frozenset({name}))}
+        assert await source.ask({1: known}) == {1: ConnectionObservation(names=frozenset({name}))}
         lost = (await source.ask({1: replace(known, unfound_since=NOON)}))[1]
         assert lost is not None
         assert lost.age_seconds is not None, "another connection may have its name now"

@@ -60,7 +60,7 @@ def test_a_letter_does_not_overtake_an_older_one_of_its_execution() -> None:
     assert tags(window.take(10, now=10)) == [1, 3]
 
 
-def test_a_letter_waits_while_an_older_one_of_its_execution_is_being_judged() -> None:
+def test_a_letter_waits_while_an_older_one_of_its_execution_is_being_decided() -> None:
     window = DeliveryWindow[AnItem](incarnation=1, prefetch=100, max_bytes=1_000_000)
     window.add(1, AnItem(order_key=7))
     first = window.take(10, now=0)

@@ -1,4 +1,4 @@
-"""`dlq-handler letters rejudge`: judge kept letters again, when the world has changed. On record, with a reason."""
+"""`dlq-handler letters reprocess`: decide kept letters again, when the world has changed. On record, with a reason."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from dlq_handler.cli.printing import print_error, print_json, print_table, print
 from dlq_handler.compose.operating import open_operating
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
-from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.state_version import group_version, letters_version
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
@@ -40,7 +40,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class _Decided:
     record_id: int
     execution_id: int | None
     before: Outcome | None
@@ -55,27 +55,27 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
-    judged: Sequence[_Judged]
-    not_judged: Mapping[int, str]
+    decided: Sequence[_Decided]
+    undecided: Mapping[int, str]
     left: str | None = None
     """Letters that were asked for and are too many for one act, in words."""
 
     @property
-    def changed(self) -> Sequence[_Judged]:
-        return [one for one in self.judged if one.is_changed]
+    def changed(self) -> Sequence[_Decided]:
+        return [one for one in self.decided if one.is_changed]
 
     def __str__(self) -> str:
-        said = f"{len(self.judged):,} judged again, {len(self.changed):,} changed"
-        return f"{said}, {len(self.not_judged):,} not judged" if self.not_judged else said
+        said = f"{len(self.decided):,} reprocessed, {len(self.changed):,} changed"
+        return f"{said}, {len(self.undecided):,} not decided" if self.undecided else said
 
 
-def rejudge(
+def reprocess(
     letter_ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", min=1, max=LARGEST_ID)] = None,
     *,
     outcome: Annotated[
         Outcome | None,
         typer.Option(
-            help="Only letters with this outcome: unknown_execution, update_failed, deferred, foreign."
+            help="Only letters with this outcome: unknown_execution, update_failed, deferred, unrelated."
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
@@ -88,7 +88,7 @@ def rejudge(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Process dead letters again: the named ones, those of a group or with an outcome, or `--all`. Only the outcomes
-    unknown_execution, update_failed, deferred and foreign can change. Recorded with who, when and why (`audit list`).
+    unknown_execution, update_failed, deferred and unrelated can change. Recorded with who, when and why (`audit list`).
     At most 10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list
     all; stderr shows the number.
 
@@ -98,7 +98,7 @@ def rejudge(
     settings = load_or_exit(config).settings
     if settings.dlq_handler.shadow.enabled:
         print_error(
-            "in shadow mode nothing is ended, so nothing is judged again; see dlq_handler.shadow.enabled"
+            "in shadow mode nothing is ended, so nothing is reprocessed; see dlq_handler.shadow.enabled"
         )
         raise typer.Exit(1)
     if version is None:
@@ -107,29 +107,29 @@ def rejudge(
     wanted = _Wanted(
         letter_ids=letter_ids,
         group=group,
-        outcomes=REJUDGEABLE if outcome is None else frozenset({outcome}),
+        outcomes=REPROCESSABLE if outcome is None else frozenset({outcome}),
         reason=reason_or_ask(reason),
         version=version,
     )
     with refused_in_words():
-        done = wait_for("judging letters", _rejudge(settings, wanted))
-    for letter_id, why in done.not_judged.items():
-        print_warning(f"letter {letter_id} was not judged: {why}")
+        done = wait_for("deciding letters", _reprocess(settings, wanted))
+    for letter_id, why in done.undecided.items():
+        print_warning(f"letter {letter_id} was not decided: {why}")
     if output is Output.JSON:
-        print_json(done.judged)
+        print_json(done.decided)
     else:
         _print(done)
-    if done.judged or done.not_judged:
+    if done.decided or done.undecided:
         typer.echo(str(done), err=True)
     if done.left is not None:
         print_warning(f"left: {done.left}, too many for one act; ask again for them")
-    if done.not_judged or done.left is not None:
+    if done.undecided or done.left is not None:
         raise typer.Exit(1)
 
 
 def _print(done: _Done) -> None:
-    rows = done.judged
-    if sys.stdout.isatty() and (done.judged or done.not_judged):
+    rows = done.decided
+    if sys.stdout.isatty() and (done.decided or done.undecided):
         # Hundreds that are as they were would hide the few that are not.
         rows = done.changed
         if not rows:
@@ -137,7 +137,7 @@ def _print(done: _Done) -> None:
     print_table(
         ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
         [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in rows],
-        empty="no letter to judge again",
+        empty="no letter to reprocess",
     )
 
 
@@ -149,9 +149,9 @@ def _refuse_nonsense(
     *,
     every: bool,
 ) -> None:
-    if outcome is not None and outcome not in REJUDGEABLE:
+    if outcome is not None and outcome not in REPROCESSABLE:
         raise typer.BadParameter(
-            f"{outcome.value} is settled for good; these can be judged again: {', '.join(sorted(REJUDGEABLE))}"
+            f"{outcome.value} is settled for good; these can be reprocessed: {', '.join(sorted(REPROCESSABLE))}"
         )
     given = sum(one is not None for one in (letter_ids or None, group, outcome, every or None))
     if given > 1:
@@ -176,7 +176,7 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
     return None
 
 
-async def _rejudge(settings: Settings, wanted: _Wanted) -> _Done:
+async def _reprocess(settings: Settings, wanted: _Wanted) -> _Done:
     async with open_operating(settings) as (operating, database):
         return await _put_up(operating, database, wanted)
 
@@ -185,38 +185,38 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
     named, left = wanted.letter_ids, None
     if wanted.group is None and not named:
         # One more than is put up, to know whether there are more.
-        found = await records_sql.rejudgeable(database, wanted.outcomes, limit=records_sql.MOST_PUT_UP + 1)
+        found = await records_sql.reprocessable(database, wanted.outcomes, limit=records_sql.MOST_PUT_UP + 1)
         named, left = (
             found[: records_sql.MOST_PUT_UP],
             "some" if len(found) > records_sql.MOST_PUT_UP else None,
         )
         if not named:
             # Nothing was done, so nothing goes on record.
-            return _Done(judged=(), not_judged={})
-    result = await operating.rejudge(
+            return _Done(decided=(), undecided={})
+    result = await operating.reprocess(
         actor(), letter_ids=named, group=wanted.group, reason=wanted.reason, version=wanted.version
     )
     if result.left.count:
         left = str(result.left)
-    judged = [
-        _Judged(
+    decided = [
+        _Decided(
             record_id=one.record_id,
             execution_id=one.execution_id,
             before=one.before,
             outcome=one.outcome,
             why=one.why,
         )
-        for one in result.judged
+        for one in result.decided
     ]
-    not_judged = dict(result.passed_over)
+    undecided = dict(result.passed_over)
     for letter_id, why in result.waiting.items():
         record = await records_sql.show(database, letter_id)
-        if record is None or record.outcome in REJUDGEABLE:
-            not_judged[letter_id] = f"{why}; it is due, and a sidecar takes it up when it can"
+        if record is None or record.outcome in REPROCESSABLE:
+            undecided[letter_id] = f"{why}; it is due, and a sidecar takes it up when it can"
             continue
         # Due for every sidecar too: one of them was quicker, which is what was asked for.
-        judged.append(
-            _Judged(
+        decided.append(
+            _Decided(
                 record_id=letter_id,
                 execution_id=record.execution_id,
                 before=None,
@@ -224,4 +224,4 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
                 why=record.why,
             )
         )
-    return _Done(judged=judged, not_judged=not_judged, left=left)
+    return _Done(decided=decided, undecided=undecided, left=left)

@@ -1,8 +1,8 @@
 """Write down what happens, for those who look and for those who come in the morning.
 
-Every replica: that it consumed throughout a minute, that it came and went, what its gate did, that it judged letters
+Every replica: that it consumed throughout a minute, that it came and went, what its gate did, that it decided letters
 (once a second at most). The leader: how the workers were found. The brake is everybody's, and told of once.
-Never: takes part in anything it tells of; when it cannot write, nothing but the chronicle is the poorer.
+Never: takes part in anything it tells of; when it cannot write, nothing but the history is the poorer.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dlq_handler.history.event import (
     BRAKE_TRIPPED,
     GATE_CLOSED,
     GATE_OPENED,
-    LETTERS_JUDGED,
+    LETTERS_DECIDED,
     SIDECAR_STARTED,
     SIDECAR_STOPPED,
     Part,
@@ -43,43 +43,45 @@ FAREWELL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChroniclerPolicy:
+class HistoryRecorderOptions:
     instance: str
     is_shadow: bool = False
     """True: it consumes copies, so that it did says nothing about letters."""
     interval_seconds: float = 5.0
-    judged_seconds: float = 1.0
+    decided_seconds: float = 1.0
 
 
-class Chronicler:
+class HistoryRecorder:
     def __init__(
         self,
         database: Database,
-        policy: ChroniclerPolicy,
+        policy: HistoryRecorderOptions,
         *,
         leadership: Leadership,
         gate: Gate,
         consuming_seconds: Callable[[], float],
-        judged: Callable[[], int],
+        decided: Callable[[], int],
         availabilities: Callable[[], Mapping[int, Availability] | None],
     ) -> None:
-        """`consuming_seconds()`: for how long without a break, 0 when we do not; `judged()` counts the letters that
+        """`consuming_seconds()`: for how long without a break, 0 when we do not; `decided()` counts the letters that
         this process has put on record; `availabilities()` is None while nobody can tell.
         """
         self._database, self._policy = database, policy
         self._leadership, self._gate = leadership, gate
-        self._consuming_seconds, self._judged = consuming_seconds, judged
+        self._consuming_seconds, self._decided = consuming_seconds, decided
         self._availabilities = availabilities
-        self._told_judged = 0
+        self._told_decided = 0
         self._has_started = False
         self._closed_by: frozenset[GateCause] = frozenset()
         self._told_brake: set[datetime | None] = {None}
 
     async def run(self, stop: asyncio.Event) -> None:
         async with task_group() as loops:
-            loops.create_task(every(self._policy.interval_seconds, self.tick, stop, name="chronicler"))
+            loops.create_task(every(self._policy.interval_seconds, self.tick, stop, name="history_recorder"))
             loops.create_task(
-                every(self._policy.judged_seconds, self.tell_of_letters, stop, name="chronicler-letters")
+                every(
+                    self._policy.decided_seconds, self.tell_of_letters, stop, name="history_recorder-letters"
+                )
             )
         await self._tell_of_end()
 
@@ -96,11 +98,11 @@ class Chronicler:
             await self._note_workers()
 
     async def tell_of_letters(self) -> None:
-        judged = self._judged()
-        if judged == self._told_judged:
+        decided = self._decided()
+        if decided == self._told_decided:
             return
-        await self._tell(Part.LETTERS, LETTERS_JUDGED, detail=str(judged - self._told_judged))
-        self._told_judged = judged
+        await self._tell(Part.LETTERS, LETTERS_DECIDED, detail=str(decided - self._told_decided))
+        self._told_decided = decided
 
     async def _note_workers(self) -> None:
         seen = self._availabilities()
@@ -156,7 +158,7 @@ class Chronicler:
                 await self.tell_of_letters()
                 await self._tell(Part.SIDECAR, SIDECAR_STOPPED, subject=self._policy.instance)
         except (Unavailable, Contended, TimeoutError) as error:
-            log.warning("chronicle.end_untold", error=str(error) or type(error).__name__)
+            log.warning("history.end_unrecorded", error=str(error) or type(error).__name__)
 
     async def _tell(
         self, part: Part, kind: str, *, subject: str | None = None, detail: str | None = None

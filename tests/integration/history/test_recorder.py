@@ -1,4 +1,4 @@
-"""The chronicler writes down what happens, and nothing that does not."""
+"""The history_recorder writes down what happens, and nothing that does not."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,35 +8,35 @@ from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.chronicler import Chronicler, ChroniclerPolicy
+from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.workers.availability import Availability
+from tests.support.deciding import a_decide
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
-from tests.support.judging import a_judge
 
 
 class Replica:
-    """A chronicler, and what it is told."""
+    """A history_recorder, and what it is told."""
 
     def __init__(self, store: Database, name: str = "one", **policy: Any) -> None:
         self.store = store
-        self.consuming_seconds, self.judged = 0.0, 0
+        self.consuming_seconds, self.decided = 0.0, 0
         self.seen: Mapping[int, Availability] | None = None
         self.gate: Gate = a_gate(store)
         self.leadership = Leadership(
             store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
         )
-        self.chronicler = Chronicler(
+        self.history_recorder = HistoryRecorder(
             store,
-            ChroniclerPolicy(instance=name, **policy),
+            HistoryRecorderOptions(instance=name, **policy),
             leadership=self.leadership,
             gate=self.gate,
             consuming_seconds=lambda: self.consuming_seconds,
-            judged=lambda: self.judged,
+            decided=lambda: self.decided,
             availabilities=lambda: self.seen,
         )
 
@@ -44,36 +44,36 @@ class Replica:
         return [(one.kind, one.subject) for one in await events_sql.after(self.store, 0)]
 
 
-async def test_a_process_tells_that_it_came_judged_and_went(store: Database) -> None:
-    replica, stop = Replica(store, judged_seconds=3600), asyncio.Event()
-    replica.judged = 3
+async def test_a_process_tells_that_it_came_decided_and_went(store: Database) -> None:
+    replica, stop = Replica(store, decided_seconds=3600), asyncio.Event()
+    replica.decided = 3
 
     async def has_told() -> bool:
         return len(await replica.told()) == 2
 
     async with asyncio.TaskGroup() as running:
-        running.create_task(replica.chronicler.run(stop))
+        running.create_task(replica.history_recorder.run(stop))
         await eventually(has_told)
-        replica.judged = 5
+        replica.decided = 5
         stop.set()
     told = await events_sql.after(store, 0)
     assert sorted(one.kind for one in told) == [
-        "letters.judged",
-        "letters.judged",
+        "letters.decided",
+        "letters.decided",
         "sidecar.started",
         "sidecar.stopped",
     ]
-    assert [one.detail for one in told if one.kind == "letters.judged"] == ["3", "2"]
+    assert [one.detail for one in told if one.kind == "letters.decided"] == ["3", "2"]
     assert {one.instance for one in told} == {"one"}
 
 
-async def test_where_nothing_was_judged_nothing_is_told(store: Database) -> None:
+async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> None:
     replica = Replica(store)
-    await replica.chronicler.tell_of_letters()
-    replica.judged = 2
+    await replica.history_recorder.tell_of_letters()
+    replica.decided = 2
     for _ in range(3):
-        await replica.chronicler.tell_of_letters()
-    assert await replica.told() == [("letters.judged", None)]
+        await replica.history_recorder.tell_of_letters()
+    assert await replica.told() == [("letters.decided", None)]
 
 
 async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
@@ -83,10 +83,10 @@ async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
     # It was back before the minute was over: what died meanwhile has not come.
     replica.consuming_seconds, shadow.consuming_seconds = 30.0, 3600.0
     for one in (replica, shadow):
-        await one.chronicler.tick()
+        await one.history_recorder.tick()
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 0
     replica.consuming_seconds = 120.0
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 1
 
 
@@ -95,16 +95,16 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
     worker = await host.add_worker()
     name = await host.session.fetchval("SELECT name FROM worker WHERE id = $1", worker)
     replica.seen = {worker: Availability.AVAILABLE}
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     now = await host.session.fetchval("SELECT now() + interval '1 hour'")
     past = await host.session.fetchval("SELECT now() - interval '1 hour'")
     assert await history_sql.lanes(store, since=past, until=now) == []
     await replica.leadership.tick()
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     replica.seen = {worker: Availability.UNAVAILABLE}
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     replica.seen = None
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     [lane] = await history_sql.lanes(store, since=past, until=now)
     assert (lane.worker_id, lane.name) == (worker, name)
     assert lane.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no lane"
@@ -114,12 +114,12 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
 async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
     replica = Replica(store)
     replica.gate._set(GateCause.YOUNG_LINK, "every process begins so")
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     replica.gate._set(GateCause.CLOCK_JUMP, "it jumped")
     for _ in range(2):
-        await replica.chronicler.tick()
+        await replica.history_recorder.tick()
     replica.gate._set(GateCause.CLOCK_JUMP, None)
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     assert (await replica.told())[1:] == [("gate.closed", "clock_jump"), ("gate.opened", "clock_jump")]
 
 
@@ -129,7 +129,7 @@ async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, h
     async def look() -> list[tuple[str, str | None]]:
         for _ in range(2):
             for one in replicas:
-                await one.chronicler.tick()
+                await one.history_recorder.tick()
         return (await replicas[0].told())[2:]
 
     assert await look() == []
@@ -148,13 +148,13 @@ async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, h
 async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, host: Host) -> None:
     await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
     replica = Replica(store)
-    await replica.chronicler.tick()
+    await replica.history_recorder.tick()
     assert await replica.told() == [("sidecar.started", "one")]
 
 
-async def test_the_judge_counts_what_it_puts_on_record(store: Database, host: Host) -> None:
-    judge = a_judge(store)
+async def test_the_decide_counts_what_it_puts_on_record(store: Database, host: Host) -> None:
+    decide = a_decide(store)
     letters = [await host.letter_for(one) for one in await host.add_executions(3)]
-    await judge.commit(letters)
-    await judge.commit(letters)
-    assert judge.judged == 3
+    await decide.commit(letters)
+    await decide.commit(letters)
+    assert decide.decided == 3

@@ -1,4 +1,4 @@
-"""Turn settings into those who keep what operators see: the diagnoser and the chronicler."""
+"""Turn settings into those who keep what operators see: the diagnoser and the history_recorder."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,7 +17,7 @@ from dlq_handler.diagnosis.ask_replica import ask_own_gate
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import OwnLink
-from dlq_handler.history.chronicler import Chronicler, ChroniclerPolicy
+from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.loop import Backoff
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
@@ -65,22 +65,24 @@ def patience(settings: Settings, look_seconds: float) -> Patience:
     )
 
 
-def chronicler(
+def history_recorder(
     settings: Settings,
     database: Database,
     *,
     leadership: Leadership,
     gate: Gate,
     consuming_seconds: Callable[[], float],
-    judged: Callable[[], int],
+    decided: Callable[[], int],
     availabilities: Callable[[], Mapping[int, Availability] | None],
-) -> Chronicler:
-    return Chronicler(
+) -> HistoryRecorder:
+    return HistoryRecorder(
         database,
-        ChroniclerPolicy(instance=instance_name(settings), is_shadow=settings.dlq_handler.shadow.enabled),
+        HistoryRecorderOptions(
+            instance=instance_name(settings), is_shadow=settings.dlq_handler.shadow.enabled
+        ),
         leadership=leadership,
         gate=gate,
         consuming_seconds=consuming_seconds,
-        judged=judged,
+        decided=decided,
         availabilities=availabilities,
     )

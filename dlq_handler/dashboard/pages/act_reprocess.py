@@ -1,4 +1,4 @@
-"""Judge kept letters again: one, or those of a group."""
+"""Decider kept letters again: one, or those of a group."""
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import counted, stopped
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters import records_sql as letters
-from dlq_handler.dead_letters.decision import REJUDGEABLE, Outcome
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.filter import CappedCount
 from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.dead_letters.record import LetterRecord
@@ -23,53 +23,53 @@ from dlq_handler.operations.operations import Actor, PutUp
 AT_ONCE = 20
 
 _CONSEQUENCE = (
-    "Each is judged as if it came now. Where its execution is open by the letter's own attempt, the execution ends as "
+    "Each is decided as if it came now. Where its execution is open by the letter's own attempt, the execution ends as "
     "failed and is announced. That cannot be undone: whoever owns it has to run it again."
 )
 
 
-async def rejudge_letter_page(site: Site, request: Request, letter_id: int) -> Response:
+async def reprocess_letter_page(site: Site, request: Request, letter_id: int) -> Response:
     record = await letters.show(site.world.database, letter_id)
     if record is None:
         raise not_on_record(site)
     impossible = _why_not(record)
     act = Act(
-        title=f"Judge letter {letter_id} again",
+        title=f"Decider letter {letter_id} again",
         happens=[
             stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.why}"),
             _CONSEQUENCE,
         ]
         if impossible is None
         else (),
-        button=f"Judge letter {letter_id} again",
+        button=f"Decider letter {letter_id} again",
         version=letter_version(record),
         back=(f"/letters/{letter_id}", f"Letter {letter_id}"),
         here="/letters",
         impossible=impossible,
     )
 
-    async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+    async def decide(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
         return _done(
-            await site.world.operating.rejudge(actor, letter_ids=[letter_id], reason=reason, version=version)
+            await site.world.operating.reprocess(
+                actor, letter_ids=[letter_id], reason=reason, version=version
+            )
         )
 
-    return await _answer(site, request, act, judge)
+    return await _answer(site, request, act, decide)
 
 
 def _why_not(record: LetterRecord) -> str | None:
-    """None: it can be judged again. Where it cannot, nothing is said of what would happen."""
+    """None: it can be reprocessed. Where it cannot, nothing is said of what would happen."""
     if record.is_shadow:
-        return "It was judged in shadow mode: the letter itself went another way."
-    if record.outcome in REJUDGEABLE:
+        return "It was decided in shadow mode: the letter itself went another way."
+    if record.outcome in REPROCESSABLE:
         return None
     if record.outcome is Outcome.UNREADABLE:
-        return (
-            "It cannot be judged again: what could not be read then cannot be read now. It stays on record."
-        )
+        return "It cannot be reprocessed: what could not be read then cannot be read now. It stays on record."
     return f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good."
 
 
-async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Response:
+async def reprocess_group_page(site: Site, request: Request, group_id: str) -> Response:
     group = await groups_sql.group(site.world.database, group_id)
     if group is None:
         raise group_not_on_record(site)
@@ -79,43 +79,43 @@ async def rejudge_group_page(site: Site, request: Request, group_id: str) -> Res
     lanes = await lanes_of(site.world.database, group, ttl_seconds=ttl_seconds)
     title = title_in(group, lanes, site.worker_names, ttl_seconds=ttl_seconds)
     act = Act(
-        title=f"Judge letters again: {title}",
+        title=f"Decider letters again: {title}",
         happens=[_reach(kept.letters), _CONSEQUENCE] if kept.letters.count else (),
-        button=f"Judge {counted(kept.letters.count, 'letter')} again",
+        button=f"Decider {counted(kept.letters.count, 'letter')} again",
         version=group_version(kept.digest),
         back=(f"/groups/{group_id}", title),
         here="/letters",
-        impossible=None if kept.letters.count else "No letter of this group can be judged again.",
+        impossible=None if kept.letters.count else "No letter of this group can be reprocessed.",
     )
 
-    async def judge(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
-        put_up = await site.world.operating.rejudge(
+    async def decide(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+        put_up = await site.world.operating.reprocess(
             actor, group=group_id, reason=reason, version=version, at_once=AT_ONCE
         )
         return _done(put_up)
 
-    return await _answer(site, request, act, judge)
+    return await _answer(site, request, act, decide)
 
 
-async def _answer(site: Site, request: Request, act: Act, judge: Doing) -> Response:
+async def _answer(site: Site, request: Request, act: Act, decide: Doing) -> Response:
     if request.method == "POST":
-        return await carry_out(site, request, act, judge)
+        return await carry_out(site, request, act, decide)
     return await confirm(site, request, act)
 
 
 def _reach(letters: CappedCount) -> str:
     if letters.is_capped:
         return (
-            f"{letters} letters of this group can be judged again: {letters.count:,} at a time, those judged longest "
+            f"{letters} letters of this group can be reprocessed: {letters.count:,} at a time, those decided longest "
             "ago first. Open this page again for the others."
         )
-    return f"{counted(letters.count, 'letter')} of this group can be judged again, and no others."
+    return f"{counted(letters.count, 'letter')} of this group can be reprocessed, and no others."
 
 
 def _done(put_up: PutUp) -> Done:
-    judged = [
+    decided = [
         stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.why}")
-        for one in put_up.judged
+        for one in put_up.decided
     ]
     waiting = [
         stopped(f"Letter {number} waits: {why}") for number, why in list(put_up.waiting.items())[:AT_ONCE]
@@ -131,6 +131,6 @@ def _done(put_up: PutUp) -> Done:
     )
     left = [f"Left in this group: {put_up.left}. Open this page again for them."] if put_up.left.count else []
     return Done(
-        title=f"{counted(len(put_up.letter_ids), 'letter')} put up to be judged again",
-        lines=[*judged, *waiting, *passed, *rest, *left],
+        title=f"{counted(len(put_up.letter_ids), 'letter')} put up to be reprocessed",
+        lines=[*decided, *waiting, *passed, *rest, *left],
     )

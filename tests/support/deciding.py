@@ -1,11 +1,11 @@
-"""The letter judge of a test: real statements, with the brake and the gate that the test is about."""
+"""The letter decide of a test: real statements, with the brake and the gate that the test is about."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.commit import JudgePolicy, LetterJudge
+from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.safety.brake_service import Brake
@@ -13,7 +13,7 @@ from dlq_handler.safety.gate_service import Gate
 from tests.support.fail_safe import a_brake, a_gate
 
 
-def a_judge(
+def a_decide(
     store: Database,
     *,
     brake: Brake | None = None,
@@ -21,7 +21,7 @@ def a_judge(
     unavailable_after_seconds: float = 90,
     offer: Callable[[Sequence[OutboxEntry], float], None] | None = None,
     **policy: Any,
-) -> LetterJudge:
+) -> LetterDecider:
     """With `offer`, completion events are leased, and those that an error keeps from the caller go to it."""
     fields: dict[str, Any] = {
         "instance": "test",
@@ -32,9 +32,9 @@ def a_judge(
         "availability": AvailabilityPolicy(unavailable_after_seconds=unavailable_after_seconds),
         "names": WorkerQueueNames(),
     }
-    return LetterJudge(
+    return LetterDecider(
         store,
-        JudgePolicy(**(fields | policy)),
+        DecisionPolicy(**(fields | policy)),
         brake=brake or a_brake(store),
         gate=gate or a_gate(store, unavailable_after_seconds=unavailable_after_seconds),
         metrics=new_metrics(),
