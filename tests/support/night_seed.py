@@ -1,5 +1,5 @@
-"""Write the night into a database as the sidecar would have: dead letters are decided by the real function, counted by the
-real statements, and moved back to their time afterwards, because every statement dates by the server's clock.
+"""Write the night into a database as the sidecar would have: dead letters are decided by the real function and counted
+by the real statements. Afterwards they are moved back to their time, because every statement uses the server's clock.
 """
 
 from collections.abc import Mapping, Sequence
