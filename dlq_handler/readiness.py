@@ -27,7 +27,7 @@ class Readiness:
         default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
     )
     notes: dict[str, str] = field(default_factory=dict)
-    """Facts an operator should see that do not make us unready, such as a other consumer."""
+    """Facts an operator should see that do not make us unready, such as another consumer."""
     liveness: Liveness = field(default_factory=Liveness)
     """Do the loops turn? Read by /healthz: a server that is away makes a replica unready, never unhealthy."""
 

@@ -74,7 +74,7 @@ class GroupKey:
     queue: str | None
     """The queue of the first death; None when nobody knows it."""
     detail: str | None = None
-    """What is wrong with an unreadable letter, which type a unrelated one has."""
+    """What is wrong with an unreadable letter, which type an unrelated one has."""
 
     @property
     def id(self) -> str:
