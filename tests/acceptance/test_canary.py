@@ -15,8 +15,8 @@ from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE, canary_bo
 from sandbox.attune import topology
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.least_rights import as_user, least_rights
 from tests.support.sidecar import SidecarProcess, sidecar_process
 

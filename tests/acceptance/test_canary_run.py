@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from sandbox.attune import topology
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
 from tests.acceptance.test_canary import a_sidecar, unbind
+from tests.support.journey import World
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 # The replicas send no canary of their own while the test lasts.

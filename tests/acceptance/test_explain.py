@@ -7,8 +7,8 @@ import pytest
 
 from sandbox.attune.scheduler import Scheduler
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.least_rights import USER, as_user, least_rights
 from tests.support.sidecar import sidecar_process
 

@@ -10,9 +10,9 @@ import pytest
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.worker import StockWorker
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
 from tests.support.fleet import ACTION, HEARTBEAT_SECONDS, TASKS, WINDOW, Fleet, a_fleet, held_by
+from tests.support.journey import World
 from tests.support.ledger import ended_once
 from tests.support.sidecar import SidecarProcess, sidecar_process
 from tests.support.tcp_proxy import TcpProxy

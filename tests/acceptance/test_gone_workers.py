@@ -3,7 +3,7 @@
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
+from tests.support.journey import World
 from tests.support.least_rights import as_user, least_rights
 from tests.support.ledger_of_counts import COUNTS, assert_counted
 from tests.support.sidecar import sidecar_process

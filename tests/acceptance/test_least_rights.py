@@ -16,9 +16,9 @@ from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
-from tests.acceptance.conftest import World
 from tests.acceptance.test_unpublished_ends import a_task, found_without_consumer, lost, now
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.least_rights import USER, as_user, least_rights
 from tests.support.sidecar import SidecarProcess, sidecar_process
 

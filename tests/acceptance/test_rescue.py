@@ -4,8 +4,8 @@ import pytest
 
 from sandbox.attune import topology
 from sandbox.attune.completion_listener import CompletionListener
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 

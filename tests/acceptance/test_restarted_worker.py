@@ -10,9 +10,8 @@ import pytest
 from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
 from tests.acceptance.test_canary import management_url
-from tests.acceptance.test_reference_attune import announced
 from tests.support.eventually import eventually
-from tests.support.reference_attune import ReferenceAttune, reference_attune
+from tests.support.reference_attune import ReferenceAttune, completion_counts, reference_attune
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 WORKER = "worker worker-shell"
@@ -70,7 +69,7 @@ async def test_executions_of_the_crashed_process_are_abandoned_and_their_slots_g
         ) as sidecar,
     ):
         await attune.start(*PARTS)
-        async with announced(vhost) as ends:
+        async with completion_counts(vhost) as ends:
             running, third = await two_run_and_one_waits(attune)
             for one in running:
                 await looked_at_after(database, one)

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from sandbox.attune.worker import StockWorker
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 COUNTED = 'dlq_handler_reconciled_total{finding="resurrected"}'

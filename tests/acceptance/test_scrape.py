@@ -6,8 +6,8 @@ import aio_pika
 import httpx
 
 from sandbox.servers import PrivateRabbitMQ
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.ops_files import alerts, metrics_in, panel_queries
 from tests.support.sidecar import SidecarProcess, sidecar_process
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from dlq_handler.topology.blueprint import STOCK_QUEUE
 from sandbox.attune import topology
-from tests.acceptance.conftest import World
 from tests.crash.world import bind_worker
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 LETTERS = 10

@@ -5,10 +5,10 @@ import json
 from sandbox.attune import topology
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
 from tests.acceptance.test_untouched import put_letter
 from tests.support.builders import a_body
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 OWN_QUEUE = "attune.dlx.sidecar.queue"

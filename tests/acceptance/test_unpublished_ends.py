@@ -9,8 +9,8 @@ from sandbox.attune.amqp import PublishFailed
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.times import STOCK
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 COUNTED = 'dlq_handler_reconciled_total{finding="unpublished_end"}'

@@ -8,9 +8,9 @@ import aiormq
 from pamqp.commands import Basic
 
 from sandbox.attune.worker import StockWorker
-from tests.acceptance.conftest import World
 from tests.support.builders import a_body
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import sidecar_process
 
 

@@ -12,7 +12,7 @@ from sandbox.attune import topology
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import PrivateRabbitMQ
 from tests.crash.world import World
-from tests.integration.doctor.conftest import ignore
+from tests.integration.diagnosis.conftest import ignore
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 

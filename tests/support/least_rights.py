@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 from sandbox.servers import RabbitMQ
-from tests.acceptance.conftest import World
+from tests.support.journey import World
 from tests.support.psql import apply_script
 from tests.support.sidecar import SidecarProcess
 

@@ -1,16 +1,20 @@
 """The reference Attune as processes of its own, on whatever servers a test has."""
 
 import asyncio
+import json
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+from aio_pika.abc import AbstractIncomingMessage
 
 from sandbox.attune.actions import install_actions
+from sandbox.attune.amqp import open_connection
 from sandbox.attune.database import Database
 from sandbox.attune.defects import read_cured
 from sandbox.attune.environment import Environment
@@ -164,3 +168,19 @@ async def reference_attune(
         raise
     finally:
         await attune.kill_all()
+
+
+@asynccontextmanager
+async def completion_counts(amqp_url: str) -> AsyncIterator[Counter[int]]:
+    """Number of completion events by execution, from now on, read from a queue of its own."""
+    ends: Counter[int] = Counter()
+
+    async def count(message: AbstractIncomingMessage) -> None:
+        ends[json.loads(message.body)["payload"]["execution_id"]] += 1
+
+    async with await open_connection(amqp_url) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        await queue.bind("attune.executions", "execution.completed")
+        await queue.consume(count, no_ack=True)
+        yield ends

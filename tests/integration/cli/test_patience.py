@@ -12,7 +12,7 @@ from dlq_handler.cli import patience
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.main import app
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.terminal_window import in_a_terminal

@@ -19,7 +19,7 @@ from dlq_handler.history import events_sql
 from dlq_handler.history.event import SIDECAR_STOPPED, Part
 from dlq_handler.settings import load
 from sandbox.servers.ports import free_port
-from tests.integration.doctor.conftest import Patient
+from tests.integration.diagnosis.conftest import Patient
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
 from tests.support.host_tables import commit_batch

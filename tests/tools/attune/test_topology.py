@@ -11,7 +11,7 @@ from sandbox.attune import topology
 from sandbox.attune.amqp import open_connection
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.worker import StockWorker
-from tests.integration.attune_world.until_ready import until_ready
+from tests.tools.attune.until_ready import until_ready
 
 
 @pytest.fixture

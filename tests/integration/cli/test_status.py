@@ -16,7 +16,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses_store
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.view import BrokerSeen
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.eventually import eventually
 from tests.support.host_tables import Host
 from tests.support.terminal_window import in_a_terminal

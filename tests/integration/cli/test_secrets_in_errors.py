@@ -10,7 +10,7 @@ from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host
 from tests.support.stale_world import POLICY, SetObservation

@@ -11,7 +11,7 @@ from dlq_handler.settings import load
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, Stage
 from sandbox.attune import topology
-from tests.integration.doctor.conftest import Patient
+from tests.integration.diagnosis.conftest import Patient
 from tests.support.eventually import eventually
 
 INTAKE = topology.DLX_QUEUE

@@ -1,7 +1,7 @@
 """What the README tells a reader to type does what it says there: every command of its blocks is taken from it and run.
 
-The demo has tests of its own (test_demo.py), and `./run test` is what runs this test: of these two only their
-place in the README, and in what they are run by, is held here.
+The demo has tests of its own (test_demo.py), and `./run test all` runs this test: of these two only their
+place in the README and in .ci/run is checked here.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from sandbox.attune.worker import StockWorker
 from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
 from sandbox.surroundings import surroundings
-from tests.acceptance.conftest import World
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
+from tests.support.journey import World
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 STOCK_QUEUE = "attune.dlx.queue"
 OWN_QUEUE = "attune.dlx.sidecar.queue"
@@ -44,7 +44,7 @@ def blocks() -> list[list[str]]:
 def test_first_block_is_what_demo_test_and_ci_run() -> None:
     assert blocks()[0] == ["./run demo", "./run test"]
     assert [str(ROOT / "run"), "demo"] == DEMO
-    assert "timed ./run test\n" in (ROOT / ".ci" / "run").read_text()
+    assert "timed ./run test all\n" in (ROOT / ".ci" / "run").read_text()
 
 
 def test_commands_in_the_text_are_known_to_run() -> None:

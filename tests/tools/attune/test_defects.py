@@ -15,9 +15,9 @@ from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.times import SCALED
-from tests.integration.attune_world.until_ready import until_ready
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
+from tests.tools.attune.until_ready import until_ready
 
 TTL_MS = 300
 

@@ -16,7 +16,7 @@ from dlq_handler.topology.permissions import broker_permissions
 from sandbox.attune import topology
 from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
-from tests.integration.doctor.conftest import Patient
+from tests.integration.diagnosis.conftest import Patient
 
 INTAKE = topology.DLX_QUEUE
 

@@ -4,7 +4,7 @@ import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.host_tables import Host
 
 SEQUENCE = 'GRANT USAGE ON SEQUENCE "attune"."{}" TO "dlq_handler";'

@@ -7,7 +7,7 @@ import pytest
 
 from dlq_handler.cli.audit import What
 from dlq_handler.database.engine import Database
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.host_tables import Host
 from tests.support.terminal_window import in_a_terminal
 

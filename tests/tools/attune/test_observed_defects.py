@@ -28,13 +28,13 @@ from sandbox.attune.schema import cure, install
 from sandbox.attune.telling import silent
 from sandbox.attune.worker import StockWorker
 from sandbox.surroundings import surroundings
-from tests.integration.attune_world import test_api, test_defects
-from tests.integration.attune_world.test_defects import cured, here_and_cured
-from tests.integration.attune_world.until_ready import until_ready
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.reference_attune import PROGRAM, ReferenceAttune, reference_attune
 from tests.support.tcp_proxy import TcpProxy
+from tests.tools.attune import test_api, test_defects
+from tests.tools.attune.test_defects import cured, here_and_cured
+from tests.tools.attune.until_ready import until_ready
 
 PARTS = ("api", "executor", "worker worker-shell")
 

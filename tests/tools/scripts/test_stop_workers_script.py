@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.servers.ports import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = str(ROOT / "scripts" / "stop-workers-test.sh")
 WORKERS = {"worker-shell", "worker-python", "worker-node"}
 

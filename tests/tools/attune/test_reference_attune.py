@@ -1,39 +1,17 @@
 """A stranger uses the reference Attune: over HTTP and AMQP alone, without the sidecar and with it."""
 
-import json
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aio_pika.abc import AbstractIncomingMessage
-
-from sandbox.attune.amqp import open_connection
 from sandbox.times import SCALED, sidecar_environment
 from tests.support.eventually import eventually
-from tests.support.reference_attune import ReferenceAttune, reference_attune
+from tests.support.reference_attune import ReferenceAttune, completion_counts, reference_attune
 from tests.support.sidecar import sidecar_process
 
 WORKERS = ("worker worker-shell", "worker worker-python")
 # With this defect no action with a limit ever runs: core.slow.
 CURED = "D15"
-
-
-@asynccontextmanager
-async def announced(amqp_url: str) -> AsyncIterator[Counter[int]]:
-    """How often each execution's end was announced, to a queue of our own, from now on."""
-    ends: Counter[int] = Counter()
-
-    async def hear(message: AbstractIncomingMessage) -> None:
-        ends[json.loads(message.body)["payload"]["execution_id"]] += 1
-
-    async with await open_connection(amqp_url) as connection:
-        channel = await connection.channel()
-        queue = await channel.declare_queue(exclusive=True)
-        await queue.bind("attune.executions", "execution.completed")
-        await queue.consume(hear, no_ack=True)
-        yield ends
 
 
 async def everything_works(attune: ReferenceAttune, ends: Counter[int]) -> None:
@@ -53,7 +31,7 @@ async def everything_works(attune: ReferenceAttune, ends: Counter[int]) -> None:
 async def test_alone_it_runs_what_it_is_asked_to(vhost: str, database: str, tmp_path: Path) -> None:
     async with reference_attune(tmp_path, vhost, database, SANDBOX_CURED=CURED) as attune:
         await attune.start("api", "executor", *WORKERS)
-        async with announced(vhost) as ends:
+        async with completion_counts(vhost) as ends:
             await everything_works(attune, ends)
 
 
@@ -68,7 +46,7 @@ async def test_beside_the_sidecar_lost_work_ends_and_all_else_is_as_before(
         sidecar_process(tmp_path, vhost, database, intake__queue="attune.dlx.sidecar.queue", **settings),
     ):
         await attune.start("api", "executor", *WORKERS)
-        async with announced(vhost) as ends:
+        async with completion_counts(vhost) as ends:
             await everything_works(attune, ends)
             for worker in WORKERS:
                 await attune.kill(worker)

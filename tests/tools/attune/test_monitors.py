@@ -10,9 +10,9 @@ from sandbox.attune.heartbeat_monitor import HeartbeatMonitor
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.times import STOCK
-from tests.integration.attune_world.until_ready import until_ready
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
+from tests.tools.attune.until_ready import until_ready
 
 
 def a_monitor(executor: StockExecutor, publish: messages.Publish | None = None) -> StockTimeoutMonitor:

@@ -12,11 +12,11 @@ from sandbox.attune.__main__ import main
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.health import Unwell
 from sandbox.servers import RabbitMQ
-from tests.integration.attune_world.declared import declared_queues
-from tests.integration.attune_world.until_ready import until_ready
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
+from tests.tools.attune.declared import declared_queues
+from tests.tools.attune.until_ready import until_ready
 
 WORKER = "worker worker-shell"
 

@@ -14,8 +14,8 @@ from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.times import SCALED, sidecar_environment
-from tests.acceptance.conftest import World
 from tests.support.eventually import eventually
+from tests.support.journey import World
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 alone_and_beside = pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside"])

@@ -1,6 +1,7 @@
 """The reference services, started on a vhost and a database of the test's own."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.worker import StockWorker
 from tests.support.auditor import Auditor
+from tests.support.journey import World, stock_world
 
 
 @pytest.fixture
@@ -33,3 +35,9 @@ async def worker(vhost: str, database: str) -> AsyncIterator[StockWorker]:
 async def listener(vhost: str, database: str) -> AsyncIterator[CompletionListener]:
     async with CompletionListener(vhost, database) as service:
         yield service
+
+
+@pytest.fixture
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with stock_world(vhost, database, tmp_path) as one:
+        yield one

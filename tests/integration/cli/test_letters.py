@@ -10,7 +10,7 @@ from dlq_handler.cli import letters_export
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.masking import MASK
-from tests.integration.terminal.conftest import Terminal
+from tests.integration.cli.conftest import Terminal
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host
 from tests.support.ui import put_on_record

@@ -19,9 +19,9 @@ from sandbox.attune import messages
 from sandbox.attune.amqp import open_connection
 from sandbox.attune.executor import StockExecutor
 from sandbox.servers import RabbitMQ
-from tests.integration.attune_world.declared import consumer_tags, declared_exchanges, declared_queues
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
+from tests.tools.attune.declared import consumer_tags, declared_exchanges, declared_queues
 
 DLX = {"x-dead-letter-exchange": "attune.dlx"}
 EXCHANGES = {

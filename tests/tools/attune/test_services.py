@@ -13,9 +13,9 @@ from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
 from sandbox.attune.worker import StockWorker
-from tests.integration.attune_world.until_ready import until_ready
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
+from tests.tools.attune.until_ready import until_ready
 
 
 @pytest.mark.usefixtures("admission_works")
