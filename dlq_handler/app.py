@@ -188,7 +188,7 @@ class Sidecar:
             self._decide,
             self._relay,
             self._keeper,
-            IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_away_seconds),
+            IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_outage_seconds),
             readiness=self.readiness,
             metrics=self.metrics,
             record_canaries=compose_canary.recorder(self._settings, self._database).record_received,

@@ -6,6 +6,7 @@ Each says what it wants in words of an operator.
 import json
 import re
 from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -13,11 +14,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Secret,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
+
+from dlq_handler.redaction import redact_url
 
 POSTGRES_NAME_BYTES = 63
 AMQP_NAME_BYTES = 255
@@ -111,3 +115,50 @@ AmqpName = Annotated[str, AfterValidator(_amqp_name), in_words("a name of 1 to 2
 QueueName = Annotated[str, AfterValidator(_queue_name), in_words("a queue name of 1 to 255 bytes")]
 IdPattern = Annotated[str, AfterValidator(_id_pattern), in_words("a name with {id} in it once")]
 Listed = BeforeValidator(_listed)
+
+
+class SecretUrl(Secret[str]):
+    """A URL with credentials in it. `redacted()` is safe to print."""
+
+    def _display(self) -> str:
+        return self.redacted()
+
+    def redacted(self) -> str:
+        return redact_url(self.get_secret_value())
+
+
+def split_url(url: SecretUrl, schemes: tuple[str, ...], example: str) -> SplitResult:
+    wanted = f"a URL such as {example}"
+    text = url.get_secret_value()
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ValueError(f"{wanted}, without blanks or line breaks")
+    try:
+        parts = urlsplit(text)
+        for host in _hosts(parts):
+            if urlsplit(f"//{host}").port == 0:
+                raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"{wanted}, with a port from 1 to 65535 and special characters percent-encoded"
+        ) from None
+    if parts.scheme not in schemes:
+        raise ValueError(f"{wanted}; the scheme is {' or '.join(schemes)}")
+    if "@" in parts.path or parts.fragment:
+        # An unescaped `/` or `#` in the password ends the host part early: we would talk to a host that
+        # nobody named.
+        raise ValueError(f"{wanted}, with special characters of user and password percent-encoded")
+    return parts
+
+
+def with_one_host(url: SecretUrl, schemes: tuple[str, ...], example: str) -> SecretUrl:
+    hosts = _hosts(split_url(url, schemes, example))
+    if len(hosts) != 1 or not urlsplit(f"//{hosts[0]}").hostname:
+        raise ValueError(f"a URL such as {example}, with one host")
+    return url
+
+
+def _hosts(parts: SplitResult) -> list[str]:
+    return parts.netloc.rpartition("@")[2].split(",")
+
+
+SECRET_URL = in_words("a URL", writeOnly=True)

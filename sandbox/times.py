@@ -27,7 +27,7 @@ class Times:
     worker_queue_ttl_ms: int = _time(
         "until a message dies in a worker's queue", "MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS"
     )
-    grace_seconds: float = _time("more for its letter to arrive", "DLQ_HANDLER__GRACE__HORIZON_SECONDS")
+    grace_seconds: float = _time("more for its letter to arrive", "DLQ_HANDLER__GRACE__AFTER_TTL_SECONDS")
     scheduled_timeout_seconds: int = _time(
         "until an execution that is still scheduled is stale", "EXECUTOR__SCHEDULED_TIMEOUT"
     )
@@ -62,7 +62,7 @@ class Times:
         "of an empty scheduler's queue before a request is repeated", "DLQ_HANDLER__MONITOR__QUIET_SECONDS"
     )
     silent_end_seconds: float = _time(
-        "for a silent end to be announced by who made it", "DLQ_HANDLER__MONITOR__SILENT_END_SECONDS"
+        "for a silent end to be announced by who made it", "DLQ_HANDLER__MONITOR__MISSING_EVENT_SECONDS"
     )
     held_slot_seconds: float = _time(
         "for an ended execution to hold its slot", "DLQ_HANDLER__MONITOR__HELD_SLOT_SECONDS"
@@ -82,7 +82,7 @@ class Times:
         "more for it to arrive, then it is lost", "DLQ_HANDLER__CANARY__LIMIT_SECONDS"
     )
     database_away_seconds: float = _time(
-        "without a database until held letters go back", "DLQ_HANDLER__PAUSE__DATABASE_AWAY_SECONDS"
+        "without a database until held letters go back", "DLQ_HANDLER__PAUSE__DATABASE_OUTAGE_SECONDS"
     )
     connect_timeout_seconds: float = _time(
         "for an attempt to connect", "DLQ_HANDLER__BROKER__CONNECT_TIMEOUT_SECONDS"

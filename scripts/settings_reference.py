@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path as FilePath
 
+from dlq_handler.options import SecretUrl
 from dlq_handler.settings.keys import OWN_SECTION, Key, Path, known_keys, known_sections
-from dlq_handler.settings.urls import SecretUrl
 
 PAGE = FilePath("docs/reference/configuration.md")
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import typer
 
 from dlq_handler import compose
+from dlq_handler.broker.options import vhost_of
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.exits import EXIT_FAILED
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
@@ -18,7 +19,6 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
 from dlq_handler.host.rights import Need, Rights, attune_rights, host_grants, own_grants
 from dlq_handler.settings import Settings
-from dlq_handler.settings.urls import vhost_of
 from dlq_handler.topology.permissions import BrokerPermissions, broker_permissions
 
 
@@ -122,7 +122,7 @@ def _broker_permissions(settings: Settings) -> BrokerPermissions:
     return broker_permissions(
         compose.blueprint(settings),
         intake_queues=(settings.dlq_handler.intake.queue, settings.dlq_handler.shadow.queue),
-        rescues=settings.dlq_handler.worker.rescue,
+        rescues=settings.dlq_handler.worker.drain_queues,
         sends_canaries=settings.dlq_handler.canary.enabled,
     )
 

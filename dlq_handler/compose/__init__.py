@@ -14,6 +14,7 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.options import vhost_of
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
@@ -32,7 +33,6 @@ from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
-from dlq_handler.settings.urls import vhost_of
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
@@ -109,7 +109,9 @@ def blueprint(settings: Settings) -> Blueprint:
         dead_letter_exchange=dead_letter.exchange,
         intake_queue=shadow.queue if shadow.enabled else settings.dlq_handler.intake.queue,
         has_intake=dead_letter.enabled,
-        shadow=ShadowLimits(max_letters=shadow.max_letters, ttl_ms=shadow.ttl_ms) if shadow.enabled else None,
+        shadow=ShadowLimits(max_letters=shadow.max_dead_letters, ttl_ms=shadow.ttl_ms)
+        if shadow.enabled
+        else None,
         executions_exchange=settings.dlq_handler.outbox.exchange,
         workers=names(settings),
     )
@@ -145,10 +147,10 @@ def _source(
         prefetch=settings.prefetch,
         batch_size=own.batch.size,
         batch_wait_seconds=own.batch.wait_ms / 1000,
-        max_bytes=own.intake.max_bytes,
+        max_bytes=own.intake.buffer_bytes,
         read=partial(
             read_dead_letter,
-            body_limit_bytes=own.intake.body_limit_bytes,
+            body_limit_bytes=own.intake.stored_body_bytes,
             key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
         ),
         max_body_bytes=own.intake.max_body_bytes,
@@ -292,7 +294,7 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     return RetentionPolicy(
         resolved_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         unresolved_seconds=own.retention.unresolved_days * 86_400,
-        interval_seconds=own.retention.scan_interval_seconds,
+        interval_seconds=own.retention.interval_seconds,
         history_seconds=own.retention.history_days * 86_400,
     )
 

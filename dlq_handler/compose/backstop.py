@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.options import vhost_of
 from dlq_handler.broker.publish.publish_checker import PublishChecker
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import (
@@ -28,7 +29,6 @@ from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
 from dlq_handler.settings import Settings
-from dlq_handler.settings.urls import vhost_of
 from dlq_handler.timeouts.case import StalePolicy
 from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWatchPolicy
@@ -51,8 +51,8 @@ COMPLETED_QUEUE = "attune.execution.completed.queue"
 def stale_policy(settings: Settings) -> StalePolicy:
     monitor = settings.dlq_handler.monitor
     return StalePolicy(
-        horizon_seconds=settings.horizon_seconds,
-        grace_seconds=settings.dlq_handler.grace.horizon_seconds,
+        horizon_seconds=settings.deadline_seconds,
+        grace_seconds=settings.dlq_handler.grace.after_ttl_seconds,
         confirm_after_seconds=monitor.confirm_after_seconds,
         held_timeout_seconds=monitor.held_timeout_seconds,
         canceling_timeout_seconds=monitor.canceling_timeout_seconds,
@@ -87,14 +87,14 @@ def stale_decide_policy(settings: Settings, lease_holder: str) -> StaleDecisionP
         routing_key=own.outbox.routing_key,
         lease_seconds=own.outbox.lease_seconds,
         is_shadow=own.shadow.enabled,
-        page_size=own.monitor.page_size,
+        page_size=own.monitor.batch_size,
     )
 
 
 def monitor_policy(settings: Settings) -> MonitorPolicy:
     return MonitorPolicy(
         interval_seconds=settings.dlq_handler.monitor.interval_seconds,
-        page_size=settings.dlq_handler.monitor.page_size,
+        page_size=settings.dlq_handler.monitor.batch_size,
         stale=stale_policy(settings),
     )
 
@@ -124,7 +124,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
         exchange=own.outbox.exchange,
         ended_key=own.outbox.routing_key,
         check_interval_seconds=own.monitor.interval_seconds,
-        page_size=own.monitor.page_size,
+        page_size=own.monitor.batch_size,
         is_shadow=own.shadow.enabled,
     )
 
@@ -136,8 +136,8 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         interval_seconds=own.monitor.reconcile_interval_seconds,
-        page_size=own.monitor.page_size,
-        silent_end_seconds=own.monitor.silent_end_seconds,
+        page_size=own.monitor.batch_size,
+        silent_end_seconds=own.monitor.missing_event_seconds,
         held_slot_seconds=own.monitor.held_slot_seconds,
         look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         is_shadow=own.shadow.enabled,
@@ -171,7 +171,7 @@ def completion_watch_policy(settings: Settings) -> CompletionWatchPolicy:
         quiet_seconds=own.monitor.quiet_seconds,
         held_slot_seconds=own.monitor.held_slot_seconds,
         slot_interval_seconds=own.monitor.reconcile_interval_seconds,
-        page_size=own.monitor.page_size,
+        page_size=own.monitor.batch_size,
         is_shadow=own.shadow.enabled,
     )
 
@@ -262,6 +262,6 @@ def monitors(
     publish_watch = PublishWatch(
         PublishChecker(publisher.address, publisher.recorder),
         publisher.recorder,
-        PublishWatchPolicy.within(settings.horizon_seconds),
+        PublishWatchPolicy.within(settings.deadline_seconds),
     )
     return [publish_watch, monitor, watch, reconciler, completion_watch]

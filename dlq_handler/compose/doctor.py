@@ -67,7 +67,7 @@ def needed_rights(settings: Settings) -> NeededRights:
     """Name by name what `broker_permissions` prints as patterns."""
     plan, has_canary = blueprint(settings), settings.dlq_handler.canary.enabled
     a_worker_queue = names(settings).queue(1)
-    rescued = (a_worker_queue,) if settings.dlq_handler.worker.rescue else ()
+    rescued = (a_worker_queue,) if settings.dlq_handler.worker.drain_queues else ()
     dead_letter_exchange = plan.dead_letter_exchange
     checked = (f"{PUBLISH_CHECK_PREFIX}0",) if settings.dlq_handler.monitor.enabled else ()
     return NeededRights(

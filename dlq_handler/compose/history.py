@@ -44,7 +44,7 @@ def diagnoser(
         queues=queues,
         own_unacknowledged=lambda: source.unacknowledged,
     )
-    look_seconds = settings.dlq_handler.ui.look_seconds
+    look_seconds = settings.dlq_handler.ui.refresh_seconds
     return Diagnoser(
         database,
         look=lookout.look,

@@ -16,9 +16,9 @@ from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.explain.explain import Explanation, explain
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
-from dlq_handler.settings.ui import read_token
 from dlq_handler.timeouts.cases import Sights
 from dlq_handler.topology.consumers import Consumers, read_consumers
+from dlq_handler.web.options import read_token
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import SearchTurns, UiWorld

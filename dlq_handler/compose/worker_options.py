@@ -25,7 +25,7 @@ def worker_options(
     relay: OutboxRelay,
 ) -> Sequence[Service]:
     """None in shadow mode, which takes and changes nothing."""
-    if settings.dlq_handler.shadow.enabled or not settings.dlq_handler.worker.rescue:
+    if settings.dlq_handler.shadow.enabled or not settings.dlq_handler.worker.drain_queues:
         return []
     return [
         Rescuer(

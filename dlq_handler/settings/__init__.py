@@ -6,6 +6,5 @@ Read once, at the edge; inside, small policies are passed.
 from dlq_handler.settings.loader import Loaded, load
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.problems import ConfigError, Problem
-from dlq_handler.settings.urls import SecretUrl
 
-__all__ = ["ConfigError", "Loaded", "Problem", "SecretUrl", "Settings", "load"]
+__all__ = ["ConfigError", "Loaded", "Problem", "Settings", "load"]

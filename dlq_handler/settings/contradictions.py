@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dlq_handler.broker.options import is_unverified, vhost_of
 from dlq_handler.settings.model import Settings
-from dlq_handler.settings.ui import LEAST_TOKEN_CHARACTERS, Ui, read_token
-from dlq_handler.settings.urls import is_unverified, vhost_of
 from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.web.options import LEAST_TOKEN_CHARACTERS, UiOptions, read_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             wanted="less than the statement timeout, or a lock held by another looks like a sick database",
             remedy="lower it or raise the statement timeout",
         )
-    if own.intake.max_bytes < own.intake.body_limit_bytes:
+    if own.intake.buffer_bytes < own.intake.stored_body_bytes:
         yield Contradiction(
-            keys=("dlq_handler.intake.max_bytes", "dlq_handler.intake.body_limit_bytes"),
-            found=f"is {own.intake.max_bytes} with body_limit_bytes {own.intake.body_limit_bytes}",
+            keys=("dlq_handler.intake.buffer_bytes", "dlq_handler.intake.stored_body_bytes"),
+            found=f"is {own.intake.buffer_bytes} with stored_body_bytes {own.intake.stored_body_bytes}",
             wanted="room for at least one letter",
-            remedy="raise it or lower the body limit",
+            remedy="raise it or lower stored_body_bytes",
         )
     if own.monitor.fail_unscheduled and not own.monitor.republish_requests:
         yield Contradiction(
@@ -104,7 +104,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield from _of_the_ui(own.ui)
 
 
-def _of_the_ui(ui: Ui) -> Iterator[Contradiction]:
+def _of_the_ui(ui: UiOptions) -> Iterator[Contradiction]:
     tokens = "dlq_handler.ui.tokens"
     if not ui.is_local and not ui.tokens:
         yield Contradiction(
@@ -155,11 +155,11 @@ def warnings(settings: Settings) -> Iterator[str]:
             f"dlq_handler.retention.unresolved_days ({own.retention.unresolved_days}) keeps unresolved ones"
         )
     is_given = "scheduled_timeout" in settings.executor.model_fields_set
-    if is_given and settings.executor.scheduled_timeout < settings.least_horizon_seconds:
+    if is_given and settings.executor.scheduled_timeout < settings.least_deadline_seconds:
         yield (
             f"executor.scheduled_timeout is {settings.executor.scheduled_timeout} s, raised to "
-            f"{settings.least_horizon_seconds:g} s: message_queue.rabbitmq.worker_queue_ttl_ms and "
-            f"dlq_handler.grace.horizon_seconds must pass first, or an execution is failed whose message can "
+            f"{settings.least_deadline_seconds:g} s: message_queue.rabbitmq.worker_queue_ttl_ms and "
+            f"dlq_handler.grace.after_ttl_seconds must pass first, or an execution is failed whose message can "
             f"still be taken and run"
         )
     if own.worker.unavailable_after_seconds is not None:

@@ -69,7 +69,7 @@ def _origins(settings: Settings, places: Mapping[Path, str]) -> dict[str, str]:
         else places.get(key.path, DEFAULT)
         for key in known_keys().values()
     }
-    if settings.executor.scheduled_timeout < settings.horizon_seconds:
+    if settings.executor.scheduled_timeout < settings.deadline_seconds:
         given = origins[_TIMEOUT]
         origins[_TIMEOUT] = DERIVED if given == DEFAULT else f"{given}, raised"
     return origins

@@ -8,9 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from dlq_handler.broker.options import management_url_beside
+from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
+from dlq_handler.options import SecretUrl
 from dlq_handler.settings.own import DlqHandler
-from dlq_handler.settings.shared import Database, Executor, MessageQueue, Worker
-from dlq_handler.settings.urls import SecretUrl, management_url_beside
 
 
 class Settings(BaseSettings):
@@ -22,10 +23,10 @@ class Settings(BaseSettings):
 
     sources: ClassVar[tuple[PydanticBaseSettingsSource, ...]] = ()
 
-    database: Database = Field(default_factory=Database)
-    message_queue: MessageQueue = Field(default_factory=MessageQueue)
-    executor: Executor = Field(default_factory=Executor)
-    worker: Worker = Field(default_factory=Worker)
+    database: HostDatabase = Field(default_factory=HostDatabase)
+    message_queue: HostMessageQueue = Field(default_factory=HostMessageQueue)
+    executor: HostExecutor = Field(default_factory=HostExecutor)
+    worker: HostWorker = Field(default_factory=HostWorker)
     dlq_handler: DlqHandler = Field(default_factory=DlqHandler)
 
     @classmethod
@@ -54,14 +55,14 @@ class Settings(BaseSettings):
         return management_url_beside(self.broker_urls[0], self.dlq_handler.broker.management_url)
 
     @property
-    def horizon_seconds(self) -> float:
+    def deadline_seconds(self) -> float:
         """Before this age no scheduled execution is stale: its message may still be in the worker's queue."""
-        return max(float(self.executor.scheduled_timeout), self.least_horizon_seconds)
+        return max(float(self.executor.scheduled_timeout), self.least_deadline_seconds)
 
     @property
-    def least_horizon_seconds(self) -> float:
+    def least_deadline_seconds(self) -> float:
         ttl_seconds = self.message_queue.rabbitmq.worker_queue_ttl_ms / 1000
-        return ttl_seconds + self.dlq_handler.grace.horizon_seconds
+        return ttl_seconds + self.dlq_handler.grace.after_ttl_seconds
 
     @property
     def worker_unavailable_after_seconds(self) -> float:
@@ -79,5 +80,5 @@ def derived_values(settings: Settings) -> dict[str, object]:
         "dlq_handler.broker.urls": settings.broker_urls,
         "dlq_handler.broker.management_url": settings.management_url,
         "dlq_handler.worker.unavailable_after_seconds": settings.worker_unavailable_after_seconds,
-        "executor.scheduled_timeout": settings.horizon_seconds,
+        "executor.scheduled_timeout": settings.deadline_seconds,
     }

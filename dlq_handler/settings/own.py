@@ -4,28 +4,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dlq_handler.broker.options import BrokerOptions
+from dlq_handler.database.options import DatabaseOptions
+from dlq_handler.dead_letters.options import LARGEST_PREFETCH, BatchOptions, IntakeOptions, PauseOptions
+from dlq_handler.endings.options import OutboxOptions, ShadowOptions
+from dlq_handler.history.options import RetentionOptions
 from dlq_handler.options import OwnSection, SchemaName, Seconds
-from dlq_handler.settings.backstop import Brake, Gate, Monitor, Shadow
-from dlq_handler.settings.canary import Canary
-from dlq_handler.settings.intake import LARGEST_PREFETCH, Batch, Intake, Pause, Topology, WorkerWatch
-from dlq_handler.settings.servers import Broker, DatabaseUse, Outbox, Retention
-from dlq_handler.settings.ui import Ui
+from dlq_handler.safety.options import BrakeOptions, GateOptions
+from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.topology.options import CanaryOptions, TopologyOptions
+from dlq_handler.web.options import HttpOptions, UiOptions
+from dlq_handler.workers.options import WorkerOptions
 
 
-class Http(OwnSection):
-    """Where health, readiness and metrics are served."""
-
-    host: Annotated[str, Field(min_length=1)] = Field(
-        default="0.0.0.0",  # noqa: S104  a sidecar is probed from outside its container
-        description="Address to listen on; 127.0.0.1 hides it from probes of other hosts.",
-    )
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        default=9464,
-        description="Port to listen on; 0 takes any free one, which the log then names.",
-    )
-
-
-class Grace(OwnSection):
+class GraceOptions(OwnSection):
     """How much time is allowed beyond what the rule says."""
 
     shutdown_seconds: Annotated[Seconds, Field(ge=0, le=3600)] = Field(
@@ -35,7 +27,7 @@ class Grace(OwnSection):
             "what the container runtime allows, or it kills us first, which repeats work but loses nothing."
         ),
     )
-    horizon_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
+    after_ttl_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
         default=30,
         description=(
             "Seconds beyond the queue's TTL before the monitor takes an execution for stale: a message that "
@@ -44,7 +36,7 @@ class Grace(OwnSection):
     )
 
 
-class Startup(OwnSection):
+class StartupOptions(OwnSection):
     """How the process starts."""
 
     wait_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
@@ -55,7 +47,7 @@ class Startup(OwnSection):
     )
 
 
-class Log(OwnSection):
+class LogOptions(OwnSection):
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -91,25 +83,25 @@ class DlqHandler(OwnSection):
         description=(
             "Letters that the broker hands out before it waits for us, at least 2 x `batch.size`, so that "
             "one batch fills while another is written; null means 3 x, as two are written at once. It bounds "
-            "memory, with `intake.max_bytes`."
+            "memory, with `intake.buffer_bytes`."
         ),
     )
-    intake: Intake = Field(default_factory=Intake)
-    batch: Batch = Field(default_factory=Batch)
-    worker: WorkerWatch = Field(default_factory=WorkerWatch)
-    topology: Topology = Field(default_factory=Topology)
-    pause: Pause = Field(default_factory=Pause)
-    monitor: Monitor = Field(default_factory=Monitor)
-    brake: Brake = Field(default_factory=Brake)
-    gate: Gate = Field(default_factory=Gate)
-    shadow: Shadow = Field(default_factory=Shadow)
-    canary: Canary = Field(default_factory=Canary)
-    broker: Broker = Field(default_factory=Broker)
-    database: DatabaseUse = Field(default_factory=DatabaseUse)
-    outbox: Outbox = Field(default_factory=Outbox)
-    retention: Retention = Field(default_factory=Retention)
-    http: Http = Field(default_factory=Http)
-    ui: Ui = Field(default_factory=Ui)
-    grace: Grace = Field(default_factory=Grace)
-    startup: Startup = Field(default_factory=Startup)
-    log: Log = Field(default_factory=Log)
+    intake: IntakeOptions = Field(default_factory=IntakeOptions)
+    batch: BatchOptions = Field(default_factory=BatchOptions)
+    worker: WorkerOptions = Field(default_factory=WorkerOptions)
+    topology: TopologyOptions = Field(default_factory=TopologyOptions)
+    pause: PauseOptions = Field(default_factory=PauseOptions)
+    monitor: MonitorOptions = Field(default_factory=MonitorOptions)
+    brake: BrakeOptions = Field(default_factory=BrakeOptions)
+    gate: GateOptions = Field(default_factory=GateOptions)
+    shadow: ShadowOptions = Field(default_factory=ShadowOptions)
+    canary: CanaryOptions = Field(default_factory=CanaryOptions)
+    broker: BrokerOptions = Field(default_factory=BrokerOptions)
+    database: DatabaseOptions = Field(default_factory=DatabaseOptions)
+    outbox: OutboxOptions = Field(default_factory=OutboxOptions)
+    retention: RetentionOptions = Field(default_factory=RetentionOptions)
+    http: HttpOptions = Field(default_factory=HttpOptions)
+    ui: UiOptions = Field(default_factory=UiOptions)
+    grace: GraceOptions = Field(default_factory=GraceOptions)
+    startup: StartupOptions = Field(default_factory=StartupOptions)
+    log: LogOptions = Field(default_factory=LogOptions)

@@ -26,7 +26,7 @@ SCALED: dict[str, Any] = {
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "2",
     "monitor__interval_seconds": "1",
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": str(TTL_MS),
-    "grace__horizon_seconds": "1",
+    "grace__after_ttl_seconds": "1",
     "worker__unavailable_after_seconds": "5",
     # Time for a worker to be heard of between two looks, on a busy machine too.
     "monitor__confirm_after_seconds": "4",

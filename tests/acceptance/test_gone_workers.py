@@ -12,7 +12,7 @@ LONG_TTL_MS = 300_000
 
 # A worker is unavailable after two seconds, and gone for certain one second later.
 OPTIONS = {
-    "worker__rescue": "true",
+    "worker__drain_queues": "true",
     "worker__unavailable_after_seconds": "2",
     "monitor__confirm_after_seconds": "1",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",

@@ -30,7 +30,7 @@ QUICK = sidecar_environment(
     replace(SCALED, worker_queue_ttl_ms=500, unavailable_after_seconds=3, held_slot_seconds=2)
 ) | {
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__TTL_MS": "5000",
-    "ATTUNE__DLQ_HANDLER__RETENTION__SCAN_INTERVAL_SECONDS": "1",
+    "ATTUNE__DLQ_HANDLER__RETENTION__INTERVAL_SECONDS": "1",
     "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": OWN_QUEUE,
     "ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS": "false",
 }

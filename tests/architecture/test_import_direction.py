@@ -170,8 +170,11 @@ def is_async(path: Path) -> bool:
 
 
 def decisions() -> list[Path]:
-    """Modules of a subject that await nothing: decisions and values. `log.py` writes log lines for services."""
-    others = ("_sql", "log")
+    """Modules of a subject that await nothing: decisions and values.
+
+    `log.py` writes log lines for services, `options.py` holds the settings sections of the room.
+    """
+    others = ("_sql", "log", "options")
     return [path for path in sources(*SUBJECTS) if not is_async(path) and not path.stem.endswith(others)]
 
 

@@ -71,7 +71,7 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
     workers = await registered(world, 2)
     queues = [topology.worker_queue(one) for one in workers]
     api = rabbitmq.management_url.replace("://", f"://{rabbitmq.user}:{rabbitmq.password}@")
-    settings: dict[str, Any] = {"broker__management_url": api, "ui__look_seconds": "1"}
+    settings: dict[str, Any] = {"broker__management_url": api, "ui__refresh_seconds": "1"}
 
     async def all_consume() -> bool:
         rows = await world.sql(

@@ -19,7 +19,7 @@ async def test_letters_go_back_to_the_queue_while_the_database_is_away(
     world: World, postgres: PrivatePostgreSQL
 ) -> None:
     dispatches = await world.schedule(LETTERS)
-    async with world.sidecar(pause__database_away_seconds="1") as sidecar:
+    async with world.sidecar(pause__database_outage_seconds="1") as sidecar:
         await postgres.kill()
         try:
             await world.bury(dispatches)
@@ -49,7 +49,7 @@ async def test_a_right_taken_from_us_settles_nothing_and_is_named(
 ) -> None:
     async with a_plain_role(world, postgres) as (role, database):
         dispatches = await world.schedule(LETTERS)
-        async with world.sidecar(database=database, pause__database_away_seconds="1") as sidecar:
+        async with world.sidecar(database=database, pause__database_outage_seconds="1") as sidecar:
             await world.sql(f"REVOKE {right} FROM {role}")
             await world.bury(dispatches)
             await eventually(lambda: all_are_back(world))

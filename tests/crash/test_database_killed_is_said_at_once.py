@@ -25,7 +25,7 @@ async def test_every_surface_says_that_the_database_is_unreachable(
     world: World, postgres: PrivatePostgreSQL
 ) -> None:
     # The diagnoser does not look again in this test: what it says is what the lost connection told.
-    async with world.sidecar(ui__look_seconds="300") as sidecar:
+    async with world.sidecar(ui__refresh_seconds="300") as sidecar:
 
         async def is_well() -> bool:
             told = {one["kind"]: one["health"] for one in await sidecar.diagnoses()}

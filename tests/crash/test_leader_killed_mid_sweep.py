@@ -15,7 +15,7 @@ QUICK: dict[str, Any] = {
     "monitor__interval_seconds": "4",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "worker__unavailable_after_seconds": "2",
-    "monitor__page_size": str(PAGE),
+    "monitor__batch_size": str(PAGE),
 }
 
 

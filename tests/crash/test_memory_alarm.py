@@ -28,7 +28,7 @@ async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
     world: World, alarmed: PrivateRabbitMQ
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    async with world.sidecar(**PATIENT, broker__management_url=nowhere, ui__look_seconds="1") as sidecar:
+    async with world.sidecar(**PATIENT, broker__management_url=nowhere, ui__refresh_seconds="1") as sidecar:
         await world.settled_once(await world.a_buried(20))
         dispatches = await world.schedule(50)
         async with world.executions_locked():
@@ -81,7 +81,7 @@ SHORT_DEADLINE: dict[str, Any] = {
     "ATTUNE__MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS": "2000",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "1",
     "monitor__interval_seconds": "1",
-    "grace__horizon_seconds": "6",
+    "grace__after_ttl_seconds": "6",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
     "worker__unavailable_after_seconds": "4",
     "monitor__confirm_after_seconds": "1",

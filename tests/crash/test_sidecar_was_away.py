@@ -11,7 +11,7 @@ AWAY_FOR_LONG: dict[str, Any] = {
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "1",
     "monitor__interval_seconds": "1",
     "ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1",
-    "grace__horizon_seconds": "1",
+    "grace__after_ttl_seconds": "1",
     "monitor__held_timeout_seconds": "2",
     "monitor__confirm_after_seconds": "1",
 }
@@ -40,7 +40,7 @@ async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> 
     # Without a dead letter: only a scan finds it.
     lost = await world.schedule_on(world.worker_id)
     await world.age([lost], 120)
-    settings: dict[str, Any] = {**AWAY_FOR_LONG, "grace__horizon_seconds": "60"}
+    settings: dict[str, Any] = {**AWAY_FOR_LONG, "grace__after_ttl_seconds": "60"}
 
     async with (
         world.rows_locked(dispatches) as release,

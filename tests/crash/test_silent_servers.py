@@ -29,7 +29,7 @@ SCALED: dict[str, Any] = {
     "database__connect_timeout_seconds": "1",
     "database__statement_timeout_ms": "1000",
     "database__lock_timeout_ms": "500",
-    "pause__database_away_seconds": "1",
+    "pause__database_outage_seconds": "1",
 }
 
 

@@ -82,7 +82,7 @@ async def night_world(
         environment = {
             "worker__unavailable_after_seconds": f"{night.UNAVAILABLE_AFTER.total_seconds():g}",
             "ui__environment": "production",
-            "ui__look_seconds": "1",
+            "ui__refresh_seconds": "1",
             "ui__runbook_url": "https://docs.example/dlq-handler/runbook.md",
             "broker__management_url": broker.management_url.replace(
                 "://", f"://{broker.user}:{broker.password}@"

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from dlq_handler.logs import RECORDS_A_MINUTE, Format, Level, RepeatLimit, configure_logging
-from dlq_handler.settings import SecretUrl
+from dlq_handler.options import SecretUrl
 
 Lines = Callable[[], list[dict[str, object]]]
 LIBRARIES = (

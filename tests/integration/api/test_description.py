@@ -67,7 +67,9 @@ def ask(operation: Operation, mode: GenerationMode, url: str) -> None:
 async def test_the_api_answers_as_its_description_says(vhost: str, database: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(OPERATE)
     tokens = json.dumps([{"name": "ada", "role": "operate", "token_file": str(tmp_path / "token")}])
-    async with sidecar_process(tmp_path, vhost, database, ui__tokens=tokens, ui__look_seconds="1") as sidecar:
+    async with sidecar_process(
+        tmp_path, vhost, database, ui__tokens=tokens, ui__refresh_seconds="1"
+    ) as sidecar:
         store = Database(database)
         await put_on_record(store, a_dead_letter(key="a"), a_dead_letter(key="b", execution_id=2))
         await put_on_record(store, a_dead_letter(key="c"), outcome=Outcome.UNKNOWN_EXECUTION)

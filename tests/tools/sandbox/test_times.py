@@ -42,7 +42,7 @@ def test_scaled_times_contradict_nothing_and_surprise_nobody() -> None:
     scaled = loaded(SCALED)  # raises what is contradictory
     assert scaled.warnings == ()
     settings = scaled.settings
-    assert settings.horizon_seconds == 8
+    assert settings.deadline_seconds == 8
     assert settings.worker_unavailable_after_seconds == 5
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from dlq_handler.cli.printing import fitting, print_json, print_table, printable, shown, utc, with_age
-from dlq_handler.settings import SecretUrl
+from dlq_handler.options import SecretUrl
 
 NOON = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 

@@ -183,8 +183,8 @@ def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url
         ),
         ("{database: {lock_timeout_ms: 30000}}", "dlq_handler.database.lock_timeout_ms is 30000"),
         (
-            "{intake: {max_bytes: 1048576, body_limit_bytes: 1048577}}",
-            "dlq_handler.intake.max_bytes is 1048576",
+            "{intake: {buffer_bytes: 1048576, stored_body_bytes: 1048577}}",
+            "dlq_handler.intake.buffer_bytes is 1048576",
         ),
         ("{schema: attune}", "dlq_handler.schema is 'attune', which is not ours alone"),
         ("{schema: public}", "dlq_handler.schema is 'public', which is not ours alone"),
@@ -283,13 +283,13 @@ def test_a_limit_of_the_brake_that_is_off_or_fits_a_batch_is_no_warning(limit: i
         ("executor: {scheduled_timeout: 10}", 330),
         ("executor: {scheduled_timeout: 900}", 900),
         (
-            "message_queue: {rabbitmq: {worker_queue_ttl_ms: 1500}}\ndlq_handler: {grace: {horizon_seconds: 2}}",
+            "message_queue: {rabbitmq: {worker_queue_ttl_ms: 1500}}\ndlq_handler: {grace: {after_ttl_seconds: 2}}",
             300,
         ),
     ],
 )
 def test_no_horizon_is_shorter_than_ttl_and_grace(text: str, seconds: float) -> None:
-    assert loaded_from(text).settings.horizon_seconds == seconds
+    assert loaded_from(text).settings.deadline_seconds == seconds
 
 
 def test_empty_keys_follow_from_others() -> None:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dlq_handler.options import SecretUrl
 from dlq_handler.redaction import is_secret_name, redact_text, redact_url
-from dlq_handler.settings import SecretUrl, Settings
+from dlq_handler.settings import Settings
 
 
 @pytest.mark.parametrize(

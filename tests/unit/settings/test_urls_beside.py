@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlq_handler.settings import SecretUrl
-from dlq_handler.settings.urls import management_url_beside
+from dlq_handler.broker.options import management_url_beside
+from dlq_handler.options import SecretUrl
 
 BROKER = SecretUrl("amqp://attune:s%40cret@rabbitmq:5672/%2f")
 

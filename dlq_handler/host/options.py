@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from dlq_handler.options import AmqpName, SchemaName, SharedSection
-from dlq_handler.settings.urls import AmqpUrl, PostgresUrl, SecretUrl
+from dlq_handler.broker.options import AmqpUrl
+from dlq_handler.database.options import PostgresUrl
+from dlq_handler.options import AmqpName, SchemaName, SecretUrl, SharedSection
 
 # Attune hands the TTL to RabbitMQ as a signed 32-bit number: one more and its queues are declared with a
 # negative TTL.
@@ -13,7 +14,7 @@ LARGEST_TTL_MS = 2**31 - 1
 TEN_YEARS_MS = 10 * 366 * 86_400_000
 
 
-class Database(SharedSection):
+class HostDatabase(SharedSection):
     """Where Attune's tables are."""
 
     url: PostgresUrl = Field(
@@ -38,7 +39,7 @@ class Database(SharedSection):
         return "attune" if value is None else value
 
 
-class DeadLetter(SharedSection):
+class HostDeadLetter(SharedSection):
     """What becomes of messages that died."""
 
     enabled: bool = Field(
@@ -60,7 +61,7 @@ class DeadLetter(SharedSection):
     )
 
 
-class RabbitMQ(SharedSection):
+class HostRabbitMQ(SharedSection):
     """What Attune's configuration says about its queues."""
 
     worker_queue_ttl_ms: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
@@ -70,10 +71,10 @@ class RabbitMQ(SharedSection):
             "was declared with more, the longer time counts."
         ),
     )
-    dead_letter: DeadLetter = Field(default_factory=DeadLetter)
+    dead_letter: HostDeadLetter = Field(default_factory=HostDeadLetter)
 
 
-class MessageQueue(SharedSection):
+class HostMessageQueue(SharedSection):
     """Where Attune's RabbitMQ is."""
 
     url: AmqpUrl = Field(
@@ -82,17 +83,17 @@ class MessageQueue(SharedSection):
             "Attune's broker and vhost; `dlq_handler.broker.urls` replaces it where there are several."
         ),
     )
-    rabbitmq: RabbitMQ = Field(default_factory=RabbitMQ)
+    rabbitmq: HostRabbitMQ = Field(default_factory=HostRabbitMQ)
 
 
-class Executor(SharedSection):
+class HostExecutor(SharedSection):
     """Settings of Attune's own timeout monitor. That of dlq-handler uses the first one only."""
 
     scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300,
         description=(
             "After how many seconds an execution that is still scheduled is stale; raised, with a warning, to "
-            "the queue's TTL and `dlq_handler.grace.horizon_seconds`, before which its message can still be run."
+            "the queue's TTL and `dlq_handler.grace.after_ttl_seconds`, before which its message can still be run."
         ),
     )
     timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
@@ -111,7 +112,7 @@ class Executor(SharedSection):
     )
 
 
-class Worker(SharedSection):
+class HostWorker(SharedSection):
     """How Attune's workers report."""
 
     heartbeat_interval: Annotated[int, Field(ge=1, le=86_400)] = Field(

@@ -1,13 +1,13 @@
-"""The keys of the backstop: the timeout monitor, and what keeps it and us from making an outage worse."""
+"""Settings of the timeout monitor."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from dlq_handler.options import OwnSection, QueueName, Seconds
+from dlq_handler.options import OwnSection, Seconds
 
 
-class Monitor(OwnSection):
+class MonitorOptions(OwnSection):
     """The timeout monitor, which scans for executions that no dead letter reports."""
 
     enabled: bool = Field(
@@ -82,7 +82,7 @@ class Monitor(OwnSection):
             "`unscheduled_timeout_seconds`."
         ),
     )
-    page_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1000,
         description="Executions looked at in one transaction of a scan.",
     )
@@ -93,7 +93,7 @@ class Monitor(OwnSection):
             "executions brought back by a late worker, in seconds."
         ),
     )
-    silent_end_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+    missing_event_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
             "Seconds that Attune's own dead-letter handler gets to announce an execution it failed; then it is "
@@ -106,60 +106,4 @@ class Monitor(OwnSection):
             "Seconds for which an execution that has ended may still hold its slot before its end is announced "
             "again; earlier, the notice may be on its way."
         ),
-    )
-
-
-class Brake(OwnSection):
-    """Stops a mass failure. One state for all replicas."""
-
-    max_decisions_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
-        default=10_000,
-        description=(
-            "Maximum number of executions that all replicas together end in 60 seconds before the brake trips. Each "
-            "batch that runs at that moment may exceed it once, by its own size (`batch.size`, `monitor.page_size`). "
-            "Once the brake has tripped the limit is exact. 0 means no limit."
-        ),
-    )
-    hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = Field(
-        default=600,
-        description=(
-            "Seconds for which dlq-handler then ends nothing, before it goes on at that rate. 0 means until "
-            "`dlq-handler brake release`."
-        ),
-    )
-
-
-class Gate(OwnSection):
-    """No decisions while what dlq-handler reads from the database is unreliable."""
-
-    unknown_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=50,
-        description=(
-            "When so many percent of 20 or more letters name executions that do not exist, we are at the wrong "
-            "database, and stop; 0 means that we never do."
-        ),
-    )
-
-
-class Shadow(OwnSection):
-    """Watch, and only say what would have been done."""
-
-    enabled: bool = Field(
-        default=False,
-        description=(
-            "Whether copies of the letters are decided and nothing is changed or announced; the intake queue is "
-            "then neither consumed nor bound."
-        ),
-    )
-    queue: QueueName = Field(
-        default="attune.dlx.shadow.queue",
-        description="Our own queue for the copies, declared with the two limits below.",
-    )
-    max_letters: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        default=10_000,
-        description="Maximum number of unread copies that the queue keeps; older ones are dropped.",
-    )
-    ttl_ms: Annotated[int, Field(ge=1000, le=2**31 - 1)] = Field(
-        default=3_600_000,
-        description="How long, in milliseconds, the queue keeps a copy.",
     )

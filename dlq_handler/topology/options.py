@@ -1,4 +1,4 @@
-"""The keys of the canary: messages of our own that die on purpose, to see whether dead letters arrive."""
+"""Settings of the bindings that dlq-handler keeps, and of the canary messages that check them."""
 
 from typing import Annotated
 
@@ -7,7 +7,18 @@ from pydantic import Field
 from dlq_handler.options import OwnSection, Seconds
 
 
-class Canary(OwnSection):
+class TopologyOptions(OwnSection):
+    """How exchanges, queues and bindings are kept."""
+
+    reapply_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
+        default=600,
+        description=(
+            "Every how many seconds all bindings are made again, which repairs a broker that was wiped."
+        ),
+    )
+
+
+class CanaryOptions(OwnSection):
     """Probes that die with a worker's routing key, to see whether its letters would arrive."""
 
     enabled: bool = Field(

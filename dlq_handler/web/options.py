@@ -1,4 +1,4 @@
-"""The keys of the ui listener: where the dashboard and the API are, and who may use them.
+"""Settings of the two listeners: health and metrics, dashboard and API; and who may use the latter.
 
 A token itself is never a setting: it stands in a file of its own, so that neither `config show`, a variable nor a
 ConfigMap can give it away.
@@ -70,7 +70,20 @@ class UiToken(OwnSection):
     token_file: Annotated[str, Field(min_length=1)]
 
 
-class Ui(OwnSection):
+class HttpOptions(OwnSection):
+    """Where health, readiness and metrics are served."""
+
+    host: Annotated[str, Field(min_length=1)] = Field(
+        default="0.0.0.0",  # noqa: S104  a sidecar is probed from outside its container
+        description="Address to listen on; 127.0.0.1 hides it from probes of other hosts.",
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9464,
+        description="Port to listen on; 0 takes any free one, which the log then names.",
+    )
+
+
+class UiOptions(OwnSection):
     """Where the dashboard and the API are served, and to whom."""
 
     enabled: bool = Field(default=True, description="Whether dashboard and API are served at all.")
@@ -127,7 +140,7 @@ class Ui(OwnSection):
         default=5000,
         description="Maximum duration of one statement for dashboard and API, in milliseconds.",
     )
-    look_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
+    refresh_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=10,
         description="Every how many seconds everything is looked at anew for the diagnosis.",
     )
