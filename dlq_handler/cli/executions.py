@@ -19,6 +19,7 @@ from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Moment
+from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
 from dlq_handler.web.no_record import no_record_sentence
@@ -76,7 +77,7 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
                 execution_id,
                 backstop.explain_policy(settings),
                 sight=sight,
-                requests_queue=partial(count_queue, link, backstop.REQUESTS_QUEUE),
+                requests_queue=partial(count_queue, link, REQUESTS_QUEUE),
                 connections=backstop.connection_source(settings),
             )
     finally:

@@ -23,6 +23,7 @@ from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.explain.explain import ExplainPolicy
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.metrics import Metrics
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
@@ -42,10 +43,6 @@ from dlq_handler.workers.processes import WorkerProcesses
 from dlq_handler.workers.service_watch import ServiceWatch, ServiceWatchPolicy
 from dlq_handler.workers.sight import WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch
-
-# As every Attune declares them: where its scheduler, and whoever frees slots, take their messages from.
-REQUESTS_QUEUE = "attune.execution.requests.queue"
-COMPLETED_QUEUE = "attune.execution.completed.queue"
 
 
 def stale_policy(settings: Settings) -> StalePolicy:

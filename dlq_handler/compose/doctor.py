@@ -16,12 +16,13 @@ from dlq_handler.compose import (
     open_database,
 )
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE, connection_source
+from dlq_handler.compose.backstop import connection_source
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.doctor import Doctor
 from dlq_handler.diagnosis.doctor_broker import BrokerExaminer, HostQueue
 from dlq_handler.diagnosis.doctor_broker_lines import COMPLETIONS, REQUESTS
 from dlq_handler.diagnosis.doctor_canary import CanaryExaminer
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.topology.decide_canary import CanaryPolicy

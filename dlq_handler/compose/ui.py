@@ -14,6 +14,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessed, Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
 from dlq_handler.timeouts.cases import Sights
@@ -91,7 +92,7 @@ def ui_world(
             execution_id,
             backstop.explain_policy(settings),
             sight=_ServicesObservation(sight, services),
-            requests_queue=partial(counted, backstop.REQUESTS_QUEUE),
+            requests_queue=partial(counted, REQUESTS_QUEUE),
             connections=connections,
         )
 

@@ -18,16 +18,12 @@ from dlq_handler.compose import (
     open_database,
 )
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.backstop import (
-    COMPLETED_QUEUE,
-    REQUESTS_QUEUE,
-    leadership_policy,
-    unscheduled_policy,
-)
+from dlq_handler.compose.backstop import leadership_policy, unscheduled_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.collector import Lookout, LookPolicy
 from dlq_handler.diagnosis.view import GateSeen, Unknown
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 

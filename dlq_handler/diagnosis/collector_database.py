@@ -34,7 +34,6 @@ from dlq_handler.host.worker import RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.brake import BrakePolicy
-from dlq_handler.timeouts import requests_sql
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.topology import canary_sql as canary_store
 from dlq_handler.topology.decide_canary import Probe
@@ -117,7 +116,7 @@ async def look_at_database(
 async def _at_request_limit(database: Database, policy: UnscheduledPolicy) -> int:
     """Executions that wait for the scheduler and whose request dlq-handler does not publish again."""
     if policy.republishes:
-        return await requests_sql.count_at_limit(database, policy.republish_limit)
+        return await unscheduled_sql.count_at_request_limit(database, policy.republish_limit)
     return await unscheduled_sql.count_overdue(database, older_than_seconds=policy.timeout_seconds)
 
 

@@ -1,7 +1,8 @@
-"""Executions that are requested or scheduling for too long, with what may make their waiting lawful.
+"""Executions that are requested or scheduling for too long, what allows them to wait, and their repeated requests.
 
 Read page by page along the host's (status, updated) index, each row once a scan. Nothing is locked: a request may be
-repeated whatever becomes of the row meanwhile, and an end is guarded by its own statement.
+repeated whatever becomes of the row meanwhile, and an end is guarded by its own statement. The count of requests
+belongs to an execution, not to a state of its row. It is deleted when the execution was scheduled or has ended.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
+from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.admission_sql import has_admission
 from dlq_handler.host.execution import Execution, ExecutionStatus
@@ -150,6 +152,57 @@ async def requests_for(
         )
         for row in rows
     ]
+
+
+async def count_requests(tx: Transaction, requests: Mapping[int, int], *, is_shadow: bool) -> set[int]:
+    """Count one more request for each execution; `requests` says how many there were. Returns the executions counted.
+
+    An execution that another transaction has counted meanwhile is left out.
+    """
+    ids = sorted(requests)
+    rows = await tx.rows(
+        """
+        INSERT INTO own.repeated_request AS known (execution_id, is_shadow, requests, last_at)
+        SELECT given.id, :is_shadow, given.before + 1, statement_timestamp()
+          FROM unnest(CAST(:ids AS bigint[]), CAST(:before AS integer[])) AS given(id, before)
+         ORDER BY given.id
+        ON CONFLICT (execution_id, is_shadow) DO UPDATE
+           SET requests = excluded.requests, last_at = excluded.last_at
+         WHERE known.requests = excluded.requests - 1
+        RETURNING execution_id
+        """,
+        ids=ids,
+        before=[requests[one] for one in ids],
+        is_shadow=is_shadow,
+    )
+    return {row.execution_id for row in rows}
+
+
+async def count_at_request_limit(database: Database, limit: int) -> int:
+    """Executions that still wait, and whose request was published as often as the limit allows."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT count(*) AS executions
+              FROM own.repeated_request repeated JOIN execution e ON e.id = repeated.execution_id
+             WHERE repeated.requests >= :limit AND NOT repeated.is_shadow AND e.status IN ('requested', 'scheduling')
+            """,
+            limit=max(limit, 1),
+        )
+    return int(row.executions)
+
+
+async def delete_request_counts(database: Database, *, may_go_on: MayGoOn = always) -> int:
+    """Delete the counts of executions that do not wait for the scheduler anymore. Returns their number."""
+    return await delete_in_batches(
+        database,
+        "repeated_request",
+        """
+        coalesce((SELECT e.status NOT IN ('requested', 'scheduling') FROM execution e
+                   WHERE e.id = repeated_request.execution_id), true)
+        """,
+        may_go_on=may_go_on,
+    )
 
 
 def _row(row: Row[Any]) -> UnscheduledRow:

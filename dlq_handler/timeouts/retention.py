@@ -1,7 +1,8 @@
 """The retention steps of the timeout monitor: decisions, counts of repeated requests, intervals without a consumer."""
 
 from dlq_handler.history.retention import RetentionStep
-from dlq_handler.timeouts import decisions_sql, requests_sql, unconsumed_sql
+from dlq_handler.host import unscheduled_sql
+from dlq_handler.timeouts import decisions_sql, unconsumed_sql
 
 STEPS = (
     RetentionStep(
@@ -17,7 +18,9 @@ STEPS = (
     RetentionStep(
         name="repeated_requests",
         # By the state of the execution, not by age.
-        delete=lambda database, _, may_go_on: requests_sql.delete_old(database, may_go_on=may_go_on),
+        delete=lambda database, _, may_go_on: unscheduled_sql.delete_request_counts(
+            database, may_go_on=may_go_on
+        ),
     ),
     RetentionStep(
         name="unconsumed_intervals",

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from dlq_handler.host.ends import EndedTask, MonitorEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.host.names import COMPLETED_KEY, COMPLETED_QUEUE
 
 # The host creates a retry only after these ends.
 _RETRIED = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMEOUT})
@@ -107,14 +108,14 @@ def unpublished_text(one: MonitorEnd) -> str:
                 "" if is_observed else "it has held its slot for dlq_handler.monitor.held_slot_seconds and "
             )
             return (
-                f"execution.completed is not published yet: {why}; dlq-handler publishes it when {slot}"
-                "attune.execution.completed.queue has had a consumer and no message for "
+                f"{COMPLETED_KEY} is not published yet: {why}; dlq-handler publishes it when {slot}"
+                f"{COMPLETED_QUEUE} has had a consumer and no message for "
                 "dlq_handler.monitor.quiet_seconds"
             )
         case WaitToPublish(why=wait):
-            return f"execution.completed is not published yet: {why}; {wait}"
+            return f"{COMPLETED_KEY} is not published yet: {why}; {wait}"
         case LeaveEnd(why=known):
-            return f"dlq-handler publishes no execution.completed: {why}, but {known}"
+            return f"dlq-handler publishes no {COMPLETED_KEY}: {why}, but {known}"
         case _:
             assert_never(decision)
 

@@ -25,12 +25,20 @@ from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import lock_executions
 from dlq_handler.host.messages import Notice
-from dlq_handler.host.unscheduled_sql import BEGINNING, Place, UnscheduledRow, requests_for, unscheduled_page
+from dlq_handler.host.names import REQUESTED_KEY
+from dlq_handler.host.unscheduled_sql import (
+    BEGINNING,
+    Place,
+    UnscheduledRow,
+    count_requests,
+    requests_for,
+    unscheduled_page,
+)
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts import decisions_sql, requests_sql
+from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledPolicy, decide_unscheduled
 from dlq_handler.timeouts.decision import AnnounceAgain, End, StaleOutcome, record_of, refused_record
 from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS, QuietSpell
@@ -48,7 +56,7 @@ class UnscheduledWatchPolicy:
     ended_key: str
     check_interval_seconds: float
     page_size: int
-    requested_key: str = "execution.requested"
+    requested_key: str = REQUESTED_KEY
     is_shadow: bool = False
 
     @property
@@ -161,7 +169,7 @@ class UnscheduledWatch:
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
             before = {one.row.execution.id: one.row.requests for one, _ in again}
-            counted = await requests_sql.note(tx, before, is_shadow=policy.is_shadow)
+            counted = await count_requests(tx, before, is_shadow=policy.is_shadow)
             await decisions_sql.record(tx, [one for one in records if one.execution_id in counted])
             requests = await requests_for(
                 tx,

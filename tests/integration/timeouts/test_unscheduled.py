@@ -16,9 +16,9 @@ from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.errors import GateClosed, Unavailable
+from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts import requests_sql
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS, QuietSpell
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch, UnscheduledWatchPolicy
@@ -541,7 +541,7 @@ async def test_count_starts_again_when_the_execution_was_scheduled(it: Fixture) 
     watch = it.a_watch(republish_limit=1)
     await it.pass_minutes(2, watch)
     await it.host.session.execute("UPDATE execution SET status = 'scheduled' WHERE id = $1", one)
-    assert await requests_sql.delete_old(it.store) == 1
+    assert await unscheduled_sql.delete_request_counts(it.store) == 1
     await it.host.session.execute("UPDATE execution SET status = 'requested' WHERE id = $1", one)
     await it.make_old([one, other], TIMEOUT + 1)
     await it.announcements_age(16 * TIMEOUT)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dlq_handler import compose
 from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.compose.backstop import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.database.catalog_sql import _NEEDED
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY
 from dlq_handler.host.execution import TERMINAL, TRANSITIONS, Execution, ExecutionStatus
 from dlq_handler.host.messages import ended_notice, repeated_request
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.host.rights import attune_rights
 from dlq_handler.settings import Settings
 from dlq_handler.settings.keys import known_keys
