@@ -8,8 +8,9 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from benchmarks import dashboard, large_bodies, monitor, report
+from benchmarks import dashboard, fleet, large_bodies, monitor, report
 from benchmarks.dashboard import time_pages
+from benchmarks.fleet import FleetExtent, watch_fleet
 from benchmarks.large_bodies import watch_large_bodies
 from benchmarks.memory import watch_memory
 from benchmarks.monitor import watch_monitor
@@ -75,8 +76,12 @@ def main() -> int:
         letters_on_record=() if arguments.no_pages else usual.letters_on_record,
         has_large_bodies=usual.has_large_bodies,
     )
+    fleet_extent = None
+    if arguments.fleet:
+        usual_fleet = FleetExtent(settle_seconds=30, watch_seconds=60) if arguments.quick else FleetExtent()
+        fleet_extent = replace(usual_fleet, workers=arguments.workers or usual_fleet.workers)
     try:
-        return asyncio.run(_bench(extent))
+        return asyncio.run(_bench(extent) if fleet_extent is None else _bench_fleet(fleet_extent))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted; everything that was started is gone", file=sys.stderr)
         return 130
@@ -112,6 +117,10 @@ def _arguments() -> argparse.Namespace:
         "--stale", type=int, help=f"stale executions for the monitor (default {FULL.stale}; 0: no monitor)"
     )
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
+    parser.add_argument(
+        "--fleet", action="store_true", help="measure idle replicas beside a large fleet, and nothing else"
+    )
+    parser.add_argument("--workers", type=int, help=f"of the fleet (default {FleetExtent().workers})")
     parser.add_argument("--no-pages", action="store_true", help="leave the pages of the dashboard out")
     parser.add_argument(
         "--huge", action="store_true", help="idle ticks on ten million rows too: some 15 GB and many minutes"
@@ -119,11 +128,26 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _bench(extent: Extent) -> int:
-    # SIGTERM ends a run as Ctrl-C does: by leaving every block, so that servers and children go.
+def _cancel_on_sigterm() -> None:
+    """SIGTERM ends a run as Ctrl-C does: by leaving every block, so that servers and children go."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+async def _bench_fleet(extent: FleetExtent) -> int:
+    _cancel_on_sigterm()
+    load = os.getloadavg()[0]
+    async with asyncio.timeout(LONGEST_SECONDS), World.open() as world:
+        lines = [*report.machine(await world.versions(), load=load), ""]
+        course = await watch_fleet(world, extent, _say)
+    bars = list(fleet.bars(course, extent))
+    print("\n".join(["", *lines, *fleet.lines(course, extent), "", *map(str, bars)]))
+    return 0 if all(bar.is_reached for bar in bars) else 1
+
+
+async def _bench(extent: Extent) -> int:
+    _cancel_on_sigterm()
     load = os.getloadavg()[0]
     lines: list[str] = []
     bars: list[report.Bar] = []

@@ -45,11 +45,9 @@ async def measure_ours(stage: Stage) -> Measurement:
 
 
 @asynccontextmanager
-async def sidecar(stage: Stage, **settings: str) -> AsyncIterator[Child]:
+async def sidecar(stage: Stage, *, log: str = "sidecar.log", **settings: str) -> AsyncIterator[Child]:
     environment = stage.environment(**settings)
-    async with Child.run(
-        ["dlq_handler", "run"], environment, stage.folder, stage.folder / "sidecar.log"
-    ) as child:
+    async with Child.run(["dlq_handler", "run"], environment, stage.folder, stage.folder / log) as child:
         yield child
 
 
