@@ -1,6 +1,6 @@
 """The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, facts as fields."""
 
-from dlq_handler.masking import without_userinfo
+from dlq_handler.masking import without_passwords
 
 
 class Unavailable(Exception):
@@ -8,7 +8,7 @@ class Unavailable(Exception):
 
     def __init__(self, part: str, what: str) -> None:
         # Pages, logs and commands show it. It is often a driver's text, and some drivers quote the URL.
-        what = without_userinfo(what)
+        what = without_passwords(what)
         super().__init__(f"{part}: {what}")
         self.part = part
         self.what = what

@@ -15,7 +15,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.redaction import MASK, is_secret_name, redact_text
+from dlq_handler.masking import MASK, is_secret_name, without_passwords
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
@@ -161,9 +161,11 @@ def _redacted(name: str, value: Any, depth: int) -> Any:
     if is_secret_name(name):
         return MASK
     if isinstance(value, str):
-        return redact_text(value)
+        return without_passwords(value)
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return {key: _redacted(str(key), item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth < _DEEPEST:
         return [_redacted(name, item, depth + 1) for item in value]
-    return redact_text(str(value))  # exceptions, paths, anything the renderer would turn into text itself
+    return without_passwords(
+        str(value)
+    )  # exceptions, paths, anything the renderer would turn into text itself

@@ -1,10 +1,8 @@
-"""Mask what may be secret in what a letter carries, before anybody sees it. Pure.
+"""Mask secrets in message content, log records and settings before a person can read them. Pure.
 
-Promises to hide too much rather than too little: a name that holds pass, pwd, secret, token, key, auth or credential
-hides its whole value, also where it stands in the middle of a sentence, in YAML, or in JSON that is a string of other
-JSON; `env_vars` are hidden whole; in a URL everything up to its `@` is. Of what is no text only the size is told. Left
-readable are what AMQP itself calls a key, the routing keys: without them nobody sees which way a letter went, and
-whoever puts a secret there has told the whole broker. Never raises, whatever the input.
+One list of names decides for all three. Masking hides too much rather than too little: the whole value under a secret
+name, `env_vars` and similar objects, everything before the `@` of a URL, bearer tokens, JWTs, PEM blocks. Routing keys
+stay readable: they show the route of a message. No function here raises, whatever the input.
 """
 
 import json
@@ -12,77 +10,97 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 MASK = "***"
 SHOWN_BYTES = 16_384
 _DEEPEST = 40
 
-_WORDS = "pass|pwd|secret|token|key|auth|credential"
+# A name that contains one of these is secret. `passed` and the like are counts of our own log records.
+_WORDS = "pass(?!ed|es|ing)|pwd|secret|token|key|auth|credential|cookie"
 _VARIABLES = r"env(?:iron)?|env(?:ironment)?[-_]?var(?:iable)?s?"
 _SECRET_NAME = re.compile(rf"(?i){_WORDS}")
 _ROUTING_KEY = re.compile(r"(?i)(?:^|[-_.])routing[-_]?keys?$")
-_ENVIRONMENT = re.compile(rf"(?i)^(?:{_VARIABLES})$")
-_OPTION_NAME = re.compile(rf"(?i)^--?[\w-]*?(?:{_WORDS})[\w-]*$")
-# `{"name": "PASSWORD", "value": "x"}`: the one tells what the other is.
-_NAMING = ("name", "key", "variable")
+_ENVIRONMENT = re.compile(rf"(?i)(?:{_VARIABLES})")
+# `["--password", "x"]`, `["Authorization", "Bearer x"]`: an item of a list that names the next one.
+_LISTED_NAME = re.compile(r"-{0,2}[\w.-]{1,64}:?")
+# `{"name": "PASSWORD", "value": "x"}`: one member names the other.
+_NAMING = ("name", "key", "variable", "header")
+_NAMED = ("value", "values", "val")
 
-# Below, each pattern reads every character a bounded number of times (possessive, anchored at the beginning of a name):
-# a body is as long and as odd as its sender likes.
+# Senders control length and content of a body. Each pattern below therefore reads every character a bounded number of
+# times: possessive quantifiers, anchored at the beginning of a name.
 
 # `//user:password@`, `//token@`. A password may hold an unescaped `/` or `@`: it ends at the last `@` before a blank.
 _USERINFO = re.compile(r"(?<=://)(?:[^\s/?#'\"<>]*@|[^:@\s'\"/]*:(?:(?!://)[^\s'\"<>])*@)")
 _BARE_NAME = (
     rf"(?<![\w.-]) (?: (?= [\w.-]*? (?: {_WORDS} ) ) | (?= (?: {_VARIABLES} ) (?! [\w.-] ) ) ) [\w.-]++"
 )
-# Quotes may be escaped, once for each string that the text was put into. One beside another goes on with it.
+# Quotes may be escaped, once for each string that the text was put into. Adjacent ones continue the value.
 _QUOTED = r"""[bruf]{0,2} (?: \\*+ " (?: [^"\\] | \\. )*+ "? | \\*+ ' (?: [^'\\] | \\. )*+ '? )++"""
+_WORD = r"""[^\s,;&"'}\])]++"""
 _IS = r"""\\*+ ["']? \s*+ [=:]{1,2} >? \s*+"""
-# `password=x`, `"token": "x"`, `Authorization: Bearer x`, in text that is no JSON or within a string of it.
-_SPOKEN = re.compile(
-    rf"""(?ix) (?P<name> {_BARE_NAME} ) (?P<between> {_IS} )
-    (?: (?: bearer | basic | digest ) \s++ )? (?: {_QUOTED} | [^\s,;&"'}}\])]++ )"""
+# `password=x`, `"token": "x"`. After a colon and a blank, as in a header or in YAML, the value is the whole line.
+_ASSIGNED = re.compile(
+    rf"""(?ix) (?P<shown> (?P<name> {_BARE_NAME} )
+    (?: \\*+ ["']? \s*+ : [\ \t]++ (?P<line>) | {_IS} ) )
+    (?: {_QUOTED} | (?(line) [^\n"'<>]++ | {_WORD} ) )"""
 )
 # `--password x`, `"--password", "x"`.
 _OPTION = re.compile(
-    rf"""(?ix) (?<![\w.-]) (?P<name> --? (?= [\w-]*? (?: {_WORDS} ) ) [\w-]++ )
-    (?P<between> \s++ | \\*+ ["'] \s*+ , \s*+ ) (?! - ) (?: {_QUOTED} | [^\s,;&"'}}\])]++ )"""
+    rf"""(?ix) (?P<shown> (?<![\w.-]) (?P<name> --? (?= [\w-]*? (?: {_WORDS} ) ) [\w-]++ )
+    (?: \s++ | \\*+ ["'] \s*+ , \s*+ ) ) (?! - ) (?: {_QUOTED} | {_WORD} )"""
 )
 _PAIR = re.compile(
-    rf"""(?ix) (?P<name> (?<![\w.-]) (?: {"|".join(_NAMING)} ) {_IS} \\*+ ["']? (?= [\w.-]*? (?: {_WORDS} ) ) [\w.-]++ )
-    (?P<between> \\*+ ["']? ,? \s*+ \\*+ ["']? value {_IS} ) (?: {_QUOTED} | [^\n,}}]++ )"""
+    rf"""(?ix) (?P<shown> (?<![\w.-]) (?: {"|".join(_NAMING)} ) {_IS} \\*+ ["']?
+    (?P<name> (?= [\w.-]*? (?: {_WORDS} ) ) [\w.-]++ )
+    \\*+ ["']? ,? \s*+ \\*+ ["']? (?: {"|".join(_NAMED)} ) {_IS} ) (?: {_QUOTED} | [^\n,}}]++ )"""
 )
-# A list, an object or a block that begins under such a name, in what is no whole JSON: from here on nobody can say
-# where the secret ends. `\n` is the line break of a string.
+_ELEMENT = rf"< (?P<element> (?= [\w.:-]*? (?: {_WORDS} ) ) [\w.:-]++ ) [^<>]*+ >"
+_XML = re.compile(rf"(?ix) (?P<shown> {_ELEMENT} ) [^<]++")
+_BEARER = re.compile(r"(?i)(?<![\w-])(?P<shown>bearer\s++|basic\s++(?=[a-z0-9+/=]{6}))[^\s,;\"'<>]++")
+_JWT = re.compile(r"(?<![\w-])eyJ[\w-]*+\.[\w-]++(?:\.[\w-]*+){0,3}")
+_PEM = re.compile(
+    r"(?P<shown>-----BEGIN [A-Z0-9 ]{1,40}-----)(?:(?!-----END ).)*+(?:-----END [A-Z0-9 ]{1,40}-----)?",
+    re.DOTALL,
+)
+# A list, an object, an element or a block that begins under a secret name, in a text that is not JSON: the end of the
+# secret is unknown, so the rest of the text is hidden. `\n` is the line break of a quoted string.
 _OPENED = re.compile(
     rf"""(?ix)
-    (?: (?P<bare> {_BARE_NAME} | (?<![\w.-]) environment )
+    (?: (?: (?P<bare> {_BARE_NAME} | (?<![\w.-]) environment )
       | ["'] (?P<quoted> (?= [^"'\\]*? (?: {_WORDS} ) ) [^"'\\]*+ ) (?= [\\"'] ) )
-    {_IS} (?P<opening> [\w.]*+ [\[{{(] | \\++ [nr] )"""
+      (?: {_IS} (?P<opening> [\w.]*+ [\[{{(] | [|>][+-]? [ \t\r]*+ \n | \\++ [nr] )
+        | \\*+ ["']? [\ \t]*+ : [\ \t]*+ (?P<block> \r?\n ) )
+    | {_ELEMENT} \s*+ (?P<inner> < (?! / ) ) )"""
 )
-# A line of YAML or of headers: what is on the rest of it, and on lines that are indented further, belongs to the name.
-_LINE = re.compile(
-    rf"""(?ix) (?P<indent> [\s-]*+ ) (?P<name> ["']? (?: {_BARE_NAME} | environment (?= ["']? \s*+ : \s*+ $ ) ) ["']? )
-    \s*+ : (?= \s | $ )"""
-)
+
+# `scheme://user:password@host` of our own settings: the user stays.
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:@]*):.*@", re.DOTALL)
+_PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^:@\s'\"]*):(?:(?!://)[^\s'\"<>])*@")
+# `?password=...` in a URL and `password=... host=...` in a libpq keyword string, quoted or not.
+_LIBPQ = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&'\"]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBody:
-    text: str
+    text: str | None
+    """None: the body is not JSON, and not shown here; or it is not text."""
     size: int
     """In bytes, of the body as it was given."""
     is_cut: bool
-    """There is more than is shown."""
+    """The body is longer than `text`."""
     is_json: bool
 
 
-def is_secret_key(name: str) -> bool:
+@lru_cache(maxsize=1024)  # called for each value of each log record; the names are few
+def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None and _ROUTING_KEY.search(name) is None
 
 
 def masked(value: object) -> object:
-    """The same shape, made of what JSON knows; `value` is left as it was."""
+    """A copy of the same shape, made of JSON's types."""
     return _masked(value, 0)
 
 
@@ -91,36 +109,44 @@ def masked_object(value: Mapping[str, object]) -> dict[str, object]:
 
 
 def masked_text(text: str) -> str:
+    """For text that a sender wrote, or that may quote a message."""
     return _masked_text(text, 0)
 
 
-def without_userinfo(text: str) -> str:
-    """For a text of our own or of a driver, which may name an address and quotes nothing else."""
-    return _USERINFO.sub(f"{MASK}@", text)
+def masked_body(body: bytes, *, is_text_shown: bool, limit: int = SHOWN_BYTES) -> MaskedBody:
+    """`is_text_shown`: the reader may see a body that is not JSON. Its secrets are masked too, less reliably."""
+    text, is_json = _readable(body, is_text_shown=is_text_shown)
+    if text is None:
+        return MaskedBody(text=None, size=len(body), is_cut=False, is_json=is_json)
+    whole = _printable(text)
+    shown = whole.encode()[:limit].decode("utf-8", "ignore")
+    return MaskedBody(text=shown, size=len(body), is_cut=len(shown) < len(whole), is_json=is_json)
 
 
-def masked_body(body: bytes, limit: int = SHOWN_BYTES) -> MaskedBody:
-    shown, is_json = _shown(body)
-    kept = _printable(shown).encode()[:limit].decode("utf-8", "ignore")
-    return MaskedBody(text=kept, size=len(body), is_cut=len(kept) < len(_printable(shown)), is_json=is_json)
+def masked_url(url: str) -> str:
+    """For one URL or libpq string of the settings. An odd one loses everything up to its last `@`."""
+    return _LIBPQ.sub(rf"\1\2{MASK}", _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", url))
 
 
-def _shown(body: bytes) -> tuple[str, bool]:
+def without_passwords(text: str) -> str:
+    """For text of our own or of a driver, which may quote a URL of the settings but no message."""
+    if "://" not in text and "=" not in text:  # nearly every log value: no regular expression for it
+        return text
+    return _LIBPQ.sub(rf"\1\2{MASK}", _PASSWORD_IN_TEXT.sub(rf"\1:{MASK}@", text))
+
+
+def _readable(body: bytes, *, is_text_shown: bool) -> tuple[str | None, bool]:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return _not_text(body), False
-    # UTF-16 is UTF-8 too as long as it is plain: its words are readable between the zeros, and not for a pattern.
+        return None, False
+    # Plain UTF-16 is valid UTF-8: its words are readable between the zeros, but no pattern finds them.
     if "\0" in text:
-        return _not_text(body), False
+        return None, False
     try:
         return json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False), True
     except (ValueError, RecursionError):
-        return masked_text(text), False
-
-
-def _not_text(body: bytes) -> str:
-    return f"({len(body)} bytes that are no text in UTF-8; whoever has the role operate can read them raw)"
+        return (masked_text(text) if is_text_shown else None), False
 
 
 def _masked(value: object, depth: int) -> object:
@@ -130,78 +156,64 @@ def _masked(value: object, depth: int) -> object:
         case str():
             return _masked_text(value, depth)
         case Mapping() if depth < _DEEPEST:
-            is_pair = any(is_secret_key(str(value.get(name, ""))) for name in _NAMING)
+            is_pair = any(
+                str(name).lower() in _NAMING and is_secret_name(str(one)) for name, one in value.items()
+            )
             return {
-                _printable(str(name)): MASK
-                if is_pair and name == "value"
-                else _of_name(str(name), one, depth)
+                _masked_text(str(name), _DEEPEST): MASK
+                if is_pair and str(name).lower() in _NAMED
+                else _masked_member(str(name), one, depth)
                 for name, one in value.items()
             }
         case list() | tuple() if depth < _DEEPEST:
             return [
-                MASK if isinstance(before, str) and _OPTION_NAME.match(before) else _masked(one, depth + 1)
+                MASK if _is_listed_name(before) else _masked(one, depth + 1)
                 for before, one in zip((None, *value), value, strict=False)
             ]
         case _:
             return MASK
 
 
-def _of_name(name: str, value: object, depth: int) -> object:
+def _masked_member(name: str, value: object, depth: int) -> object:
     if value is None or isinstance(value, bool):
-        return value  # says that there is one, and not which
-    if is_secret_key(name) or _ENVIRONMENT.match(name):
-        return MASK
-    return _masked(value, depth + 1)
+        return value  # shows that there is a secret, and not which
+    is_environment = _ENVIRONMENT.fullmatch(name) or (
+        name.lower() == "environment" and isinstance(value, (Mapping, list, tuple))
+    )
+    return MASK if is_environment or is_secret_name(name) else _masked(value, depth + 1)
+
+
+def _is_listed_name(item: object) -> bool:
+    return isinstance(item, str) and _LISTED_NAME.fullmatch(item) is not None and is_secret_name(item)
 
 
 def _masked_text(text: str, depth: int) -> str:
-    """JSON that was put into a string is masked as JSON, which knows where a secret ends."""
     text = _printable(text).replace("\0", "")
+    # JSON inside a string is masked as JSON, which shows where a secret ends.
     if depth < _DEEPEST and text.lstrip()[:1] in ("{", "[", '"'):
         with suppress(ValueError, RecursionError):
             return json.dumps(_masked(json.loads(text), depth + 1), ensure_ascii=False)
+    text = _PEM.sub(_hidden, text)
     for opened in _OPENED.finditer(text):
-        if not _ROUTING_KEY.search(opened["bare"] or opened["quoted"]):
-            told = f"{MASK} (the rest is no whole JSON, so what is secret in it cannot be told)"
-            return _masked_words(text[: opened.start("opening")]) + told
-    return _masked_words(text)
+        name = opened["bare"] or opened["quoted"] or opened["element"]
+        if not _ROUTING_KEY.search(name):
+            begins = max(opened.start(group) for group in ("opening", "block", "inner"))
+            return f"{_masked_line(text[:begins])}{MASK} (the rest is not JSON and may be secret)"
+    return _masked_line(text)
 
 
-def _masked_words(text: str) -> str:
-    shown = _USERINFO.sub(f"{MASK}@", _without_blocks(text))
-    for pattern in (_PAIR, _OPTION, _SPOKEN):
+def _masked_line(text: str) -> str:
+    shown = _USERINFO.sub(f"{MASK}@", text)
+    for pattern in (_PAIR, _OPTION, _ASSIGNED, _XML, _BEARER):
         shown = pattern.sub(_hidden, shown)
-    return shown
-
-
-def _without_blocks(text: str) -> str:
-    kept: list[str] = []
-    column: int | None = None  # of the name whose lines are hidden
-    for line in text.splitlines(keepends=True):
-        content = line.lstrip()
-        indent = len(line) - len(content)
-        # The items of a list may stand right under its name.
-        if column is not None and (
-            not content or indent > column or (indent == column and content.startswith("-"))
-        ):
-            continue
-        column = None
-        found = _LINE.match(line)
-        if found is not None and not _ROUTING_KEY.search(found["name"].strip("\"'")):
-            column = len(found["indent"])
-            kept.append(f"{found[0].rstrip()} {MASK}\n")
-        else:
-            kept.append(line)
-    # Nobody misses a line break at the end, and a text of one line has none.
-    return "".join(kept) if text.endswith("\n") else "".join(kept).removesuffix("\n")
+    return _JWT.sub(MASK, shown)
 
 
 def _hidden(found: re.Match[str]) -> str:
-    if _ROUTING_KEY.search(found["name"]):
-        return found[0]
-    return f"{found['name']}{found['between']}{MASK}"
+    name = found.groupdict().get("name")
+    return found[0] if name is not None and _ROUTING_KEY.search(name) else f"{found['shown']}{MASK}"
 
 
 def _printable(text: str) -> str:
-    """A lone surrogate cannot be sent to anybody."""
+    """A lone surrogate cannot be encoded."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

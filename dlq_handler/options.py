@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from dlq_handler.redaction import redact_url
+from dlq_handler.masking import masked_url
 
 POSTGRES_NAME_BYTES = 63
 AMQP_NAME_BYTES = 255
@@ -124,7 +124,7 @@ class SecretUrl(Secret[str]):
         return self.redacted()
 
     def redacted(self) -> str:
-        return redact_url(self.get_secret_value())
+        return masked_url(self.get_secret_value())
 
 
 def split_url(url: SecretUrl, schemes: tuple[str, ...], example: str) -> SplitResult:

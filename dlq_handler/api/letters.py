@@ -104,12 +104,13 @@ def letter_routes(world: UiWorld) -> APIRouter:
             return await search_sql.count(world.database, which)
 
     @router.get("/letters/{letter_id}", responses=failures(404))
-    async def show_letter(letter_id: Id) -> WholeLetter:
+    async def show_letter(request: Request, letter_id: Id) -> WholeLetter:
         record = await letters.show(world.database, letter_id)
         if record is None:
             raise no_letter(world)
         older, newer = await search_sql.neighbours(world.database, letter_id)
-        return WholeLetter.whole(record, older=older, newer=newer)
+        may_operate = user_of(request).may_operate
+        return WholeLetter.whole(record, may_operate=may_operate, older=older, newer=newer)
 
     # No GET: it is recorded, and a page of another site can make a browser send any GET.
     @router.post(

@@ -106,9 +106,9 @@ class Letter(Shape):
 
 
 class Body(Shape):
-    """A letter's body for people: secrets masked, and no more of it than a page takes."""
+    """The body, with secrets masked. A body that is not JSON is for the role `operate` only."""
 
-    text: str
+    text: str | None = Field(description="null: not JSON, and for the role operate only; or not text.")
     size: int
     is_cut: bool
     is_json: bool
@@ -124,14 +124,16 @@ class WholeLetter(Letter):
     newer: int | None
 
     @classmethod
-    def whole(cls, record: LetterRecord, *, older: int | None, newer: int | None) -> "WholeLetter":
+    def whole(
+        cls, record: LetterRecord, *, may_operate: bool, older: int | None, newer: int | None
+    ) -> "WholeLetter":
         return cls(
             **Letter.of(record).model_dump(),
             version=letter_version(record),
             is_reprocessable=record.outcome in REPROCESSABLE and not record.is_shadow,
             evidence=record.evidence,
             headers=record.headers or {},
-            body=Body.model_validate(masked_body(record.body or b"")),
+            body=Body.model_validate(masked_body(record.body or b"", is_text_shown=may_operate)),
             older=older,
             newer=newer,
         )

@@ -100,7 +100,7 @@ async def _lines(database: Database, wanted: LetterFilter, *, with_bodies: bool)
             line: Line = {name: getattr(record, name) for name in _WITHOUT_BODIES}
             if with_bodies:
                 body, headers = contents.get(record.id, (b"", {}))
-                shown_body = masked_body(body)
+                shown_body = masked_body(body, is_text_shown=True)
                 line |= {
                     "headers": masked(headers),
                     "body": shown_body.text,

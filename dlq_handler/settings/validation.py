@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import InitSettingsSource, PydanticBaseSettingsSource
 
-from dlq_handler.redaction import redact_text
+from dlq_handler.masking import without_passwords
 from dlq_handler.settings.contradictions import contradictions
 from dlq_handler.settings.keys import Path, known_keys, known_sections
 from dlq_handler.settings.model import Settings
@@ -75,7 +75,7 @@ def _is_within_a_key(loc: Path) -> bool:
 
 
 def _shown(value: object) -> str:
-    text = redact_text(repr(value))
+    text = without_passwords(repr(value))
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
 

@@ -72,7 +72,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         raise not_on_record(site)
     notice = notice_of(record, facts.outbox, completed_key=site.world.completed_key)
     sentence = in_one_sentence(record, notice)
-    body = masked_body(record.body or b"")
+    body = masked_body(record.body or b"", is_text_shown=user.may_operate)
     seen = None if site.view is None else site.view.topology
     intake = seen.checked.intake_queue if isinstance(seen, TopologySeen) else None
     context = {

@@ -14,7 +14,7 @@ from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.web.world import SearchTurns
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
-from tests.support.ui import a_ui_world, asking, put_on_record
+from tests.support.ui import OPERATE, READ, TOKENS, a_ui_world, asking, put_on_record
 
 SECRET = {"action_ref": "core.echo", "config": {"password": "s3cret", "url": "amqp://me:s3cret@host/"}}
 
@@ -145,6 +145,18 @@ async def test_a_letter_is_shown_whole_and_masked(api: httpx.AsyncClient, ui_sto
     assert (shown["older"], shown["newer"]) == (older, newer)
     assert shown["routing_key"] == "execution.dispatch.worker.7"
     assert not shown["is_reprocessable"]
+
+
+@pytest.mark.parametrize(("token", "is_shown"), [(OPERATE, True), (READ, False)])
+async def test_a_body_that_is_not_json_is_for_the_role_operate(
+    ui_store: Database, token: str, is_shown: bool
+) -> None:
+    [letter_id] = await put_on_record(ui_store, a_dead_letter(body=b"order 7, password=s3cret"))
+    async with asking(await a_ui_world(ui_store, tokens=TOKENS), token=token) as client:
+        shown = (await client.get(f"/api/v1/letters/{letter_id}")).json()["body"]
+        page = (await client.get(f"/letters/{letter_id}")).text
+    assert (shown["text"], shown["is_json"]) == ("order 7, password=***" if is_shown else None, False)
+    assert ("order 7" in page, "s3cret" in page) == (is_shown, False)
 
 
 async def test_a_letter_that_retention_deleted_is_no_record_and_so_is_one_that_never_was(
