@@ -7,6 +7,7 @@ progress itself is run by `run_until_interrupted`. Both end with `KeyboardInterr
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -54,7 +55,9 @@ def _run(work: Coroutine[Any, Any, Answer]) -> Answer:
             if task is not None:
                 task.cancel()
 
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        # Python delivers signals to the main thread only; in another one there is no Ctrl-C to handle.
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGINT, interrupt)
         return await work
 
     try:
