@@ -23,7 +23,6 @@ from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
 from dlq_handler import compose
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
@@ -31,7 +30,9 @@ from dlq_handler.endings.outbox_sql import mark_confirmed
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.messages import ended_notice
 from dlq_handler.logs import configure_logging
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.settings import Settings, load
+from dlq_handler.settings.servers import broker_of, database_of
 from sandbox.attune import messages
 from sandbox.attune.database import bare_connection
 
@@ -86,7 +87,7 @@ async def take_by_aiormq(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
-    source = compose.source(settings, compose.broker_address(settings))
+    source = compose.source(settings, broker_of(settings))
     try:
         stopwatch.start()
         await source.open()
@@ -101,7 +102,7 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
-    publisher = compose.publisher(settings, compose.broker_address(settings))
+    publisher = compose.publisher(settings, broker_of(settings))
     outbox = settings.dlq_handler.outbox
     notices = [_notice(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)]
     try:
@@ -117,7 +118,7 @@ async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
-    database, metrics = compose.database(settings), new_metrics()
+    database, metrics = database_of(settings), new_metrics()
     decide = LetterDecider(
         database,
         compose.decision_policy(settings, "bench"),

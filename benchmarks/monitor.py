@@ -128,7 +128,8 @@ async def _idle_ticks(
 def _tick_of(stage: Stage) -> Callable[[], "asyncio.Future[float]"]:
     settings = load(None, stage.environment(**NO_BRAKE)).settings
     replica = Sidecar(settings)
-    services = replica._leaders()  # noqa: SLF001  # put together by the application itself, so that nothing is left out
+    # Constructed by the application itself, so that nothing is left out.
+    services = replica.services_that_end_first()
     monitor = next(service for service in services if isinstance(service, TimeoutMonitor))
     leadership = next(service for service in services if isinstance(service, Leadership))
 

@@ -1,80 +1,156 @@
-"""The running sidecar. Knows every part; no part knows it.
+"""One replica: every service is constructed here, in the order of the rooms, and passed to the others as an object.
 
-Order of the end: intake first (it finishes its batch), the outbox relay last (it flushes what intake wrote), then the
-listener, so that probes get an answer for as long as anything still works.
+Order of the end: services that take up work end first (the intake finishes its batch), those that finish it end last
+(the outbox relay publishes what was written). The listeners end after both, so that probes are answered until then.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
+from uuid import uuid4
 
 import structlog
 
-from dlq_handler import __version__, compose
+from dlq_handler import __version__
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose import backstop, deferring, history
+from dlq_handler.compose import (
+    backstop,
+    brake_policy,
+    decision_policy,
+    history,
+    relay_policy,
+    retention_policy,
+    watch_policy,
+    worker_sight,
+)
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.listeners import Listeners
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.compose.retention import retention_steps
 from dlq_handler.compose.ui import ui_world
-from dlq_handler.compose.worker_options import worker_options
 from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.commit import LetterDecider
+from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
+from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
+from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
+from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.loop_watch import LoopWatch
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.running import RunningServices, Service, running_services, wait_until_available
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate import GatePolicy
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, database_of, management_api_of, ui_database_of
 from dlq_handler.tasks import task_group
 from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
+from dlq_handler.topology.canary_watch import CanaryRecorder
 from dlq_handler.topology.intake_watch import IntakeWatch
+from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.world import UiWorld
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
 
+# The last in line: a worker that comes back while its queue is drained gets what is left.
+DRAIN_PRIORITY = -10
+
 
 class Sidecar:
     """One replica. `run(stop)` returns when everything has ended in good order."""
 
     def __init__(self, settings: Settings) -> None:
+        own, holder = settings.dlq_handler, settings.new_lease_holder()
         self._settings = settings
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
+        # First: a port that is taken ends the start before anything else is opened.
         self._listeners = Listeners(settings, self.readiness, self.metrics, ui_world=self._ui_world)
-        self._database = compose.database(settings)
-        self._address = compose.broker_address(settings, metrics=self.metrics)
-        self._publisher = compose.publisher(settings, self._address)
-        lease_holder = compose.lease_holder(settings)
-        policy = compose.relay_policy(settings)
-        self._relay = OutboxRelay(
-            self._database, self._publisher, policy, holder=lease_holder, metrics=self.metrics
-        )
-        self._keeper = compose.topology_keeper(settings, self._address, self._database)
-        self._brake = compose.brake(settings, self._database, readiness=self.readiness, metrics=self.metrics)
-        self._gate = compose.gate(settings, self._database, readiness=self.readiness, metrics=self.metrics)
-        self._source = compose.source(settings, self._address)
+
+        # Servers.
+        self._database = database_of(settings)
+        self._address = broker_of(settings, metrics=self.metrics)
         self._link = AdminConnection(self._address)
-        self._queues = compose.quiet_queues(settings, self._link)
-        self._sight = compose.worker_sight(settings, self._address, queues=self._queues)
+        self._publisher = Publisher(self._address, publish_timeout_seconds=own.broker.publish_timeout_seconds)
+        self._queues = QueueCounter(
+            self._link, names=management_api_of(settings, timeout_seconds=5.0).queue_names
+        )
+
+        # Safety.
+        self._brake = Brake(
+            self._database,
+            brake_policy(settings),
+            instance=settings.instance,
+            readiness=self.readiness,
+            metrics=self.metrics,
+        )
+        self._gate = Gate(
+            self._database,
+            GatePolicy(
+                unknown_percent=own.gate.unknown_percent,
+                unavailable_after_seconds=settings.worker_unavailable_after_seconds,
+            ),
+            readiness=self.readiness,
+            metrics=self.metrics,
+        )
+        self._leadership = Leadership(
+            self._database,
+            backstop.leadership_policy(settings),
+            holder=holder,
+            metrics=self.metrics,
+            may_lead=lambda: self._gate.fits_schema,
+        )
+
+        # Workers.
+        self._sight = worker_sight(settings, self._address, queues=self._queues)
         self._worker_watch = WorkerWatch(
             self._database,
             self._sight,
-            compose.watch_policy(settings),
+            watch_policy(settings),
             watched_seconds=lambda: self._gate.watched_seconds,
             metrics=self.metrics,
         )
+
+        # Endings.
+        self._relay = OutboxRelay(
+            self._database, self._publisher, relay_policy(settings), holder=holder, metrics=self.metrics
+        )
+
+        # Topology.
+        self._keeper = TopologyKeeper(
+            link=AdminConnection(self._address),
+            blueprint=settings.blueprint,
+            worker_ids=lambda: worker_ids(self._database),
+            policy=KeeperPolicy(
+                watch_interval_seconds=own.worker.watch_interval_seconds,
+                reapply_interval_seconds=own.topology.reapply_interval_seconds,
+            ),
+        )
+        self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
+
+        # Dead letters.
+        self._consumer = self._consumer_of(
+            settings.blueprint.intake_queue, priority=own.intake.consumer_priority
+        )
         self._decide = LetterDecider(
             self._database,
-            compose.decision_policy(settings, lease_holder),
+            decision_policy(settings, holder),
             brake=self._brake,
             gate=self._gate,
             metrics=self.metrics,
@@ -82,16 +158,11 @@ class Sidecar:
             offer=self._relay.offer,
         )
         self._reprocessor = Reprocessor(self._database, self._decide, self._relay, metrics=self.metrics)
-        self._leadership = Leadership(
-            self._database,
-            backstop.leadership_policy(settings),
-            holder=lease_holder,
-            metrics=self.metrics,
-            may_lead=lambda: self._gate.fits_schema,
-        )
+
+        # Timeouts.
         self._stale_decide = StaleDecider(
             self._database,
-            backstop.stale_decide_policy(settings, lease_holder),
+            backstop.stale_decide_policy(settings, holder),
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
@@ -100,6 +171,8 @@ class Sidecar:
             offer=self._relay.offer,
             publishes=self._publisher.recorder.view,
         )
+
+        # Diagnosis.
         self._diagnoser = history.diagnoser(
             settings,
             self._database,
@@ -107,121 +180,132 @@ class Sidecar:
             leadership=self._leadership,
             gate=self._gate,
             queues=self._queues,
-            source=self._source,
+            source=self._consumer,
             publisher=self._publisher,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        ports = {"http_port": self._listeners.http_port, "ui_port": self._listeners.ui_port}
-        log.info("sidecar.started", version=__version__, **ports)
-        if self._is_shadow:
-            self._tell_of_shadow()
-        listener_done = asyncio.Event()
-        async with running_services(stop) as services:
-            services.start(self._listeners, listener_done)
-            try:
-                await self._prepare(services.ending)
-                # Stopped while it waited for its servers: no work was taken, so there is none to finish.
-                if not services.ending.is_set():
-                    await self._serve(services)
-            finally:
-                listener_done.set()
-                await self._close()
-        log.info("sidecar.stopped")
+    def services_that_end_first(self) -> Sequence[Service]:
+        """Those that take up work."""
+        watch = IntakeWatch(
+            self._consumer,
+            api=management_api_of(self._settings),
+            own_tag_prefix=CONSUMER_TAG_PREFIX,
+            readiness=self.readiness,
+            metrics=self.metrics,
+            may_take=self._check_may_take,
+        )
+        # Dead letters on record from an earlier, real run are not for shadow mode to resolve.
+        reprocessor = [] if self._settings.is_shadow else [self._reprocessor]
+        return [
+            self._keeper,
+            *self._intake(),
+            watch,
+            *reprocessor,
+            self._leadership,
+            *self._timeouts(),
+            *self._drain(),
+            *self._canaries(watch),
+        ]
 
-    async def _close(self) -> None:
-        """Side by side: each may wait seconds for a server that does not answer, and SIGTERM has not got their sum."""
-        async with task_group() as closing:
-            for close in (self._publisher.close, self._sight.close, self._link.close, self._database.dispose):
-                closing.create_task(close())
-
-    @property
-    def _is_shadow(self) -> bool:
-        return self._settings.dlq_handler.shadow.enabled
-
-    def _tell_of_shadow(self) -> None:
-        queue = self._settings.dlq_handler.shadow.queue
-        log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
-        self.metrics.shadow.set(1)
-        self.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
-
-    async def _prepare(self, stop: asyncio.Event) -> None:
-        """Check what we stand on, in the order in which we need it, before anything is taken from a queue."""
-        wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
-        await wait_until_available(lambda: migrate.upgrade(self._database), wait_until, stop)
-        # Bound before ready: a letter that dies before its key is bound is lost without a trace.
-        await wait_until_available(self._keeper.tick, wait_until, stop)
-
-    async def _serve(self, services: RunningServices) -> None:
-        grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
-        self.readiness.liveness.watch()
-        intake_done = asyncio.Event()
-        for service in self._downstream():
-            services.start(service, intake_done)
-        for service in self._intake():
-            services.start(service, services.ending)
-        await services.ending.wait()
-        log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
-        async with asyncio.timeout(grace_seconds):
-            await services.wait(services.ending)
-            intake_done.set()
-            await services.wait(intake_done)
+    def services_that_end_last(self) -> Sequence[Service]:
+        """Those that finish what the others have written, and those that keep watch until the end."""
+        settings, own = self._settings, self._settings.dlq_handler
+        # Completion events of an earlier, real run are not for shadow mode to publish.
+        relay = [] if settings.is_shadow else [self._relay]
+        return [
+            *relay,
+            self._brake,
+            self._gate,
+            self._worker_watch,
+            backstop.service_watch(
+                settings, self._database, self._queues, self._worker_watch, self._leadership
+            ),
+            self._diagnoser,
+            HistoryRecorder(
+                self._database,
+                HistoryRecorderOptions(instance=settings.instance, is_shadow=settings.is_shadow),
+                leadership=self._leadership,
+                gate=self._gate,
+                consuming_seconds=lambda: self._consumer.consuming_seconds,
+                decided=lambda: self._decide.decided,
+                availabilities=lambda: self._worker_watch.availabilities,
+            ),
+            DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),
+            RetentionRunner(self._database, retention_policy(settings), retention_steps()),
+            SlotWatch(self._database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
+            LoopWatch(self.metrics, self.readiness.liveness),
+        ]
 
     def _intake(self) -> Sequence[Service]:
-        """Those that take work up: they end first."""
-        watch = IntakeWatch(
-            self._source,
-            api=compose.management_api(self._settings),
-            own_tag_prefix=compose.CONSUMER_TAG_PREFIX,
-            readiness=self.readiness,
-            metrics=self.metrics,
-            may_take=self._may_take,
-        )
-        self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
-        if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
+        settings, own = self._settings, self._settings.dlq_handler
+        if not settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
-            return [self._keeper, watch, *self._reprocessors(), *self._leaders()]
-        handler = DeadLetterHandler(
-            self._source,
-            self._decide,
-            self._relay,
-            self._keeper,
-            IntakePolicy(database_away_seconds=self._settings.dlq_handler.pause.database_outage_seconds),
-            readiness=self.readiness,
+            return []
+        canaries = CanaryRecorder(self._database, queue=self._consumer.queue, instance=settings.instance)
+        deferrer = LetterDeferrer(
+            self._database,
+            DeferPolicy(
+                after_deliveries=own.intake.defer_after_deliveries,
+                instance=settings.instance,
+                names=settings.worker_queues,
+            ),
             metrics=self.metrics,
-            record_canaries=compose_canary.recorder(self._settings, self._database).record_received,
-            deferrer=deferring.letter_deferrer(self._settings, self._database, metrics=self.metrics),
         )
-        return [self._keeper, handler, watch, *self._reprocessors(), *self._leaders(*self._canaries(watch))]
+        return [
+            DeadLetterHandler(
+                self._consumer,
+                self._decide,
+                self._relay,
+                self._keeper,
+                IntakePolicy(database_away_seconds=own.pause.database_outage_seconds),
+                readiness=self.readiness,
+                metrics=self.metrics,
+                record_canaries=canaries.record_received,
+                # A copy that the broker drops is no loss, so shadow mode defers none.
+                deferrer=None if settings.is_shadow else deferrer,
+            )
+        ]
 
-    def _may_take(self) -> None:
-        """Raises `Unavailable` while no letter may be taken. A shadow ends nothing, so no brake holds it."""
-        self._gate.check()
-        if not self._is_shadow:
-            self._brake.check()
+    def _drain(self) -> Sequence[Service]:
+        """Shadow mode takes no message from a worker's queue."""
+        settings = self._settings
+        if settings.is_shadow or not settings.dlq_handler.worker.drain_queues:
+            return []
+        return [
+            Rescuer(
+                self._database,
+                self._worker_watch,
+                self._leadership,
+                self._decide,
+                self._relay,
+                source_of=lambda worker_id: self._consumer_of(
+                    settings.worker_queues.queue(worker_id), priority=DRAIN_PRIORITY
+                ),
+            )
+        ]
 
-    def _reprocessors(self) -> Sequence[Service]:
-        """None in shadow mode: kept letters of an earlier, real run are not for it to resolve."""
-        return [] if self._is_shadow else [self._reprocessor]
-
-    def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
-        """Called on the listeners' loop; `services` leads to this one."""
-        return ui_world(
+    def _timeouts(self) -> Sequence[Service]:
+        return backstop.monitors(
             self._settings,
-            compose.ui_database(self._settings),
-            services=services,
-            diagnoser=self._diagnoser,
-            reprocessor=None if self._is_shadow else self._reprocessor,
+            self._database,
+            self._queues,
+            decide=self._stale_decide,
+            leadership=self._leadership,
+            brake=self._brake,
+            gate=self._gate,
             sight=self._sight,
-            link=self._link,
-            stop=stop,
-            source=self._source,
+            relay=self._relay,
+            publisher=self._publisher,
+            source=self._consumer,
+            metrics=self.metrics,
         )
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
-        """In shadow mode too: they are to arrive in the queue of copies."""
+        """In shadow mode too: they must arrive in the queue of copies."""
+        if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
+            return []
         return compose_canary.watches(
             self._settings,
             self._database,
@@ -235,57 +319,94 @@ class Sidecar:
             metrics=self.metrics,
         )
 
-    def _leaders(self, *others: Service) -> Sequence[Service]:
-        """Those that work, or the half of whose work is done, on one replica only."""
-        options = worker_options(
-            self._settings,
-            self._database,
-            self._address,
-            watch=self._worker_watch,
-            leadership=self._leadership,
-            decide=self._decide,
-            relay=self._relay,
-        )
-        monitors = backstop.monitors(
-            self._settings,
-            self._database,
-            self._queues,
-            decide=self._stale_decide,
-            leadership=self._leadership,
-            brake=self._brake,
-            gate=self._gate,
-            sight=self._sight,
-            relay=self._relay,
-            publisher=self._publisher,
-            source=self._source,
-            metrics=self.metrics,
-        )
-        return [self._leadership, *monitors, *options, *others]
-
-    def _downstream(self) -> Sequence[Service]:
-        """Those that finish what intake wrote, and the watch that dates the link every decision rests on."""
+    def _consumer_of(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
         settings, own = self._settings, self._settings.dlq_handler
-        return [
-            # Notices of an earlier, real run are not for a shadow to publish.
-            *([] if self._is_shadow else [self._relay]),
-            self._brake,
-            self._gate,
-            self._worker_watch,
-            backstop.service_watch(
-                settings, self._database, self._queues, self._worker_watch, self._leadership
+        return QueueConsumer(
+            self._address,
+            queue=queue,
+            prefetch=settings.prefetch,
+            batch_size=own.batch.size,
+            batch_wait_seconds=own.batch.wait_ms / 1000,
+            max_bytes=own.intake.buffer_bytes,
+            read=partial(
+                read_dead_letter,
+                body_limit_bytes=own.intake.stored_body_bytes,
+                key_prefix=SHADOW_KEY_PREFIX if settings.is_shadow else "",
             ),
-            self._diagnoser,
-            history.history_recorder(
-                self._settings,
-                self._database,
-                leadership=self._leadership,
-                gate=self._gate,
-                consuming_seconds=lambda: self._source.consuming_seconds,
-                decided=lambda: self._decide.decided,
-                availabilities=lambda: self._worker_watch.availabilities,
-            ),
-            DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),
-            RetentionRunner(self._database, compose.retention_policy(self._settings), retention_steps()),
-            SlotWatch(self._database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
-            LoopWatch(self.metrics, self.readiness.liveness),
-        ]
+            max_body_bytes=own.intake.max_body_bytes,
+            consumer_priority=priority,
+            # Never the same for two processes: the intake watch finds its own consumer by it.
+            consumer_tag=f"{CONSUMER_TAG_PREFIX}{settings.instance}.{uuid4().hex[:8]}",
+        )
+
+    def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
+        """Called on the listeners' loop; `services` leads to this one."""
+        return ui_world(
+            self._settings,
+            ui_database_of(self._settings),
+            services=services,
+            diagnoser=self._diagnoser,
+            reprocessor=None if self._settings.is_shadow else self._reprocessor,
+            sight=self._sight,
+            link=self._link,
+            stop=stop,
+            source=self._consumer,
+        )
+
+    def _check_may_take(self) -> None:
+        """Raises `Unavailable` while no dead letter may be taken. Shadow mode ends nothing, so no brake holds it."""
+        self._gate.check()
+        if not self._settings.is_shadow:
+            self._brake.check()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        ports = {"http_port": self._listeners.http_port, "ui_port": self._listeners.ui_port}
+        log.info("sidecar.started", version=__version__, **ports)
+        if self._settings.is_shadow:
+            self._report_shadow()
+        listener_done = asyncio.Event()
+        async with running_services(stop) as services:
+            services.start(self._listeners, listener_done)
+            try:
+                await self._prepare(services.ending)
+                # Stopped while it waited for its servers: no work was taken, so there is none to finish.
+                if not services.ending.is_set():
+                    await self._serve(services)
+            finally:
+                listener_done.set()
+                await self._close()
+        log.info("sidecar.stopped")
+
+    def _report_shadow(self) -> None:
+        queue = self._settings.dlq_handler.shadow.queue
+        log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
+        self.metrics.shadow.set(1)
+        self.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
+
+    async def _prepare(self, stop: asyncio.Event) -> None:
+        """Check what every service relies on, in the order in which it is needed, before anything is consumed."""
+        wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
+        await wait_until_available(lambda: migrate.upgrade(self._database), wait_until, stop)
+        # Bound before ready: a dead letter whose key is not bound yet is lost without a trace.
+        await wait_until_available(self._keeper.tick, wait_until, stop)
+
+    async def _serve(self, services: RunningServices) -> None:
+        grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
+        self.readiness.liveness.watch()
+        work_done = asyncio.Event()
+        for service in self.services_that_end_last():
+            services.start(service, work_done)
+        for service in self.services_that_end_first():
+            services.start(service, services.ending)
+        await services.ending.wait()
+        log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
+        async with asyncio.timeout(grace_seconds):
+            await services.wait(services.ending)
+            work_done.set()
+            await services.wait(work_done)
+
+    async def _close(self) -> None:
+        """Side by side: each may wait seconds for a server that does not answer, and SIGTERM allows for one wait."""
+        async with task_group() as closing:
+            for close in (self._publisher.close, self._sight.close, self._link.close, self._database.dispose):
+                closing.create_task(close())

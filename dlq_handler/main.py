@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from dlq_handler import __version__, compose
+from dlq_handler import __version__
 from dlq_handler.cli import audit, brake, canary, config, executions, letters, topology, workers
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.database import grants, migrate
@@ -70,7 +70,7 @@ def run(config: ConfigOption = None) -> None:
     loaded = load_or_exit(config)
     own = loaded.settings.dlq_handler
     configure_logging(level=own.log.level, format=own.log.format)
-    structlog.contextvars.bind_contextvars(instance=compose.instance_name(loaded.settings))
+    structlog.contextvars.bind_contextvars(instance=loaded.settings.instance)
     if own.shadow.enabled:
         # On every line: what it tells of letters is what would have been done.
         structlog.contextvars.bind_contextvars(shadow=True)

@@ -8,6 +8,9 @@ from pydantic_settings import NoDecode
 
 from dlq_handler.options import SECRET_URL, Listed, OwnSection, Seconds, SecretUrl, with_one_host
 
+# By it the consumers of all replicas are told apart from those of other services.
+CONSUMER_TAG_PREFIX = "dlq-handler."
+
 
 def _amqp(url: SecretUrl) -> SecretUrl:
     return with_one_host(url, ("amqp", "amqps"), "amqp://user:password@host:5672/%2f")

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
 from dlq_handler.cli.patience import wait_for
@@ -19,6 +18,7 @@ from dlq_handler.operations import operation
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Operation
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
 
@@ -77,5 +77,5 @@ def list_all(
 async def _list(
     settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
 ) -> tuple[list[Operation], datetime]:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         return await asked(database), (await look_at_server(database)).now

@@ -7,6 +7,7 @@ import typer
 
 from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.open import open_operating
 from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
 from dlq_handler.cli.options import (
     ConfigOption,
@@ -18,13 +19,13 @@ from dlq_handler.cli.options import (
 )
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
-from dlq_handler.compose.operating import open_operating
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.operations.operations import Released
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
 from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
 
@@ -88,7 +89,7 @@ def _warn_of_surprise(seen: BrakeView, policy: BrakePolicy, for_: timedelta) -> 
 
 
 async def _look(settings: Settings) -> BrakeView:
-    async with compose.open_database(settings) as database, database.transaction() as tx:
+    async with open_database(settings) as database, database.transaction() as tx:
         return await store.look(tx)
 
 

@@ -10,7 +10,6 @@ from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption, read_duration
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, printable, shown
-from dlq_handler.compose import blueprint
 from dlq_handler.compose.canary import open_run
 from dlq_handler.settings import Settings
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, cannot_run
@@ -77,8 +76,8 @@ def run(
 
 
 def _disabled(settings: Settings, limit_seconds: float) -> CanaryRunReport | None:
-    queue = blueprint(settings).intake_queue
-    if not blueprint(settings).has_intake:
+    queue = settings.blueprint.intake_queue
+    if not settings.blueprint.has_intake:
         return cannot_run(
             Problem.DISABLED,
             "dlq-handler receives no dead letters: message_queue.rabbitmq.dead_letter.enabled is false.",

@@ -6,7 +6,6 @@ from urllib.parse import unquote
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.broker.options import vhost_of
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.exits import EXIT_FAILED
@@ -19,6 +18,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
 from dlq_handler.host.rights import Need, Rights, attune_rights, host_grants, own_grants
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 from dlq_handler.topology.permissions import BrokerPermissions, broker_permissions
 
 
@@ -114,13 +114,13 @@ def _absent(need: Need) -> str:
 
 
 async def _read(settings: Settings, role: str) -> FoundDatabase:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         return await read_database(database, role)
 
 
 def _broker_permissions(settings: Settings) -> BrokerPermissions:
     return broker_permissions(
-        compose.blueprint(settings),
+        settings.blueprint,
         intake_queues=(settings.dlq_handler.intake.queue, settings.dlq_handler.shadow.queue),
         rescues=settings.dlq_handler.worker.drain_queues,
         sends_canaries=settings.dlq_handler.canary.enabled,
@@ -128,5 +128,5 @@ def _broker_permissions(settings: Settings) -> BrokerPermissions:
 
 
 async def _migrate(settings: Settings) -> None:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         await store_migrate.upgrade(database)

@@ -22,6 +22,7 @@ from dlq_handler.explain.story import Moment
 from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, open_database
 from dlq_handler.web.no_record import no_record_sentence
 
 app = typer.Typer(no_args_is_help=True, help="Executions, and what became of them.")
@@ -67,11 +68,11 @@ def explain(
 
 async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     """None: neither the host nor dlq-handler has a record of it."""
-    address = compose.broker_address(settings)
+    address = broker_of(settings)
     # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
     sight = compose.worker_sight(settings, address)
     try:
-        async with compose.open_database(settings) as database, AdminConnection(address) as link:
+        async with open_database(settings) as database, AdminConnection(address) as link:
             explanation = await explain_execution(
                 database,
                 execution_id,

@@ -21,6 +21,7 @@ from dlq_handler.dead_letters.filter import LetterPage
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.state_version import letter_version
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 from dlq_handler.web.no_record import no_record_sentence
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
@@ -100,14 +101,14 @@ def show(
 async def _list(
     settings: Settings, wanted: Wanted, before_id: int | None, limit: int
 ) -> tuple[LetterPage, datetime]:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         chosen = await known(database, settings, wanted)
         page = await search_sql.search(database, chosen, before_id=before_id, limit=limit)
         return page, (await look_at_server(database)).now
 
 
 async def _show(settings: Settings, letter_id: int) -> tuple[LetterRecord | None, datetime]:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         record = await records_sql.show(database, letter_id)
         return record, (await look_at_server(database)).now
 

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import Wanted, choosing_letters, known
 from dlq_handler.cli.options import ConfigOption
@@ -25,6 +24,7 @@ from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.masking import masked, masked_body
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 PAGE = 500
 
@@ -83,7 +83,7 @@ def export(
 async def _export(
     settings: Settings, wanted: Wanted, write: Callable[[Line], None], *, with_bodies: bool
 ) -> None:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         chosen = await known(database, settings, wanted)
         async for line in _lines(database, chosen, with_bodies=with_bodies):
             write(line)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import (
     ConfigOption,
@@ -29,6 +28,7 @@ from dlq_handler.history import history_sql
 from dlq_handler.history.history import Lane
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 USUAL_SPAN = timedelta(hours=1)
 
@@ -77,7 +77,7 @@ def groups(
 async def _look(
     settings: Settings, since: datetime | None, until: datetime | None, limit: int, *, with_versions: bool
 ) -> GroupsSeen:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         seen = await _look_at_groups(
             database,
             ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,

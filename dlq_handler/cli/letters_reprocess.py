@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import expect_group
+from dlq_handler.cli.open import open_operating
 from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
 from dlq_handler.cli.options import (
     LARGEST_ID,
@@ -21,13 +21,13 @@ from dlq_handler.cli.options import (
 )
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
-from dlq_handler.compose.operating import open_operating
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.state_version import group_version, letters_version
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def _refuse_nonsense(
 
 async def _version(settings: Settings, letter_ids: list[int] | None, group: str | None) -> str | None:
     """None: all there are were asked for, whatever they are by then."""
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         if group is not None:
             await expect_group(database, settings, group)
             async with database.transaction() as tx:

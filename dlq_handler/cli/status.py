@@ -23,7 +23,6 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption, duration
 from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose import open_database
 from dlq_handler.compose.view import open_lookout
 from dlq_handler.diagnosis.diagnoser import diagnose_once
 from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
@@ -32,6 +31,7 @@ from dlq_handler.diagnosis.observation import SIGNS, Health
 from dlq_handler.diagnosis.view import View
 from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 # As those of `topology check`.
 EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.UNKNOWN: EXIT_UNKNOWN}

@@ -13,6 +13,7 @@ from dlq_handler.cli.printing import print_error, print_json, print_table, print
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.apply import ApplyResult, apply
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.checker import TopologyReport, check_topology
@@ -48,10 +49,10 @@ def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.T
 
 
 async def _apply(settings: Settings) -> ApplyResult:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         workers = await worker_ids(database)
-    async with AdminConnection(compose.broker_address(settings)) as link:
-        return await apply(link, compose.blueprint(settings), workers)
+    async with AdminConnection(broker_of(settings)) as link:
+        return await apply(link, settings.blueprint, workers)
 
 
 @app.command()
@@ -71,14 +72,14 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
 async def _check(settings: Settings) -> TopologyReport:
     workers: frozenset[int] | None = None
     try:
-        async with compose.open_database(settings) as database:
+        async with open_database(settings) as database:
             workers = await worker_ids(database)
     except Unavailable as error:
         # The broker can be decided without it, only less precisely; the report says so.
         print_warning(str(error))
     expected = compose.expectation(settings, workers)
-    async with AdminConnection(compose.broker_address(settings)) as link:
-        return await check_topology(link, compose.management_api(settings), expected)
+    async with AdminConnection(broker_of(settings)) as link:
+        return await check_topology(link, management_api_of(settings), expected)
 
 
 def _print_report(report: TopologyReport) -> None:
@@ -132,7 +133,7 @@ def declare(
     Refuses when an existing worker queue has another TTL.
     """
     settings = load_or_exit(config).settings
-    queue = compose.names(settings).queue(worker_id)
+    queue = settings.worker_queues.queue(worker_id)
     ttl_ms = settings.message_queue.rabbitmq.worker_queue_ttl_ms
     if not yes:
         print_error(f"this would declare queue {queue!r} with x-message-ttl={ttl_ms}; add --yes to do it")
@@ -149,9 +150,9 @@ def declare(
 
 
 async def _declare(settings: Settings, worker_id: int, ttl_ms: int) -> bool:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         others = await worker_ids(database) - {worker_id}
-    async with AdminConnection(compose.broker_address(settings)) as link:
+    async with AdminConnection(broker_of(settings)) as link:
         return await declare_worker_queue(
-            link, compose.blueprint(settings), worker_id, ttl_ms=ttl_ms, compare_with=others
+            link, settings.blueprint, worker_id, ttl_ms=ttl_ms, compare_with=others
         )

@@ -24,6 +24,7 @@ from dlq_handler.host.worker import (
 )
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, open_database
 from dlq_handler.timeouts.decisions_sql import resurrected_by_worker
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_look import ServiceLooks
@@ -84,7 +85,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
     """
     settings = load_or_exit(config).settings
     found = wait_for("asking the database and the broker", _look(settings))
-    shown = _WorkerTable(found, compose.availability_policy(settings), compose.names(settings))
+    shown = _WorkerTable(found, settings.availability, settings.worker_queues)
     if output is Output.JSON:
         print_json([shown.in_full(worker) for worker in found.workers])
     else:
@@ -93,11 +94,11 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
 
 async def _look(settings: Settings) -> _Found:
-    async with compose.open_database(settings) as database:
+    async with open_database(settings) as database:
         workers, now = await list_workers(database), (await look_at_server(database)).now
         resurrected = await resurrected_by_worker(database)
         looks = await eventful_looks(database)
-    sight = compose.worker_sight(settings, compose.broker_address(settings), probes_ttl=False)
+    sight = compose.worker_sight(settings, broker_of(settings), probes_ttl=False)
     try:
         sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
     finally:

@@ -7,17 +7,10 @@ from urllib.parse import unquote
 from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.options import vhost_of
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
 from dlq_handler.broker.publish.publish_checker import PublishChecker
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose import (
-    CONSUMER_TAG_PREFIX,
-    availability_policy,
-    brake_policy,
-    instance_name,
-    management_api,
-    names,
-)
+from dlq_handler.compose import brake_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -30,6 +23,7 @@ from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import management_api_of
 from dlq_handler.timeouts.case import StalePolicy
 from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWatchPolicy
@@ -53,7 +47,7 @@ def stale_policy(settings: Settings) -> StalePolicy:
         confirm_after_seconds=monitor.confirm_after_seconds,
         held_timeout_seconds=monitor.held_timeout_seconds,
         canceling_timeout_seconds=monitor.canceling_timeout_seconds,
-        availability=availability_policy(settings),
+        availability=settings.availability,
         run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
     )
 
@@ -69,7 +63,7 @@ def connection_source(settings: Settings) -> ConnectionSource | None:
             # The monitor waits for it.
             timeout_seconds=5.0,
         ),
-        names=names(settings),
+        names=settings.worker_queues,
         own_tag_prefix=CONSUMER_TAG_PREFIX,
     )
 
@@ -78,7 +72,7 @@ def stale_decide_policy(settings: Settings, lease_holder: str) -> StaleDecisionP
     own = settings.dlq_handler
     return StaleDecisionPolicy(
         stale=stale_policy(settings),
-        instance=instance_name(settings),
+        instance=settings.instance,
         lease_holder=lease_holder,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
@@ -117,7 +111,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
     own = settings.dlq_handler
     return UnscheduledWatchPolicy(
         decide=unscheduled_policy(settings),
-        instance=instance_name(settings),
+        instance=settings.instance,
         exchange=own.outbox.exchange,
         ended_key=own.outbox.routing_key,
         check_interval_seconds=own.monitor.interval_seconds,
@@ -129,7 +123,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
 def reconcile_policy(settings: Settings) -> ReconcilePolicy:
     own = settings.dlq_handler
     return ReconcilePolicy(
-        instance=instance_name(settings),
+        instance=settings.instance,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         interval_seconds=own.monitor.reconcile_interval_seconds,
@@ -151,13 +145,13 @@ def service_watch(
     return ServiceWatch(
         database,
         ServiceWatchPolicy(
-            names=names(settings),
+            names=settings.worker_queues,
             executor_queues=(COMPLETED_QUEUE, REQUESTS_QUEUE),
-            availability=availability_policy(settings),
+            availability=settings.availability,
         ),
         workers=workers,
         queues=queues,
-        uptime_seconds=management_api(settings, timeout_seconds=5.0).uptime_seconds,
+        uptime_seconds=management_api_of(settings, timeout_seconds=5.0).uptime_seconds,
         leadership=leadership,
     )
 
@@ -176,7 +170,7 @@ def completion_watch_policy(settings: Settings) -> CompletionWatchPolicy:
 def end_publisher_policy(settings: Settings) -> EndPublisherPolicy:
     own = settings.dlq_handler
     return EndPublisherPolicy(
-        instance=instance_name(settings),
+        instance=settings.instance,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         is_shadow=own.shadow.enabled,
@@ -189,7 +183,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
         stale=stale_policy(settings),
         unscheduled=unscheduled_policy(settings),
         brake=brake_policy(settings),
-        names=names(settings),
+        names=settings.worker_queues,
         lease=leadership_policy(settings).name,
         is_monitored=own.monitor.enabled,
         is_shadow=own.shadow.enabled,
@@ -254,7 +248,7 @@ def monitors(
         gate=gate,
         ends=EndPublisher(store, leadership, end_publisher_policy(settings), metrics=metrics),
         completed_queue=partial(queues.count_known, COMPLETED_QUEUE),
-        unacked=partial(management_api(settings, timeout_seconds=5.0).unacknowledged, COMPLETED_QUEUE),
+        unacked=partial(management_api_of(settings, timeout_seconds=5.0).unacknowledged, COMPLETED_QUEUE),
     )
     publish_watch = PublishWatch(
         PublishChecker(publisher.address, publisher.recorder),

@@ -5,26 +5,19 @@ from contextlib import asynccontextmanager
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
-from dlq_handler.compose import (
-    CONSUMER_TAG_PREFIX,
-    blueprint,
-    broker_address,
-    instance_name,
-    management_api,
-    names,
-    open_database,
-    publisher,
-)
+from dlq_handler.compose import publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.metrics import Metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.canary import CanaryPlan
 from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.topology.canary_sender import CanarySender, SenderPolicy
-from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch, CanaryWatchPolicy
+from dlq_handler.topology.canary_watch import CanaryWatch, CanaryWatchPolicy
 from dlq_handler.topology.decide_canary import CanaryPolicy
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
@@ -50,12 +43,12 @@ def sender(
     *,
     publishes: PublishRecorder | None = None,
 ) -> CanarySender:
-    exchange = blueprint(settings).dead_letter_exchange
+    exchange = settings.blueprint.dead_letter_exchange
     policy = SenderPolicy(
         plan=CanaryPlan(dead_letter_exchange=exchange, ttl_ms=settings.dlq_handler.canary.ttl_ms),
-        names=names(settings),
-        queue=blueprint(settings).intake_queue,
-        instance=instance_name(settings),
+        names=settings.worker_queues,
+        queue=settings.blueprint.intake_queue,
+        instance=settings.instance,
     )
     return CanarySender(database, link, publisher(settings, address, record=publishes), policy)
 
@@ -64,7 +57,7 @@ def sender(
 async def open_run(
     settings: Settings, *, limit_seconds: float, say: Callable[[str], None]
 ) -> AsyncIterator[CanaryRun]:
-    address = broker_address(settings)
+    address = broker_of(settings)
     async with (
         open_database(settings) as database,
         AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
@@ -72,18 +65,13 @@ async def open_run(
         yield CanaryRun(
             database,
             link,
-            management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
+            management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
             sender(settings, database, link, address),
-            queue=blueprint(settings).intake_queue,
+            queue=settings.blueprint.intake_queue,
             own_prefix=CONSUMER_TAG_PREFIX,
             limit_seconds=limit_seconds,
             say=say,
         )
-
-
-def recorder(settings: Settings, database: Database) -> CanaryRecorder:
-    queue = blueprint(settings).intake_queue
-    return CanaryRecorder(database, queue=queue, instance=instance_name(settings))
 
 
 def watches(
@@ -105,7 +93,7 @@ def watches(
     watch = CanaryWatch(
         database,
         sender(settings, database, link, address, publishes=publishes),
-        CanaryWatchPolicy(decide=decision_policy(settings), queue=blueprint(settings).intake_queue),
+        CanaryWatchPolicy(decide=decision_policy(settings), queue=settings.blueprint.intake_queue),
         leadership=leadership,
         view=lambda: intake.view,
         bound_workers=lambda: keeper.bound_workers,

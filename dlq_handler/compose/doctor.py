@@ -5,17 +5,10 @@ from contextlib import asynccontextmanager
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.compose import (
-    CONSUMER_TAG_PREFIX,
-    blueprint,
-    broker_address,
-    expectation,
-    management_api,
-    names,
-    open_database,
-)
 from dlq_handler.compose import canary as compose_canary
+from dlq_handler.compose import expectation
 from dlq_handler.compose.backstop import connection_source
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.doctor import Doctor
@@ -24,6 +17,7 @@ from dlq_handler.diagnosis.doctor_broker_lines import COMPLETIONS, REQUESTS
 from dlq_handler.diagnosis.doctor_canary import CanaryExaminer
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.topology.decide_canary import CanaryPolicy
 
@@ -42,7 +36,7 @@ async def open_doctor(
     settings: Settings, *, warnings: Sequence[str], with_canary: bool, say: Callable[[str], None]
 ) -> AsyncIterator[Doctor]:
     """`say`: for people who wait."""
-    address, has_intake = broker_address(settings), blueprint(settings).has_intake
+    address, has_intake = broker_of(settings), settings.blueprint.has_intake
     async with (
         open_database(settings) as database,
         AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
@@ -51,7 +45,7 @@ async def open_doctor(
             database,
             BrokerExaminer(
                 link,
-                management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
+                management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
                 needed=needed_rights(settings),
                 host_queues=_HOST_QUEUES,
                 has_canaries=settings.dlq_handler.canary.enabled,
@@ -66,8 +60,8 @@ async def open_doctor(
 
 def needed_rights(settings: Settings) -> NeededRights:
     """Name by name what `broker_permissions` prints as patterns."""
-    plan, has_canary = blueprint(settings), settings.dlq_handler.canary.enabled
-    a_worker_queue = names(settings).queue(1)
+    plan, has_canary = settings.blueprint, settings.dlq_handler.canary.enabled
+    a_worker_queue = settings.worker_queues.queue(1)
     rescued = (a_worker_queue,) if settings.dlq_handler.worker.drain_queues else ()
     dead_letter_exchange = plan.dead_letter_exchange
     checked = (f"{PUBLISH_CHECK_PREFIX}0",) if settings.dlq_handler.monitor.enabled else ()
@@ -95,11 +89,11 @@ def needed_rights(settings: Settings) -> NeededRights:
 def _canary(
     settings: Settings, database: Database, link: AdminConnection, say: Callable[[str], None]
 ) -> CanaryExaminer:
-    queue, canary = blueprint(settings).intake_queue, settings.dlq_handler.canary
+    queue, canary = settings.blueprint.intake_queue, settings.dlq_handler.canary
     return CanaryExaminer(
         database,
         link,
-        compose_canary.sender(settings, database, link, broker_address(settings)),
+        compose_canary.sender(settings, database, link, broker_of(settings)),
         CanaryPolicy(
             interval_seconds=canary.interval_seconds,
             limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),

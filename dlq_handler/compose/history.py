@@ -1,13 +1,11 @@
 """Turn settings into those who keep what operators see: the diagnoser and the history_recorder."""
 
-from collections.abc import Callable, Mapping
 from functools import partial
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose import instance_name
 from dlq_handler.compose import view as compose_view
 from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.database.engine import Database
@@ -17,11 +15,9 @@ from dlq_handler.diagnosis.ask_replica import ask_own_gate
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import OwnLink
-from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.loop import Backoff
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
-from dlq_handler.workers.availability import Availability
 
 
 def diagnoser(
@@ -49,7 +45,7 @@ def diagnoser(
         database,
         look=lookout.look,
         leadership=leadership,
-        instance=instance_name(settings),
+        instance=settings.instance,
         patience=patience(settings, look_seconds),
         own_link=lambda: OwnLink(is_consuming=source.is_consuming, is_blocked=publisher.is_blocked),
         interval_seconds=look_seconds,
@@ -62,27 +58,4 @@ def patience(settings: Settings, look_seconds: float) -> Patience:
     return Patience(
         opens_within_seconds=back_within_seconds,
         leads_within_seconds=max(back_within_seconds, leadership_policy(settings).taken_within_seconds),
-    )
-
-
-def history_recorder(
-    settings: Settings,
-    database: Database,
-    *,
-    leadership: Leadership,
-    gate: Gate,
-    consuming_seconds: Callable[[], float],
-    decided: Callable[[], int],
-    availabilities: Callable[[], Mapping[int, Availability] | None],
-) -> HistoryRecorder:
-    return HistoryRecorder(
-        database,
-        HistoryRecorderOptions(
-            instance=instance_name(settings), is_shadow=settings.dlq_handler.shadow.enabled
-        ),
-        leadership=leadership,
-        gate=gate,
-        consuming_seconds=consuming_seconds,
-        decided=decided,
-        availabilities=availabilities,
     )

@@ -17,6 +17,7 @@ from dlq_handler.explain.explain import Explanation, explain
 from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import management_api_of
 from dlq_handler.timeouts.cases import Sights
 from dlq_handler.topology.consumers import Consumers, read_consumers
 from dlq_handler.web.options import read_token
@@ -79,9 +80,9 @@ def ui_world(
     `reprocessor` None: in shadow mode nothing is reprocessed. Of the diagnoser only the last answer is read, which is
     replaced as a whole.
     """
-    api = compose.management_api(settings, timeout_seconds=MANAGEMENT_SECONDS)
+    api = management_api_of(settings, timeout_seconds=MANAGEMENT_SECONDS)
     connections = backstop.connection_source(settings)
-    own, ui, instance = settings.dlq_handler, settings.dlq_handler.ui, compose.instance_name(settings)
+    own, ui, instance = settings.dlq_handler, settings.dlq_handler.ui, settings.instance
 
     async def counted(queue: str) -> QueueCounts | None:
         return await services.call(lambda: count_queue(link, queue), within_seconds=LOOK_SECONDS)
@@ -97,7 +98,7 @@ def ui_world(
         )
 
     async def intake() -> Consumers | None:
-        queue = compose.blueprint(settings).intake_queue
+        queue = settings.blueprint.intake_queue
         return await services.call(
             lambda: read_consumers(
                 partial(count_queue, link), api, queue, own_unacknowledged=lambda: source.unacknowledged
@@ -126,7 +127,7 @@ def ui_world(
         host=ui.host,
         is_shadow=own.shadow.enabled,
         runbook_url=ui.runbook_url,
-        worker_queues=compose.names(settings),
+        worker_queues=settings.worker_queues,
         stop=stop,
     )
 

@@ -8,15 +8,7 @@ from functools import partial
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
-from dlq_handler.compose import (
-    availability_policy,
-    brake_policy,
-    broker_address,
-    expectation,
-    management_api,
-    names,
-    open_database,
-)
+from dlq_handler.compose import brake_policy, expectation
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.backstop import leadership_policy, unscheduled_policy
 from dlq_handler.database.engine import Database
@@ -25,6 +17,7 @@ from dlq_handler.diagnosis.collector import Lookout, LookPolicy
 from dlq_handler.diagnosis.view import GateSeen, Unknown
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 
 # Somebody waits for the answer.
@@ -34,7 +27,7 @@ CALL_TIMEOUT_SECONDS = 5.0
 def look_policy(settings: Settings) -> LookPolicy:
     own = settings.dlq_handler
     return LookPolicy(
-        availability=availability_policy(settings),
+        availability=settings.availability,
         brake=brake_policy(settings),
         canary=compose_canary.decision_policy(settings) if own.canary.enabled else None,
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
@@ -60,14 +53,14 @@ def lookout(
 
     `queues` are those of a replica's background checks; a command asks about each queue once.
     """
-    api = management_api(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
     queues = queues or QueueCounter(
         link, names=api.queue_names, policy=QueueCounterLimits(asks_all_once=True)
     )
     sight = WorkerObservation(
         link,
         statistics=api.queue_statistics,
-        names=names(settings),
+        names=settings.worker_queues,
         # Each probe leaves lines in the broker's log, and a status is asked for again and again.
         policy=ObservationPolicy(probes_ttl=False),
         queues=queues,
@@ -91,7 +84,7 @@ async def open_lookout(settings: Settings) -> AsyncIterator[Lookout]:
     """For one command, which asks the sidecar beside it for its gate."""
     async with (
         open_database(settings) as database,
-        AdminConnection(broker_address(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+        AdminConnection(broker_of(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
         yield lookout(
             settings,

@@ -10,6 +10,9 @@ from dlq_handler.options import OwnSection, QueueName, Seconds
 LARGEST_PREFETCH = 65_535
 LARGEST_BATCH = 10_000
 
+# The key of a dead letter is a hash and never begins like this: a copy is decided as if it were another dead letter.
+SHADOW_KEY_PREFIX = "shadow:"
+
 
 class IntakeOptions(OwnSection):
     """Where dead letters come in."""

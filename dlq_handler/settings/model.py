@@ -3,15 +3,20 @@
 `Settings()` reads nothing from anywhere: `load` decides on files and variables.
 """
 
+import os
+import socket
 from typing import ClassVar
+from uuid import uuid4
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dlq_handler.broker.options import management_url_beside
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
+from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.options import SecretUrl
 from dlq_handler.settings.own import DlqHandler
+from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 
 
 class Settings(BaseSettings):
@@ -42,6 +47,19 @@ class Settings(BaseSettings):
         return cls.sources or (init_settings,)
 
     @property
+    def instance(self) -> str:
+        """Name of this replica: host name and process id unless one was given."""
+        return self.dlq_handler.instance_name or f"{socket.gethostname()}-{os.getpid()}"
+
+    def new_lease_holder(self) -> str:
+        """Never the same for two processes, even if the same instance name was given to both."""
+        return f"{self.instance} {uuid4()}"
+
+    @property
+    def is_shadow(self) -> bool:
+        return self.dlq_handler.shadow.enabled
+
+    @property
     def prefetch(self) -> int:
         own = self.dlq_handler
         return 3 * own.batch.size if own.prefetch is None else own.prefetch
@@ -68,6 +86,35 @@ class Settings(BaseSettings):
     def worker_unavailable_after_seconds(self) -> float:
         given = self.dlq_handler.worker.unavailable_after_seconds
         return max(90.0, 3.0 * self.worker.heartbeat_interval) if given is None else given
+
+    @property
+    def availability(self) -> AvailabilityPolicy:
+        return AvailabilityPolicy(
+            unavailable_after_seconds=self.worker_unavailable_after_seconds,
+            late_after_seconds=3.0 * self.worker.heartbeat_interval,
+        )
+
+    @property
+    def worker_queues(self) -> WorkerQueueNames:
+        worker = self.dlq_handler.worker
+        return WorkerQueueNames(
+            queue_pattern=worker.queue_pattern, routing_key_pattern=worker.routing_key_pattern
+        )
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The exchanges, queues and bindings that must exist."""
+        dead_letter, shadow = self.message_queue.rabbitmq.dead_letter, self.dlq_handler.shadow
+        return Blueprint(
+            dead_letter_exchange=dead_letter.exchange,
+            intake_queue=shadow.queue if shadow.enabled else self.dlq_handler.intake.queue,
+            has_intake=dead_letter.enabled,
+            shadow=ShadowLimits(max_letters=shadow.max_dead_letters, ttl_ms=shadow.ttl_ms)
+            if shadow.enabled
+            else None,
+            executions_exchange=self.dlq_handler.outbox.exchange,
+            workers=self.worker_queues,
+        )
 
 
 def derived_values(settings: Settings) -> dict[str, object]:

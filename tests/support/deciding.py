@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from tests.support.fail_safe import a_brake, a_gate

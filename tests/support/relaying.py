@@ -2,9 +2,9 @@
 
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
+from dlq_handler.metric_labels import new_metrics
 
 
 async def publish_outbox(store: Database, amqp_url: str) -> None:

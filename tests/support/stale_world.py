@@ -5,10 +5,10 @@ from typing import Any
 
 from dlq_handler.broker.consume.drain_tracker import DrainTracker
 from dlq_handler.broker.publish.publishes import PublishView
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import httpx
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.compose.ui_app import ui_app
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
@@ -26,6 +25,7 @@ from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.operations.operations import Operating
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.web.listener import Listener

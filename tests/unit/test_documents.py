@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dlq_handler import compose
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.settings import Settings, load
 from dlq_handler.topology.blueprint import STOCK_QUEUE
@@ -67,7 +66,7 @@ def test_pages_for_operators_name_the_actor() -> None:
 
 def test_the_intake_queue_has_no_ttl_as_the_runbook_says() -> None:
     own = settings(intake__queue="attune.dlx.sidecar.queue")
-    for blueprint in (compose.blueprint(own), compose.blueprint(settings())):
+    for blueprint in (own.blueprint, settings().blueprint):
         assert blueprint.arguments_of(blueprint.intake_queue) == {}
     assert "that queue has no TTL" in document("docs/runbook.md")
 
@@ -93,7 +92,7 @@ def test_every_object_on_the_servers_is_named_with_the_way_to_remove_it() -> Non
 
 def own_broker_objects() -> set[str]:
     """Names, or how they begin, that dlq-handler may declare and that are not Attune's own."""
-    blueprint = compose.blueprint(settings(intake__queue="attune.dlx.sidecar.queue"))
+    blueprint = settings(intake__queue="attune.dlx.sidecar.queue").blueprint
     patterns = broker_permissions(blueprint, sends_canaries=True).configure.strip("^()$").split("|")
     names = {pattern.replace("\\", "").partition("[")[0] for pattern in patterns}
     attunes = {one.name for one in blueprint.exchanges} | {STOCK_QUEUE}

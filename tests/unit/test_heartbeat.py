@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from dlq_handler import heartbeat as module
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.errors import Unavailable
 from dlq_handler.heartbeat import Liveness, Stall, beat, beating, bounded, heartbeat, turn
 from dlq_handler.loop import every, first_of
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.web.ops import ops_app
 from tests.support.eventually import eventually

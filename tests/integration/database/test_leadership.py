@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose.backstop import leadership_policy
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database import leadership as module
 from dlq_handler.database import lease_sql, migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from dlq_handler.settings import Settings
 from tests.support.eventually import eventually

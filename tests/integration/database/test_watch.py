@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import database_watch, outbox_sql
 from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 
 

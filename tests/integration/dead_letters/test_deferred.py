@@ -2,7 +2,6 @@
 
 import pytest
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
@@ -11,6 +10,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import TooSlow
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import a_decide

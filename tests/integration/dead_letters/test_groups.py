@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql, groups_sql
 from dlq_handler.dead_letters import records_sql as letters
@@ -14,6 +13,7 @@ from dlq_handler.dead_letters.group import Cause, group_id_of
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.metric_labels import new_metrics
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.deciding import a_decide
 from tests.support.host_tables import Host

@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 from dlq_handler.broker.client import tolerant_headers
 from dlq_handler.broker.client.message_body import MessageBody
 from dlq_handler.broker.consume.session import raw_message
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import commit
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -25,6 +24,7 @@ from dlq_handler.dead_letters.record import OWN_ERROR
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.errors import TooSlow, Unavailable
+from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.database import Row
 from tests.support.builders import a_dead_letter, a_death, a_raw_letter, read
 from tests.support.deciding import a_decide

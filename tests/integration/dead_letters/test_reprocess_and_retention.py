@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import CursorResult
 from structlog.testing import capture_logs
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database import expiry_sql, migrate
 from dlq_handler.database.engine import Database
@@ -22,6 +21,7 @@ from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.metric_labels import new_metrics
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.builders import a_dead_letter

@@ -9,7 +9,6 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.compose.doctor import open_doctor
@@ -17,6 +16,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.observation import Observation
 from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings, load
+from dlq_handler.settings.servers import management_api_of
 from dlq_handler.topology.apply import apply
 from sandbox.attune.topology import COMPLETED_QUEUE, REQUESTS_QUEUE, verify_redeclare
 from sandbox.servers import RabbitMQ
@@ -64,7 +64,7 @@ class Patient:
 
     async def tags_are_told(self, queue: str, count: int) -> None:
         """The management API hears of consumers a little later than they are there."""
-        api = compose.management_api(self.settings)
+        api = management_api_of(self.settings)
 
         async def told() -> bool:
             return len(await api.consumer_tags(queue)) == count
@@ -96,7 +96,7 @@ async def patient(
         },
     )
     async with AdminConnection(BrokerAddress(urls=[vhost])) as link:
-        await apply(link, compose.blueprint(one.settings), await worker_ids(store))
+        await apply(link, one.settings.blueprint, await worker_ids(store))
     async with AsyncExitStack() as executor:
         for queue in (COMPLETED_QUEUE, REQUESTS_QUEUE):
             await executor.enter_async_context(one.consumed(queue, "executor"))

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.diagnosis import diagnoses_sql
@@ -20,6 +19,7 @@ from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import DATABASE_AWAY, BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.history import events_sql
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy

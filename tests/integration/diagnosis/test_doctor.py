@@ -9,7 +9,6 @@ from urllib.parse import urlsplit, urlunsplit
 import aio_pika
 import pytest
 
-from dlq_handler import compose
 from dlq_handler.diagnosis.observation import Health, Observation, conclude
 from dlq_handler.host.rights import attune_rights, host_grants, own_grants
 from dlq_handler.topology.permissions import broker_permissions
@@ -186,7 +185,7 @@ async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patie
 async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
     patient: Patient, rabbitmq: RabbitMQ
 ) -> None:
-    printed = broker_permissions(compose.blueprint(patient.settings), sends_canaries=True)
+    printed = broker_permissions(patient.settings.blueprint, sends_canaries=True)
     vhost = urlsplit(patient.amqp_url).path.removeprefix("/")
     user = f"examined-{vhost}"
     url = patient.amqp_url.replace(f"{rabbitmq.user}:{rabbitmq.password}@", f"{user}:x@")

@@ -11,7 +11,6 @@ import pytest
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
@@ -19,6 +18,7 @@ from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.messages import Notice
+from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.executor import StockExecutor
 from tests.support.auditor import Auditor
 

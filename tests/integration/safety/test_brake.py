@@ -13,7 +13,6 @@ from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql
 from dlq_handler.dead_letters.decision import Outcome
@@ -21,6 +20,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import Braked, Contended, Unavailable
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.safety import brake_service as service

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.timeouts.commit import Page, PageDone
 from dlq_handler.timeouts.decision import StaleOutcome
 from tests.support.fail_safe import a_brake, a_gate

@@ -13,7 +13,6 @@ import pytest
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.database.transaction import Transaction
@@ -21,6 +20,7 @@ from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import reconcile_sql as store_reconcile
 from dlq_handler.host.ends import UnheardEnd
 from dlq_handler.host.unscheduled_sql import Place
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decisions_sql import resurrected_by_worker
 from dlq_handler.timeouts.reconcile import Finding

@@ -12,12 +12,12 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS, QuietSpell

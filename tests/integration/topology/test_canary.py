@@ -12,11 +12,11 @@ import pytest
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.topology.apply import apply

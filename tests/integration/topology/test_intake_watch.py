@@ -12,8 +12,8 @@ from aio_pika.abc import AbstractIncomingMessage
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.errors import Unavailable
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.topology.intake_watch import OTHER_CONSUMER, IntakeWatch
 from sandbox.servers import RabbitMQ

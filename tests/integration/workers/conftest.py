@@ -11,7 +11,6 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import QueueStatistics
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
@@ -19,6 +18,7 @@ from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor

@@ -10,12 +10,12 @@ from structlog.testing import capture_logs
 from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 from dlq_handler.errors import Braked
+from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
 from tests.integration.workers.conftest import Fleet, Watchpost

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from dlq_handler.broker.consume.delivery import Delivery
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.batch_size import BatchSize
 from dlq_handler.dead_letters import intake
 from dlq_handler.dead_letters.committed import Committed
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed, TooSlow
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from tests.support.builders import a_canary, a_dead_letter
 

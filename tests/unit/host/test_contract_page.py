@@ -6,7 +6,6 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dlq_handler import compose
 from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
 from dlq_handler.database.catalog_sql import _NEEDED
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY
@@ -28,7 +27,7 @@ from tests.support.host_sql import PACKAGE, ROOT, host_names, reference_types
 
 PAGE = (ROOT / "docs/reference/host-contract.md").read_text()
 KEYS = {key.name: key for key in known_keys().values()}
-BLUEPRINT = compose.blueprint(Settings())
+BLUEPRINT = Settings().blueprint
 EXECUTION = Execution(
     id=1,
     status=ExecutionStatus.SCHEDULED,

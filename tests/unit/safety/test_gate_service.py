@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database import migrate
 from dlq_handler.diagnosis.ask_replica import ask_own_gate
 from dlq_handler.diagnosis.view import GateSeen, Unsure
 from dlq_handler.errors import GateClosed, Unavailable
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
 from dlq_handler.safety import gate_service as service
 from dlq_handler.safety import gate_sql as store

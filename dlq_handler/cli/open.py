@@ -1,31 +1,32 @@
-"""Turn settings into the one who acts for an operator, for one command."""
+"""Open the services that act for an operator, for one command."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dlq_handler import compose
-from dlq_handler.compose.metric_labels import new_metrics
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.metric_labels import new_metrics
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import open_database
 
 
 @asynccontextmanager
 async def open_operating(settings: Settings) -> AsyncIterator[tuple[Operating, Database]]:
-    """With the database that it acts on, to look before and afterwards."""
-    async with compose.open_database(settings) as database:
+    """With the database that it acts on, to read before and afterwards."""
+    async with open_database(settings) as database:
         is_shadow = settings.dlq_handler.shadow.enabled
         yield Operating(database, None if is_shadow else _reprocessor(settings, database)), database
 
 
 def _reprocessor(settings: Settings, database: Database) -> Reprocessor:
-    """Without a relay: what it announces waits in the outbox for a sidecar."""
+    """Without a relay: a completion event waits in the outbox until a replica publishes it."""
     metrics = new_metrics()
     decide = LetterDecider(
         database,
-        compose.decision_policy(settings, compose.lease_holder(settings)),
+        compose.decision_policy(settings, settings.new_lease_holder()),
         brake=compose.brake(settings, database, metrics=metrics),
         gate=compose.gate(settings, database, metrics=metrics),
         metrics=metrics,
