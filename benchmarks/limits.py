@@ -24,6 +24,7 @@ from dlq_handler import compose
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
 from dlq_handler.dead_letters.commit import LetterDecider
+from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.endings.outbox_sql import mark_confirmed
@@ -87,7 +88,16 @@ async def take_by_aiormq(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
-    source = compose.source(settings, broker_of(settings))
+    own = settings.dlq_handler
+    source = dead_letter_consumer(
+        broker_of(settings),
+        settings.blueprint.intake_queue,
+        intake=own.intake,
+        batch=own.batch,
+        prefetch=settings.prefetch,
+        priority=own.intake.consumer_priority,
+        instance=settings.instance,
+    )
     try:
         stopwatch.start()
         await source.open()

@@ -6,8 +6,6 @@ Order of the end: services that take up work end first (the intake finishes its 
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from uuid import uuid4
 
 import structlog
 
@@ -35,12 +33,11 @@ from dlq_handler.compose.ui import ui_world
 from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.commit import LetterDecider
+from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
 from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
-from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.relay import OutboxRelay
@@ -50,7 +47,7 @@ from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.loop_watch import LoopWatch
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.readiness import Readiness
-from dlq_handler.running import RunningServices, Service, running_services, wait_until_available
+from dlq_handler.running import Service, running_services, wait_until_available
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
@@ -321,22 +318,15 @@ class Sidecar:
 
     def _consumer_of(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
         settings, own = self._settings, self._settings.dlq_handler
-        return QueueConsumer(
+        return dead_letter_consumer(
             self._address,
-            queue=queue,
+            queue,
+            intake=own.intake,
+            batch=own.batch,
             prefetch=settings.prefetch,
-            batch_size=own.batch.size,
-            batch_wait_seconds=own.batch.wait_ms / 1000,
-            max_bytes=own.intake.buffer_bytes,
-            read=partial(
-                read_dead_letter,
-                body_limit_bytes=own.intake.stored_body_bytes,
-                key_prefix=SHADOW_KEY_PREFIX if settings.is_shadow else "",
-            ),
-            max_body_bytes=own.intake.max_body_bytes,
-            consumer_priority=priority,
-            # Never the same for two processes: the intake watch finds its own consumer by it.
-            consumer_tag=f"{CONSUMER_TAG_PREFIX}{settings.instance}.{uuid4().hex[:8]}",
+            priority=priority,
+            instance=settings.instance,
+            is_shadow=settings.is_shadow,
         )
 
     def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
@@ -371,7 +361,12 @@ class Sidecar:
                 await self._prepare(services.ending)
                 # Stopped while it waited for its servers: no work was taken, so there is none to finish.
                 if not services.ending.is_set():
-                    await self._serve(services)
+                    self.readiness.liveness.watch()
+                    await services.serve(
+                        first_to_end=self.services_that_end_first(),
+                        last_to_end=self.services_that_end_last(),
+                        grace_seconds=self._settings.dlq_handler.grace.shutdown_seconds,
+                    )
             finally:
                 listener_done.set()
                 await self._close()
@@ -389,21 +384,6 @@ class Sidecar:
         await wait_until_available(lambda: migrate.upgrade(self._database), wait_until, stop)
         # Bound before ready: a dead letter whose key is not bound yet is lost without a trace.
         await wait_until_available(self._keeper.tick, wait_until, stop)
-
-    async def _serve(self, services: RunningServices) -> None:
-        grace_seconds = self._settings.dlq_handler.grace.shutdown_seconds
-        self.readiness.liveness.watch()
-        work_done = asyncio.Event()
-        for service in self.services_that_end_last():
-            services.start(service, work_done)
-        for service in self.services_that_end_first():
-            services.start(service, services.ending)
-        await services.ending.wait()
-        log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
-        async with asyncio.timeout(grace_seconds):
-            await services.wait(services.ending)
-            work_done.set()
-            await services.wait(work_done)
 
     async def _close(self) -> None:
         """Side by side: each may wait seconds for a server that does not answer, and SIGTERM allows for one wait."""

@@ -6,7 +6,7 @@ so that the container runtime starts it again. Otherwise an intake that ended wo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -81,6 +81,22 @@ class RunningServices:
         task = asyncio.create_task(service.run(stop), name=type(service).__name__)
         self._stops[task] = stop
         task.add_done_callback(self._note_end)
+
+    async def serve(
+        self, *, first_to_end: Sequence[Service], last_to_end: Sequence[Service], grace_seconds: float
+    ) -> None:
+        """Run both groups until the process is asked to stop, then end one after the other. Raises `TimeoutError`."""
+        first_ended = asyncio.Event()
+        for service in last_to_end:
+            self.start(service, first_ended)
+        for service in first_to_end:
+            self.start(service, self.ending)
+        await self.ending.wait()
+        log.info("sidecar.stop_requested", grace_seconds=grace_seconds)
+        async with asyncio.timeout(grace_seconds):
+            await self.wait(self.ending)
+            first_ended.set()
+            await self.wait(first_ended)
 
     async def wait(self, stop: asyncio.Event | None = None) -> None:
         """Until every service has ended, or every one that was started with this event."""

@@ -1,20 +1,13 @@
 """Turn settings into parts: the one place that knows which setting goes into which policy."""
 
-from functools import partial
-from uuid import uuid4
-
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import DecisionPolicy
-from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
-from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.endings.relay import RelayPolicy
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.metrics import Metrics
@@ -38,34 +31,6 @@ def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expect
         worker_ids=worker_ids,
         ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
         own_consumer_tag_prefix=CONSUMER_TAG_PREFIX,
-    )
-
-
-def source(settings: Settings, address: BrokerAddress) -> QueueConsumer[DeadLetter]:
-    priority = settings.dlq_handler.intake.consumer_priority
-    return _source(settings, address, queue=settings.blueprint.intake_queue, priority=priority)
-
-
-def _source(
-    settings: Settings, address: BrokerAddress, *, queue: str, priority: int
-) -> QueueConsumer[DeadLetter]:
-    own = settings.dlq_handler
-    return QueueConsumer(
-        address,
-        queue=queue,
-        prefetch=settings.prefetch,
-        batch_size=own.batch.size,
-        batch_wait_seconds=own.batch.wait_ms / 1000,
-        max_bytes=own.intake.buffer_bytes,
-        read=partial(
-            read_dead_letter,
-            body_limit_bytes=own.intake.stored_body_bytes,
-            key_prefix=SHADOW_KEY_PREFIX if own.shadow.enabled else "",
-        ),
-        max_body_bytes=own.intake.max_body_bytes,
-        consumer_priority=priority,
-        # Never the same for two processes: the watch looks for its own by this.
-        consumer_tag=f"{CONSUMER_TAG_PREFIX}{settings.instance}.{uuid4().hex[:8]}",
     )
 
 
