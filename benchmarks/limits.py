@@ -96,7 +96,7 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
         batch=own.batch,
         prefetch=settings.prefetch,
         priority=own.intake.consumer_priority,
-        instance=settings.instance,
+        tag=settings.new_consumer_tag(),
     )
     try:
         stopwatch.start()

@@ -325,7 +325,7 @@ class Sidecar:
             batch=own.batch,
             prefetch=settings.prefetch,
             priority=priority,
-            instance=settings.instance,
+            tag=settings.new_consumer_tag(),
             is_shadow=settings.is_shadow,
         )
 

@@ -1,11 +1,9 @@
 """The consumer of a queue of dead letters: the intake queue, or the queue of a worker that is drained."""
 
 from functools import partial
-from uuid import uuid4
 
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX, BatchOptions, IntakeOptions
 from dlq_handler.dead_letters.parse import read_dead_letter
@@ -19,7 +17,7 @@ def dead_letter_consumer(
     batch: BatchOptions,
     prefetch: int,
     priority: int,
-    instance: str,
+    tag: str,
     is_shadow: bool = False,
 ) -> QueueConsumer[DeadLetter]:
     return QueueConsumer(
@@ -36,6 +34,5 @@ def dead_letter_consumer(
         ),
         max_body_bytes=intake.max_body_bytes,
         consumer_priority=priority,
-        # Never the same for two processes: the intake watch finds its own consumer by it.
-        consumer_tag=f"{CONSUMER_TAG_PREFIX}{instance}.{uuid4().hex[:8]}",
+        consumer_tag=tag,
     )

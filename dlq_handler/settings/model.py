@@ -11,7 +11,7 @@ from uuid import uuid4
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from dlq_handler.broker.options import management_url_beside
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.options import SecretUrl
@@ -54,6 +54,10 @@ class Settings(BaseSettings):
     def new_lease_holder(self) -> str:
         """Never the same for two processes, even if the same instance name was given to both."""
         return f"{self.instance} {uuid4()}"
+
+    def new_consumer_tag(self) -> str:
+        """Never the same for two processes: the intake watch finds its own consumer by it."""
+        return f"{CONSUMER_TAG_PREFIX}{self.instance}.{uuid4().hex[:8]}"
 
     @property
     def is_shadow(self) -> bool:
