@@ -41,12 +41,12 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.workers_sql import worker_ids
-from dlq_handler.loop_watch import LoopWatch
+from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.running import Service, running_services, wait_until_available
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy

@@ -23,9 +23,9 @@ from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.operations.operations import Released
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
-from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
+from dlq_handler.text import in_units
 
 app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
 

@@ -20,9 +20,9 @@ from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Moment
 from dlq_handler.host.names import REQUESTS_QUEUE
-from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, open_database
+from dlq_handler.text import in_units
 from dlq_handler.web.no_record import no_record_sentence
 
 app = typer.Typer(no_args_is_help=True, help="Executions, and what became of them.")

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlq_handler.options import SecretUrl
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 # What two clocks may differ by: less than this ahead is not in the future.
 _SLACK_SECONDS = 5.0

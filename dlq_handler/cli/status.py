@@ -29,9 +29,9 @@ from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
 from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.observation import SIGNS, Health
 from dlq_handler.diagnosis.view import View
-from dlq_handler.seconds import in_units
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
+from dlq_handler.text import in_units
 
 # As those of `topology check`.
 EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.UNKNOWN: EXIT_UNKNOWN}

@@ -9,9 +9,9 @@ from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import DecisionPolicy
 from dlq_handler.endings.relay import RelayPolicy
+from dlq_handler.health import Readiness
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy

@@ -10,8 +10,8 @@ from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.compose import publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
+from dlq_handler.health import Readiness
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.canary import CanaryPlan

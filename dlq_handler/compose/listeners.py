@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dlq_handler.compose.ui_app import ui_app
+from dlq_handler.health import Readiness
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.settings import Settings
 from dlq_handler.tasks import task_group
 from dlq_handler.web.connections import Limits

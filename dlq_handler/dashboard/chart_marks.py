@@ -12,7 +12,7 @@ from dlq_handler.dashboard.chart_scale import Window
 from dlq_handler.dashboard.words import hm
 from dlq_handler.history.event import HistoryEvent
 from dlq_handler.history.history import Lane, Span
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
 # An event has the time when it was noticed, and its words say so: `status` counts from the heartbeat.

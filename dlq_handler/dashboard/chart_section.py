@@ -11,7 +11,7 @@ from dlq_handler.dashboard.chart_table import ChartTable, as_table
 from dlq_handler.dashboard.words import ago, iso
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.diagnosis.view import OFF, Unknown, View
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.topology.decide_canary import CanaryState
 
 CANARY_RUN = "dlq-handler canary run"

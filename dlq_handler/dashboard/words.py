@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from dlq_handler.diagnosis.diagnosis import SHADOW, UNUSABLE_LETTERS, Diagnosis
 from dlq_handler.diagnosis.observation import Health, Part
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d)\b)")

@@ -24,7 +24,7 @@ from dlq_handler.database.moments import use_total_codec
 from dlq_handler.database.transaction import Transaction, quoted
 from dlq_handler.database.url import read_database_url
 from dlq_handler.errors import TooSlow, Unavailable
-from dlq_handler.heartbeat import bounded
+from dlq_handler.health import bounded
 
 # What a statement that ended on the server may take to be heard of here.
 MARGIN_SECONDS = 2.0

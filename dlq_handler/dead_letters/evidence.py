@@ -9,7 +9,7 @@ from dlq_handler.dead_letters.decide import Circumstances, worker_in_question
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.worker import Worker
-from dlq_handler.seconds import rounded
+from dlq_handler.text import rounded
 
 
 def letter_evidence(

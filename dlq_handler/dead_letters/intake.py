@@ -25,10 +25,9 @@ from dlq_handler.dead_letters.defer import LetterDeferrer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
-from dlq_handler.heartbeat import heartbeat, turn
+from dlq_handler.health import Readiness, heartbeat, locked
 from dlq_handler.loop import Backoff, every, pause
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.tasks import task_group
 from dlq_handler.topology.keeper import TopologyKeeper
 
@@ -124,7 +123,7 @@ class DeadLetterHandler:
 
     async def _take_batch(self, stop: asyncio.Event) -> None:
         is_unproven, is_proof = self._failed_batches.failures > 0, True
-        async with turn(self._turn, at_most_seconds=None):
+        async with locked(self._turn, at_most_seconds=None):
             batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
             try:

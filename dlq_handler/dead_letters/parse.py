@@ -19,8 +19,7 @@ from dlq_handler.dead_letters.letter import (
 )
 from dlq_handler.dead_letters.parse_deaths import first_death_queue, newest_death
 from dlq_handler.dead_letters.parse_prefix import read_prefix
-from dlq_handler.int64 import int64_or_none
-from dlq_handler.text import storable
+from dlq_handler.text import int64_or_none, storable
 
 # How quorum queues count: failed deliveries, and (RabbitMQ 4) all of them.
 _DELIVERY_COUNTS = ("x-delivery-count", "x-acquired-count")

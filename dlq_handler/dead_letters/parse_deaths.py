@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from dlq_handler.dead_letters.letter import UNKNOWN_REASON, Death
-from dlq_handler.int64 import int64_or_none
-from dlq_handler.text import storable
+from dlq_handler.text import int64_or_none, storable
 
 
 def newest_death(headers: Mapping[str, object]) -> Death | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlq_handler.int64 import int64_or_none
+from dlq_handler.text import int64_or_none
 
 # Possessive quantifiers: the parser keeps nothing to go back to, however long a string is.
 _SPACE = r"[ \t\n\r]*+"

@@ -14,8 +14,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterFilter, LetterPage
 from dlq_handler.dead_letters.records_sql import LISTED, record_of
 from dlq_handler.dead_letters.repeats_sql import REJECTED_REQUEST
-from dlq_handler.int64 import INT64
-from dlq_handler.text import storable
+from dlq_handler.text import INT64, storable
 
 _LONGEST_NUMBER = 19
 _HIGHEST = INT64[-1]

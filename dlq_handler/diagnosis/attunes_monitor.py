@@ -3,7 +3,7 @@
 from dlq_handler.diagnosis.diagnosis import ATTUNES_MONITOR, Diagnosis, diagnosed
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import OFF, Unknown, View
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 SWITCH_IT_OFF = "set `executor.enable_timeout_monitor: false` in Attune's settings and restart its executor"
 

@@ -27,7 +27,7 @@ from dlq_handler.diagnosis.view_in_outage import unseen, without_database
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Part
 from dlq_handler.loop import every
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 # Of a night without a database the first changes tell what happened, and the last ones how it ended.
 MOST_KEPT = 20

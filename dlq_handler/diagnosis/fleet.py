@@ -10,7 +10,7 @@ from dlq_handler.diagnosis.diagnosis import Diagnosis, diagnosed
 from dlq_handler.diagnosis.own import what_pauses
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import Unknown, View, WorkerSeen
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability, is_history
 
 # After a start or an outage of the database: nobody is to be looked for yet.

@@ -26,7 +26,7 @@ from dlq_handler.diagnosis.view import (
 from dlq_handler.safety import brake as the_brake
 from dlq_handler.safety.brake import BrakeMode, mode_of
 from dlq_handler.safety.gate import GateCause
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 # A notice goes out within a second of its commit. After so long something keeps it, and slots and workflows wait.
 STUCK_SECONDS = 60.0

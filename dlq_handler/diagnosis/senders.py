@@ -3,7 +3,7 @@
 from dlq_handler.diagnosis.diagnosis import UNUSABLE_LETTERS, Diagnosis, diagnosed
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import Unknown, View
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 
 def unusable_letters(view: View) -> Diagnosis:

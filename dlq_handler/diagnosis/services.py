@@ -13,7 +13,7 @@ from dlq_handler.diagnosis.diagnosis import EXECUTOR_SERVICES, WORKER_SERVICES, 
 from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import QueueSeen, Unknown, View, WorkerSeen
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.workers.service_look import ServiceLook
 
 NEXT_HEARTBEAT = "start `dlq-handler run`: a running replica knows after the next heartbeat of the worker"

@@ -20,7 +20,7 @@ from dlq_handler.diagnosis.fleet import WATCH_ON
 from dlq_handler.diagnosis.observation import Looked
 from dlq_handler.diagnosis.servers import unknown
 from dlq_handler.diagnosis.view import Unknown, View, WorkerSeen
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability, is_history
 
 # From this share of its TTL on, what waits is about to expire.

@@ -14,10 +14,10 @@ from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
 from dlq_handler.errors import SchemaUnfit, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.host import grants_sql
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 
 log = structlog.get_logger()
 

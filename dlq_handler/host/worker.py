@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.int64 import INT64
+from dlq_handler.text import INT64
 
 _LONGEST_ID = len(str(INT64[-1]))
 

@@ -22,7 +22,7 @@ from dlq_handler.operations import audit_sql, operation
 from dlq_handler.operations.operation import Via
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeView
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 LONGEST_REASON = 500
 _NONE = CappedCount(count=0, is_capped=False)

@@ -16,9 +16,9 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Braked, Contended, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.loop import MISSED_LOOKS, every
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import (
     BrakeMode,

@@ -16,9 +16,9 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Contended, GateClosed, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.loop import MISSED_LOOKS, every
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety import gate_sql as store
 from dlq_handler.safety.gate import (
     REMEMBERED,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
-from dlq_handler.seconds import rounded
+from dlq_handler.text import rounded
 from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.look import WorkerLook
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from dlq_handler.dead_letters.parse import read_time
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.unscheduled import Unscheduled
-from dlq_handler.seconds import rounded
+from dlq_handler.text import rounded
 from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, Wait
 
 UNSCHEDULED = frozenset({ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING})

@@ -8,7 +8,7 @@ from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.host.ends import EndOfOurs, UnheardEnd
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.messages import Notice, ended_notice
-from dlq_handler.seconds import rounded
+from dlq_handler.text import rounded
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 
 # Whoever is so after we ended it was brought back.

@@ -15,10 +15,10 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.host.workers_sql import read_fleet
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.topology import canary_sql as store
 from dlq_handler.topology.canary_queue import CanaryRefused
 from dlq_handler.topology.canary_sender import CanarySender

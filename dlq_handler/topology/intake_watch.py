@@ -16,9 +16,9 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.topology.consumers import count_unacknowledged
 from dlq_handler.topology.decide_canary import IntakeView
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.history.retention import RetentionPolicy
-from dlq_handler.seconds import in_units
+from dlq_handler.text import in_units
 
 
 def no_record_sentence(kept_seconds: float) -> str:

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from dlq_handler.health import Readiness
 from dlq_handler.metrics import CONTENT_TYPE, Metrics
-from dlq_handler.readiness import Readiness
 
 
 def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:

@@ -16,7 +16,7 @@ from dlq_handler.broker.admin.queue_counter import UNKNOWN_QUEUE, QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import turn
+from dlq_handler.health import locked
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
 
@@ -102,7 +102,7 @@ class WorkerObservation:
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""
-        async with turn(self._turn):
+        async with locked(self._turn):
             return await self._count(worker_ids, is_quiet=True)
 
     async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
@@ -125,7 +125,7 @@ class WorkerObservation:
     async def _look(
         self, worker_ids: Collection[int], *, is_quiet: bool
     ) -> dict[int, QueueObservation | None]:
-        async with turn(self._turn):
+        async with locked(self._turn):
             counted = await self._count(worker_ids, is_quiet=is_quiet)
             present = [one for one, counts in counted.items() if counts is not None]
             statistics = await self._ask_api() if present else {}
@@ -142,7 +142,7 @@ class WorkerObservation:
 
         A process that has just started has seen none. Without the management API it probes one queue of these workers.
         """
-        async with turn(self._turn):
+        async with locked(self._turn):
             answer = await self._ask_api()
             if self.api_trouble is None:
                 self._note_ttl(None)

@@ -1,9 +1,9 @@
 """A brake and a gate for tests: each knob has the value that keeps it out of a test about something else."""
 
 from dlq_handler.database.engine import Database
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy

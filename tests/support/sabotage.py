@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from dlq_handler import heartbeat
+from dlq_handler import health
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome
 from dlq_handler.broker.publish.publisher import Publisher
@@ -114,7 +114,7 @@ def _end_intake(*, after: Callable[[], Awaitable[None]]) -> None:
 
 def a_short_patience(_nth: int) -> None:
     """A loop counts as stalled after 8 s instead of 2 minutes. Kills nothing."""
-    heartbeat.BEAT_SECONDS, heartbeat.LEAST_STALL_SECONDS = 0.1, 8.0
+    health.BEAT_SECONDS, health.LEAST_STALL_SECONDS = 0.1, 8.0
 
 
 def a_loop_that_hangs(_nth: int) -> None:

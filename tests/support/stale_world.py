@@ -7,9 +7,9 @@ from dlq_handler.broker.consume.drain_tracker import DrainTracker
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.health import Readiness
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.case import StalePolicy

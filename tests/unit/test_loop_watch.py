@@ -5,8 +5,8 @@ import time
 
 from structlog.testing import capture_logs
 
-from dlq_handler.heartbeat import Liveness, beat, heartbeat
-from dlq_handler.loop_watch import LoopWatch
+from dlq_handler.health import Liveness, beat, heartbeat
+from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from tests.support.eventually import eventually

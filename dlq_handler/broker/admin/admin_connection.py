@@ -16,7 +16,7 @@ from aiormq.abc import AbstractChannel
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.connection import BrokerAddress, Connection
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import turn
+from dlq_handler.health import locked
 from dlq_handler.tasks import StopCheck
 
 
@@ -32,7 +32,7 @@ class AdminConnection:
 
     async def open(self) -> int:
         """Connect if needed. Returns `incarnation`, the running number of the connection in use."""
-        async with turn(self._opening):
+        async with locked(self._opening):
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._address.connect("topology", is_again=self.incarnation > 0)
                 self.incarnation += 1

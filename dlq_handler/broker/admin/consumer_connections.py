@@ -14,7 +14,7 @@ import httpx
 from dlq_handler.broker.admin.management_api import ManagementApi, consumer_facts
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import bounded
+from dlq_handler.health import bounded
 from dlq_handler.tasks import task_group
 
 _MISSING = 404

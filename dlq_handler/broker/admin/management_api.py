@@ -20,7 +20,7 @@ import httpx
 from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import bounded
+from dlq_handler.health import bounded
 
 _REFUSED = frozenset({401, 403})
 

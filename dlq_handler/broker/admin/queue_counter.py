@@ -20,7 +20,7 @@ from dlq_handler.broker.admin.many_queues import count_until_refused
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import turn
+from dlq_handler.health import locked
 
 UNKNOWN_QUEUE = (
     "unknown whether it exists: dlq-handler asks about missing queues slowly, because each question leaves error lines "
@@ -98,7 +98,7 @@ class QueueCounter:
         listed = None
         if any(queue not in self._present for queue in queues):
             listed = await self._list()
-        async with turn(self._turn):
+        async with locked(self._turn):
             if listed is not None:
                 self._present |= {
                     queue for queue in listed.intersection(queues) if not self._is_hidden(queue)
@@ -107,7 +107,7 @@ class QueueCounter:
         # One queue was deleted, perhaps many: the list shows which of the others exist.
         if listed is None and any(queue not in counted for queue in queues):
             listed = await self._list()
-        async with turn(self._turn):
+        async with locked(self._turn):
             if listed is None:
                 unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
             else:
@@ -131,7 +131,7 @@ class QueueCounter:
 
     async def _list(self) -> frozenset[str] | None:
         """The names of all queues; None when the management API does not answer."""
-        async with turn(self._list_turn):
+        async with locked(self._list_turn):
             if self._now() >= self._list_again_at:
                 # Set the pause first: a caller may cancel the request, which would then be repeated at once.
                 self._listed, self._list_again_at = None, self._now() + self._policy.list_pause_seconds

@@ -14,7 +14,7 @@ from aiormq.exceptions import (
 )
 
 from dlq_handler.errors import BrokerRightsMissing, Unavailable
-from dlq_handler.heartbeat import beat
+from dlq_handler.health import beat
 from dlq_handler.tasks import StopCheck
 
 # The answers of a broker that callers outside of broker/ distinguish.

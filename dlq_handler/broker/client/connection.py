@@ -20,7 +20,7 @@ from dlq_handler.broker.client import bounded_frames, equal_tables, tolerant_hea
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.supported import assert_supported
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import bounded
+from dlq_handler.health import bounded
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 

@@ -23,7 +23,7 @@ from dlq_handler.broker.publish.message import (
 from dlq_handler.broker.publish.publish_connection import PublishConnection
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import beating, turn
+from dlq_handler.health import beating, locked
 
 BLOCKED = "publishing is blocked: the broker is short of memory or disk space"
 
@@ -56,7 +56,7 @@ class Publisher:
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> list[PublishOutcome]:
         """One outcome per message, in order. `Unavailable`: none of them was published."""
-        async with turn(self._turn):
+        async with locked(self._turn):
             with self.recorder.publishing() as publish:
                 try:
                     outcomes = await self._publish_in_parts(messages)

@@ -7,7 +7,7 @@ publishes that were confirmed in time are the evidence that there was none.
 
 from dataclasses import dataclass
 
-from dlq_handler.seconds import rounded
+from dlq_handler.text import rounded
 
 CONFIRMED_WITHIN_SECONDS = 60.0
 """The longest time without a confirmed publish after which nothing is known about the broker."""

@@ -5,8 +5,8 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import database_watch, outbox_sql
 from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 
 
 async def test_a_count_that_took_long_is_used_again_for_longer(

@@ -9,8 +9,8 @@ import pytest
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.view import GateSeen, Hung, Unsure
 from dlq_handler.errors import Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.web.listener import Listener
 from dlq_handler.web.ops import ops_app

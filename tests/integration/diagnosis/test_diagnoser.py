@@ -18,9 +18,9 @@ from dlq_handler.diagnosis.observation import Health
 from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import DATABASE_AWAY, BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.support.eventually import eventually

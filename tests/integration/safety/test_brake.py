@@ -20,9 +20,9 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import Braked, Contended, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety import brake_service as service
 from dlq_handler.safety import brake_sql as store_brake
 from dlq_handler.safety.brake_service import NOTE

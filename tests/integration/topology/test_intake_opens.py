@@ -13,8 +13,8 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
 from dlq_handler.topology.keeper import TopologyKeeper
 from tests.integration.topology.broker_side import declare_queue, delete_queue, keys_bound

@@ -14,8 +14,8 @@ from dlq_handler.dead_letters.committed import Committed
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Braked, GateClosed, TooSlow
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from tests.support.builders import a_canary, a_dead_letter
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlq_handler.dead_letters.parse_prefix import PrefixFields, read_prefix
-from dlq_handler.int64 import int64_or_none
+from dlq_handler.text import int64_or_none
 from tests.support.builders import a_body
 
 NAMES = ["message_type", "payload", "execution_id", "worker_id", "action_ref", "config", "", "é", '"', "\\"]

@@ -10,8 +10,8 @@ from dlq_handler.database import migrate
 from dlq_handler.diagnosis.ask_replica import ask_own_gate
 from dlq_handler.diagnosis.view import GateSeen, Unsure
 from dlq_handler.errors import GateClosed, Unavailable
+from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.safety import gate_service as service
 from dlq_handler.safety import gate_sql as store
 from dlq_handler.safety.gate import GateCause, GatePolicy

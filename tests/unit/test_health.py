@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from dlq_handler import heartbeat as module
+from dlq_handler import health as module
 from dlq_handler.errors import Unavailable
-from dlq_handler.heartbeat import Liveness, Stall, beat, beating, bounded, heartbeat, turn
+from dlq_handler.health import Liveness, Readiness, Stall, beat, beating, bounded, heartbeat, locked
 from dlq_handler.loop import every, first_of
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.readiness import Readiness
 from dlq_handler.web.ops import ops_app
 from tests.support.eventually import eventually
 
@@ -153,12 +152,12 @@ async def test_a_batch_that_hangs_does_not_hide_behind_one_that_waits(
 
     async def hang() -> None:
         with heartbeat("batch 0"):
-            async with turn(lock):
+            async with locked(lock):
                 await asyncio.Event().wait()
 
     async def wait() -> None:
         with heartbeat("batch 1"):
-            async with turn(lock, at_most_seconds=None):
+            async with locked(lock, at_most_seconds=None):
                 pass
 
     async def work() -> None:

@@ -1,15 +1,16 @@
-"""Every loop has a heartbeat, and /healthz asks whether all of them still turn.
+"""Is this replica healthy (`/healthz`: do all loops turn?) and ready (`/readyz`: is every check good?)?
 
-`heartbeat` registers a loop for as long as its block lasts. `beat` says that it has turned; code far below a loop calls
-it without knowing which loop it works for. `beating` beats while its block waits, up to the bound of that wait. So
-idle, paused, backing off and waiting for a server all count as turning; a call that outlives its own bound does not.
+`heartbeat` registers a loop for as long as its block lasts. `beat` records that it has turned; code far below a loop
+calls it without knowing which loop it works for. `beating` beats while its block waits, up to the bound of that wait.
+So idle, paused, backing off and waiting for a server all count as turning; a call that outlives its own bound does not.
+A server that does not answer makes a replica unready, never unhealthy.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlq_handler.clock import monotonic_seconds
 
@@ -141,7 +142,7 @@ async def bounded(seconds: float, limit: asyncio.Timeout | None = None) -> Async
 
 
 @asynccontextmanager
-async def turn(lock: asyncio.Lock, *, at_most_seconds: float | None = LOCK_SECONDS) -> AsyncIterator[None]:
+async def locked(lock: asyncio.Lock, *, at_most_seconds: float | None = LOCK_SECONDS) -> AsyncIterator[None]:
     """Hold the lock. Waiting for it counts as turning: whether its holder hangs is the holder's heartbeat to say."""
     with beating(at_most_seconds):
         await lock.acquire()
@@ -149,3 +150,39 @@ async def turn(lock: asyncio.Lock, *, at_most_seconds: float | None = LOCK_SECON
         yield
     finally:
         lock.release()
+
+
+PARTS = ("broker", "consumer", "database", "schema")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    ok: bool
+    detail: str
+
+
+@dataclass(slots=True)
+class Readiness:
+    """One answer per part. A part that has not reported yet is not ready: never green by default.
+
+    Written by the services, read by the listeners in another thread.
+    Each change replaces a whole dictionary, so that a reader never sees one that changes under it.
+    """
+
+    checks: dict[str, Check] = field(
+        default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
+    )
+    notes: dict[str, str] = field(default_factory=dict)
+    """Facts an operator should see that do not make us unready, such as another consumer."""
+    liveness: Liveness = field(default_factory=Liveness)
+
+    def report(self, part: str, *, ok: bool, detail: str) -> None:
+        self.checks = self.checks | {part: Check(ok=ok, detail=detail)}
+
+    def note(self, topic: str, text: str | None) -> None:
+        others = {one: about for one, about in self.notes.items() if one != topic}
+        self.notes = others if text is None else others | {topic: text}
+
+    @property
+    def is_ready(self) -> bool:
+        return all(check.ok for check in self.checks.values())
