@@ -1,18 +1,21 @@
-"""The stream of what happens, as server-sent events: "this part changed", for whoever then asks for that part.
+"""The event stream, as server-sent events: names the component that changed, so that a client reloads that component.
 
-Promises: whoever comes back with Last-Event-ID misses nothing, or is told to look at everything anew (`reset`); that
-the database is away, where all else comes from, is told too; a stream is never silent for long, so that who hears
-nothing knows that it is cut off; an open stream ends at once when the sidecar does; there are never more streams than a
-bound. Never carries a letter's content: what is shown is asked for, and masked, where everything else is.
+Promises: a client that reconnects with Last-Event-ID misses nothing, or receives `reset` and reloads everything. The
+stream reports an unavailable database, which is the source of all other events. It is never silent for longer than
+`alive_every_seconds`, so that a client can detect a cut connection. It ends at once when the replica stops, and when
+the client stops reading. The number of open streams is bounded. An event never carries the content of a dead letter.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
-from starlette.responses import Response, StreamingResponse
+from pydantic_core import to_json
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dlq_handler.api.follower import Caught, Follower
@@ -24,56 +27,10 @@ from dlq_handler.web.world import UiWorld
 
 KINDS = ("ready", "changed", "reset", "away", "back", "alive")
 RECONNECT_MS = 3000
-# While the database is away: what is known without it changes too.
+# Components that do not need the database change while it is unavailable: clients reload them at this interval.
 AWAY_AGAIN_SECONDS = 10.0
-
-
-class _Stream(StreamingResponse):
-    """Calls `closed` at its end, however it ends: also when nobody was there any more at its beginning."""
-
-    def __init__(self, content: AsyncIterator[str], closed: Callable[[], None]) -> None:
-        super().__init__(
-            content,
-            media_type="text/event-stream",
-            # A proxy that collects an answer before it passes it on would keep the news.
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
-        self._closed = closed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._closed()
-
-
-class Teller:
-    """What one stream says, and whether it is time to say it again. Pure."""
-
-    def __init__(self, *, alive_every_seconds: float, now: float) -> None:
-        self._alive_every_seconds = alive_every_seconds
-        self._spoke_at = now
-        self._away_told_at: float | None = None
-        """None: for all that was told, the database is there."""
-
-    def events(self, news: Caught, *, now: float) -> list[str]:
-        told = [*self._of_database(news, now), *_of_history(news)]
-        if not told and now - self._spoke_at >= self._alive_every_seconds:
-            # An event, not a comment: no script of a page is told of those.
-            told = [_event("alive", None, {})]
-        if told:
-            self._spoke_at = now
-        return told
-
-    def _of_database(self, news: Caught, now: float) -> Iterator[str]:
-        """Without ids: whoever is cut off now goes on from the last event that it was told of."""
-        if news.is_away:
-            if self._away_told_at is None or now - self._away_told_at >= AWAY_AGAIN_SECONDS:
-                self._away_told_at = now
-                yield _event("away", None, {"part": "database"})
-        elif self._away_told_at is not None:
-            self._away_told_at = None
-            yield _event("back", None, {"part": "database"})
+# Longer than the listener's own limit for unread answers, which closes the connection without an error.
+SEND_SECONDS = 30.0
 
 
 class Streams:
@@ -84,38 +41,39 @@ class Streams:
         self._follower = Follower(world.database)
         self._open = 0
 
-    async def open(self, last_id: int | None) -> StreamingResponse:
-        # Before the answer begins: a database that is away is then an answer of its own.
+    async def open(self, last_id: int | None) -> Response:
+        # Before the response begins: an unavailable database is then a response of its own.
         caught = await self._follower.catch_up(last_id)
         most = self._world.most_streams
         if self._open >= most:
             refused = Refused(503, f"{most} event streams are open, which is the limit. Close one.")
             refused.headers = {"Retry-After": str(RETRY_SECONDS)}
             raise refused
-        # From here to the answer nobody else's turn comes, so that no two take the last place.
+        # No await from here to the response: two requests cannot take the last place.
         self._open += 1
-        return _Stream(self._news(caught), self._closed)
+        return _Stream(self, self._events(caught), alive_every_seconds=self._world.alive_every_seconds)
 
-    def _closed(self) -> None:
+    def closed(self) -> None:
         self._open -= 1
 
-    async def _news(self, caught: Caught) -> AsyncIterator[str]:
-        # With an id, so that a browser which hears nothing else knows from where to go on. While there is something to
-        # tell, without one: a browser that is cut off before it was told must ask from where it asked before.
+    async def _events(self, caught: Caught) -> AsyncIterator[ServerSentEvent]:
+        # With an id, so that a browser that receives no other event knows where to resume. Without one while events are
+        # pending: a browser that is cut off before it received them must ask from the same place again.
         is_behind = caught.is_reset or bool(caught.events)
-        here = None if is_behind else caught.last_id
-        every_seconds = self._world.alive_every_seconds
-        content = {"instance": self._world.instance, "alive_every_seconds": every_seconds}
-        yield _event("ready", here, content, retry=RECONNECT_MS)
-        teller = Teller(alive_every_seconds=every_seconds, now=monotonic_seconds())
+        content = {
+            "instance": self._world.instance,
+            "alive_every_seconds": self._world.alive_every_seconds,
+        }
+        yield _event("ready", content, number=None if is_behind else caught.last_id, retry=RECONNECT_MS)
+        database = DatabaseNotices()
         news: Caught | None = caught
         while news is not None:
-            for event in teller.events(news, now=monotonic_seconds()):
+            for event in (*database.events(news, now=monotonic_seconds()), *_history(news)):
                 yield event
             news = await self._next(news.last_id)
 
     async def _next(self, last_id: int) -> Caught | None:
-        """None: the sidecar ends. At once, whatever is waited for: a database that is away takes seconds to say so."""
+        """None: the replica stops. At once: an unavailable database takes seconds to answer."""
         asking = asyncio.ensure_future(self._ask(last_id))
         stopping = asyncio.ensure_future(self._world.stop.wait())
         try:
@@ -130,6 +88,49 @@ class Streams:
         return await self._follower.after(last_id)
 
 
+class _Stream(EventSourceResponse):
+    """Gives its place back at the end, also when the client disconnected before the beginning."""
+
+    def __init__(
+        self, streams: Streams, events: AsyncIterator[ServerSentEvent], *, alive_every_seconds: float
+    ) -> None:
+        super().__init__(
+            events,
+            ping=alive_every_seconds,
+            # An event instead of the library's comment: browsers do not report comments to scripts.
+            ping_message_factory=lambda: _event("alive", {}),
+            send_timeout=SEND_SECONDS,
+            sep="\n",
+        )
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError as error:
+            raise ClientDisconnect from error
+        finally:
+            self._streams.closed()
+
+
+class DatabaseNotices:
+    """When one stream reports that the database is unavailable, or available again. Pure."""
+
+    def __init__(self) -> None:
+        self._away_sent_at: float | None = None
+        """None: the client knows of no outage."""
+
+    def events(self, news: Caught, *, now: float) -> Iterator[ServerSentEvent]:
+        """Without ids: a client that is cut off now resumes after the last event of the history that it received."""
+        if news.is_away:
+            if self._away_sent_at is None or now - self._away_sent_at >= AWAY_AGAIN_SECONDS:
+                self._away_sent_at = now
+                yield _event("away", {"component": "database"})
+        elif self._away_sent_at is not None:
+            self._away_sent_at = None
+            yield _event("back", {"component": "database"})
+
+
 def event_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(tags=["events"], responses=EVERYWHERE)
     streams = Streams(world)
@@ -140,41 +141,41 @@ def event_routes(world: UiWorld) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}, "description": ", ".join(KINDS)}},
     )
     async def events(
-        # 0: nothing had happened yet when the page was made.
+        # 0: the history was empty when the page was made.
         after: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
         last_event_id: Annotated[str | None, Header(max_length=40)] = None,
-    ) -> StreamingResponse:
-        """From now on, or from after the event with this id on."""
+    ) -> Response:
+        """From now on, or from the event after this id on."""
         return await streams.open(_number(last_event_id) if last_event_id else after)
 
     return router
 
 
 def _number(text: str) -> int:
-    # Whatever it is, it is none of ours: then everything is to be looked at anew.
+    # An id that this service never sent leads to `reset`.
     return int(text) if text.isascii() and text.isdigit() and int(text) <= LARGEST_ID else LARGEST_ID
 
 
-def _of_history(news: Caught) -> Iterator[str]:
+def _history(news: Caught) -> Iterator[ServerSentEvent]:
     if news.is_reset:
-        yield _event("reset", news.last_id, {})
+        yield _event("reset", {}, number=news.last_id)
     for one in news.events:
         yield _changed(one)
 
 
-def _changed(event: HistoryEvent) -> str:
+def _changed(event: HistoryEvent) -> ServerSentEvent:
     content = {
-        "part": event.part,
+        "component": event.part,
         "kind": event.kind,
         "subject": event.subject,
         "detail": event.detail,
-        "at": event.at.isoformat(),
+        "at": event.at,
     }
-    return _event("changed", event.id, content)
+    return _event("changed", content, number=event.id)
 
 
-def _event(kind: str, number: int | None, content: object, *, retry: int | None = None) -> str:
-    reconnect = "" if retry is None else f"retry: {retry}\n"
-    place = "" if number is None else f"id: {number}\n"
-    # JSON has no line break outside of a string, and escapes those within: one line, whatever it holds.
-    return f"{reconnect}{place}event: {kind}\ndata: {json.dumps(content)}\n\n"
+def _event(
+    kind: str, content: object, *, number: int | None = None, retry: int | None = None
+) -> ServerSentEvent:
+    event_id = None if number is None else str(number)
+    return ServerSentEvent(to_json(content).decode(), event=kind, id=event_id, retry=retry, sep="\n")

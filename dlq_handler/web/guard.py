@@ -6,10 +6,9 @@ Never: decides what a role may do, which the routes know.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from html import escape
-from time import time
 from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.requests import Request
@@ -84,10 +83,9 @@ class Guard:
         guesses: GuessLimit,
         logouts: Logouts,
         errors: ErrorAnswers,
-        now: Callable[[], float] = time,
     ) -> None:
         self._app, self._tokens, self._sessions, self._origins = app, tokens, sessions, origins
-        self._guesses, self._logouts, self._errors, self._now = guesses, logouts, errors, now
+        self._guesses, self._logouts, self._errors = guesses, logouts, errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -132,7 +130,7 @@ class Guard:
             request.state.user = User(name=ANONYMOUS, role=Role.OPERATE, via=via)
             request.state.csrf = self._sessions.csrf_of(None)
             return None
-        session = self._sessions.read(request, now=self._now())
+        session = self._sessions.read(request)
         if session is not None and await self._logouts.has(session):
             session = None
         request.state.session = session

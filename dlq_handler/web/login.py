@@ -1,6 +1,5 @@
 """Log in with a token, and out again. The form itself is the dashboard's page GET /login."""
 
-from time import time
 from typing import Annotated
 from urllib.parse import quote
 
@@ -35,7 +34,7 @@ def login_router(
             return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
         log.info("session.began", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
-        keep(answer, sessions.begin(owner, now=time()), is_secure=origins.is_secure)
+        keep(answer, sessions.begin(owner), is_secure=origins.is_secure)
         return answer
 
     @router.post("/logout")

@@ -1,13 +1,11 @@
-"""The browser's session: a cookie with the name of a token, signed with that token, and the end of it by a logout.
+"""Browser sessions: a cookie with the name of a token, signed with that token, and their end by a logout.
 
-Promises: the cookie needs no record, so that any replica accepts it and a restart ends no session; a token that was
-changed ends all sessions begun with the old one; the cookie never holds the token itself. A logout does need a record.
+Promises: the cookie needs no record, so that every replica accepts it and a restart ends no session. A changed token
+ends all sessions that began with the old one. The cookie never holds the token itself. A logout does need a record.
 """
 
 import asyncio
-import base64
 import hashlib
-import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from datetime import UTC, datetime
 from time import time
 
 import structlog
+from itsdangerous import BadSignature, Signer, URLSafeTimedSerializer
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
@@ -26,14 +25,13 @@ from dlq_handler.web.users import NamedToken, Tokens
 
 COOKIE = "dlq_handler_session"
 LASTS_SECONDS = 12 * 3600
-# Ours have 10. Python refuses to read a number of thousands, and a cookie may hold whatever somebody likes.
-_MOST_DIGITS = 12
 
 # Logouts: interval between reads, time limit of the database, and number kept. The oldest are dropped first.
 READ_EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 MOST_KEPT = 10_000
 
+_SIGNED_BY = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
 _AWAY = (TimeoutError, Unavailable, Contended, RowRejected)
 
 log = structlog.get_logger()
@@ -42,44 +40,52 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     owner: NamedToken
-    cookie: str = field(repr=False)
+    id: str
+    """Random. The cookie itself identifies no session: its signature can be written in several ways."""
     until: int
     """Unix seconds."""
+    cookie: str = field(repr=False)
 
 
 class Sessions:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        # For whoever is let in without a token. Another one after a restart: forms from before are refused.
+        # For users without a token. A restart makes another one: forms from before it are refused.
         self._anonymous_key = secrets.token_bytes(32)
 
-    def begin(self, owner: NamedToken, *, now: float) -> Session:
-        until = int(now) + LASTS_SECONDS
-        salt = secrets.token_urlsafe(12)
-        said = f"{owner.name}|{until}|{salt}"
-        return Session(owner=owner, until=until, cookie=f"{said}|{_signed(owner.key, 'session', said)}")
+    def begin(self, owner: NamedToken) -> Session:
+        session_id = secrets.token_urlsafe(12)
+        cookie = _serializer(owner).dumps([owner.name, session_id])
+        return Session(owner=owner, id=session_id, until=int(time()) + LASTS_SECONDS, cookie=str(cookie))
 
-    def read(self, connection: HTTPConnection, *, now: float) -> Session | None:
-        cookie = connection.cookies.get(COOKIE, "")
-        said, _, signature = cookie.rpartition("|")
-        parts = said.split("|")
-        if len(parts) != 3 or not parts[1].isdecimal() or len(parts[1]) > _MOST_DIGITS:
-            return None
-        if int(parts[1]) <= now:
-            return None
-        owner = self._tokens.named(parts[0])
-        if owner is None or not _is_signed(owner.key, "session", said, signature):
-            return None
-        return Session(owner=owner, until=int(parts[1]), cookie=cookie)
+    def read(self, connection: HTTPConnection) -> Session | None:
+        cookie = connection.cookies.get(COOKIE, "").encode(errors="replace")
+        for owner in self._tokens:
+            try:
+                # Ends at its last second: an age of `max_age` is still accepted.
+                (name, session_id), begun = _serializer(owner).loads(
+                    cookie, max_age=LASTS_SECONDS - 1, return_timestamp=True
+                )
+            except BadSignature:
+                continue
+            # Two names may share a token, and so a key.
+            if name == owner.name:
+                until = int(begun.timestamp()) + LASTS_SECONDS
+                return Session(owner=owner, id=session_id, until=until, cookie=cookie.decode())
+        return None
 
     def csrf_of(self, session: Session | None) -> str:
-        """What a form must bring back: a page of another site can send a form here, but not read this."""
-        if session is None:
-            return _signed(self._anonymous_key, "form", "")
-        return _signed(session.owner.key, "form", session.cookie)
+        """The secret of a form: a page of another site can send a form here, but cannot read this."""
+        signer, signed = self._form(session)
+        return signer.get_signature(signed).decode()
 
     def is_csrf(self, session: Session | None, given: str) -> bool:
-        return hmac.compare_digest(self.csrf_of(session).encode(), given.encode(errors="replace"))
+        signer, signed = self._form(session)
+        return signer.verify_signature(signed, given.encode(errors="replace"))
+
+    def _form(self, session: Session | None) -> tuple[Signer, str]:
+        key, signed = (self._anonymous_key, "") if session is None else (session.owner.key, session.id)
+        return Signer(key, salt="dlq-handler form", **_SIGNED_BY), signed
 
 
 def keep(response: Response, session: Session, *, is_secure: bool) -> None:
@@ -92,13 +98,8 @@ def forget(response: Response, *, is_secure: bool) -> None:
     response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=is_secure)
 
 
-def _signed(key: bytes, purpose: str, said: str) -> str:
-    digest = hmac.digest(key, f"{purpose}\0{said}".encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _is_signed(key: bytes, purpose: str, said: str, signature: str) -> bool:
-    return hmac.compare_digest(_signed(key, purpose, said).encode(), signature.encode(errors="replace"))
+def _serializer(owner: NamedToken) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(owner.key, salt="dlq-handler session", signer_kwargs=_SIGNED_BY)
 
 
 class Logouts:
@@ -111,7 +112,7 @@ class Logouts:
     def __init__(self, database: Database, *, now: Callable[[], float] = monotonic_seconds) -> None:
         self._database, self._now = database, now
         self._ended: dict[str, int] = {}
-        """Digest of the cookie, and when the session would have ended."""
+        """Digest of the session id, and when the session would have ended."""
         self._read_at = float("-inf")
 
     async def end(self, session: Session) -> None:
@@ -148,5 +149,5 @@ class Logouts:
 
 
 def _digest(session: Session) -> str:
-    """Not the cookie: who reads the table must not be able to use it on a replica that has not read it yet."""
-    return hashlib.sha256(session.cookie.encode(errors="replace")).hexdigest()
+    """The table holds no id: a reader of the table must not learn what signs a form of the session."""
+    return hashlib.sha256(session.id.encode()).hexdigest()

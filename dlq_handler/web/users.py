@@ -6,7 +6,7 @@ none is kept in clear.
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -61,14 +61,14 @@ class Tokens:
 
     def owner_of(self, token: str) -> NamedToken | None:
         key, found = _key_of(token), None
-        for one in self._by_name.values():
+        for one in self:
             # To the end, and byte by byte in constant time: how far a guess was right must not be measurable.
             if hmac.compare_digest(key, one.key):
                 found = one
         return found
 
-    def named(self, name: str) -> NamedToken | None:
-        return self._by_name.get(name)
+    def __iter__(self) -> Iterator[NamedToken]:
+        return iter(self._by_name.values())
 
 
 def _key_of(token: str) -> bytes:

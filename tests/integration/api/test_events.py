@@ -3,9 +3,12 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from dlq_handler.api import events
 from dlq_handler.api.follower import MOST_BACKLOG, Caught, Follower
@@ -36,11 +39,6 @@ async def decide(store: Database, count: int) -> None:
         )
 
 
-def _kinds(teller: events.Teller, news: Caught, *, now: float) -> list[str]:
-    lines = "".join(teller.events(news, now=now)).splitlines()
-    return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-
-
 async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store: Database) -> None:
     await tell(ui_store, "before")
     async with listening(await a_ui_world(ui_store)) as url:
@@ -54,7 +52,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             assert stream.answer.headers["content-type"].startswith("text/event-stream")
             await tell(ui_store, "seen\nid: 99\n\nevent: forged")
             seen = await stream.next()
-            assert (seen.kind, seen.content["part"], seen.content["kind"]) == (
+            assert (seen.kind, seen.content["component"], seen.content["kind"]) == (
                 "changed",
                 "workers",
                 "worker.gone",
@@ -196,22 +194,22 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
         for stream in (one, other):
             assert (await stream.next()).kind == "ready"
             told = await stream.next()
-            assert (told.kind, told.id, told.content) == ("away", 0, {"part": "database"})
+            assert (told.kind, told.id, told.content) == ("away", 0, {"component": "database"})
         await tell(ui_store, "afterwards")
         is_away = False
         for stream in (one, other):
             told = await stream.next()
-            assert (told.kind, told.id, told.content) == ("back", 0, {"part": "database"})
+            assert (told.kind, told.id, told.content) == ("back", 0, {"component": "database"})
             assert (await stream.next()).content["subject"] == "afterwards"
         world.stop.set()
         assert [await one.is_over(), await other.is_over()] == [True, True]
 
 
-def test_that_the_database_is_away_is_told_again_while_it_lasts() -> None:
-    """What is known without it, such as the diagnosis, comes after it."""
-    teller = events.Teller(alive_every_seconds=15, now=0)
-    told = [
-        _kinds(teller, Caught(last_id=7, is_away=is_away), now=now)
+def test_an_outage_of_the_database_is_reported_again_while_it_lasts() -> None:
+    """Components that do not need the database change meanwhile."""
+    notices = events.DatabaseNotices()
+    sent = [
+        [event.event for event in notices.events(Caught(last_id=7, is_away=is_away), now=now)]
         for now, is_away in (
             (1, True),
             (2, True),
@@ -222,24 +220,33 @@ def test_that_the_database_is_away_is_told_again_while_it_lasts() -> None:
             (14, True),
         )
     ]
-    assert told == [["away"], [], [], ["away"], ["back"], [], ["away"]]
+    assert sent == [["away"], [], [], ["away"], ["back"], [], ["away"]]
 
 
-def test_a_stream_without_news_says_that_it_is_there() -> None:
-    teller = events.Teller(alive_every_seconds=15, now=0)
-    nothing, everything = Caught(last_id=7), Caught(last_id=9, is_reset=True)
-    told = [
-        _kinds(teller, news, now=now)
-        for now, news in (
-            (14, nothing),
-            (15, nothing),
-            (16, nothing),
-            (20, everything),
-            (34, nothing),
-            (35, nothing),
-        )
-    ]
-    assert told == [[], ["alive"], [], ["reset"], [], ["alive"]]
+async def test_a_stream_without_news_sends_alive_events(ui_store: Database) -> None:
+    async with (
+        listening(await a_ui_world(ui_store, alive_every_seconds=0.05)) as url,
+        listening_to(f"{url}/api/v1/events") as stream,
+    ):
+        assert [(await stream.next()).kind for _ in range(3)] == ["ready", "alive", "alive"]
+
+
+async def test_a_client_that_stops_reading_loses_its_stream_and_its_place(
+    ui_store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SEND_SECONDS", 0.01)
+    streams = events.Streams(await a_ui_world(ui_store, most_streams=1))
+
+    async def never(*_: object) -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await never()
+
+    with pytest.raises(ClientDisconnect):
+        await (await streams.open(None))({"type": "http", "method": "GET"}, never, send)
+    assert await streams.open(None)
 
 
 async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(
