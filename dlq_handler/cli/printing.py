@@ -4,19 +4,17 @@ Text from outside (queue names, errors) may hold control characters: they are sh
 terminal. So no field holds a tab or a line break, and a program may split by them.
 """
 
-import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dlq_handler.options import SecretUrl
 from dlq_handler.text import in_units
 
 # What two clocks may differ by: less than this ahead is not in the future.
@@ -132,25 +130,7 @@ def printable(text: str) -> str:
 
 
 def jsonable(value: object) -> Any:
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Enum():
-            return jsonable(value.value)
-        case str():
-            return value
-        case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        case SecretUrl():
-            return value.redacted()
-        case Mapping():
-            return {str(key): jsonable(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [jsonable(item) for item in value]
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        case _:
-            return str(value)
+    return to_jsonable_python(value, fallback=str, bytes_mode="hex")
 
 
 def _escaped(character: str) -> str:

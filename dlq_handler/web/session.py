@@ -31,7 +31,6 @@ READ_EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 MOST_KEPT = 10_000
 
-_SIGNED_BY = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
 _AWAY = (TimeoutError, Unavailable, Contended, RowRejected)
 
 log = structlog.get_logger()
@@ -85,7 +84,9 @@ class Sessions:
 
     def _form(self, session: Session | None) -> tuple[Signer, str]:
         key, signed = (self._anonymous_key, "") if session is None else (session.owner.key, session.id)
-        return Signer(key, salt="dlq-handler form", **_SIGNED_BY), signed
+        return Signer(
+            key, salt="dlq-handler form", key_derivation="hmac", digest_method=hashlib.sha256
+        ), signed
 
 
 def keep(response: Response, session: Session, *, is_secure: bool) -> None:
@@ -99,7 +100,8 @@ def forget(response: Response, *, is_secure: bool) -> None:
 
 
 def _serializer(owner: NamedToken) -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(owner.key, salt="dlq-handler session", signer_kwargs=_SIGNED_BY)
+    signed_by = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    return URLSafeTimedSerializer(owner.key, salt="dlq-handler session", signer_kwargs=signed_by)
 
 
 class Logouts:

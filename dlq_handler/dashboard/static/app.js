@@ -90,9 +90,9 @@
     setTimeout(() => refresh(name).then(() => { if (isConnected()) fresh(); }, lost), at - now);
   }
 
-  function changed(part) {
+  function changed(component) {
     for (const one of document.querySelectorAll("[data-fragment]")) {
-      if (part === null || one.dataset.parts.split(" ").includes(part)) later(one.dataset.fragment);
+      if (component === null || one.dataset.components.split(" ").includes(component)) later(one.dataset.fragment);
     }
   }
 
@@ -123,7 +123,7 @@
     on("alive", () => {});
     on("changed", (event) => {
       lastId = event.lastEventId || lastId;
-      changed(JSON.parse(event.data).part);
+      changed(JSON.parse(event.data).component);
     });
     on("reset", (event) => {
       lastId = event.lastEventId || lastId;

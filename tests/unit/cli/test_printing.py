@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +12,7 @@ import pytest
 from dlq_handler.cli.printing import fitting, print_json, print_table, printable, shown, utc, with_age
 from dlq_handler.options import SecretUrl
 
-NOON = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 class Colour(StrEnum):
