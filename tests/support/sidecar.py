@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import httpx
 from sandbox.servers.ports import free_port
 from sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
+from tests.support.fork_server import ForkedProcess, start_forked
 
 # Every wait of the sidecar that a test would have to sit through, short.
 QUICK = {
@@ -47,19 +49,13 @@ class SidecarProcess:
                 **environment,
             }
         )
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ForkedProcess | None = None
 
     async def start(self, *, program: Sequence[str] = ("-m", "dlq_handler"), ready: bool = True) -> None:
         """`program` may be a script that sabotages the sidecar before it runs it."""
         with self.log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *program,
-                "run",
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env=self._environment,
+            self._process = await start_forked(
+                (*program, "run"), stdout=log, stderr=log, cwd=self._folder, env=self._environment
             )
         if ready:
             await self.wait_ready()
@@ -149,10 +145,22 @@ class SidecarProcess:
 
     async def cli(self, *arguments: str) -> tuple[int, str, str]:
         """Run another command with the same settings: exit code, stdout, stderr."""
-        process = await self.begin(*arguments)
-        async with asyncio.timeout(60):
-            out, err = await process.communicate()
-        return process.returncode or 0, out.decode(), err.decode()
+        with TemporaryFile() as out, TemporaryFile() as err:
+            process = await start_forked(
+                ("-m", "dlq_handler", *arguments),
+                stdout=out,
+                stderr=err,
+                cwd=self._folder,
+                env=self._environment,
+            )
+            try:
+                async with asyncio.timeout(60):
+                    code = await process.wait()
+            finally:
+                process.send_signal(signal.SIGKILL)
+            out.seek(0)
+            err.seek(0)
+            return code, out.read().decode(), err.read().decode()
 
     async def shell(self, line: str) -> tuple[int, str, str]:
         """Run a line of a page in `sh`, with the same settings: exit code, stdout, stderr."""
