@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.fleet import ACTION, HEARTBEAT_SECONDS, TASKS, WINDOW, Fleet, a_fleet, held_by
 from tests.support.journey import World
 from tests.support.ledger import ended_once
-from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.sidecar import SidecarProcess
 from tests.support.tcp_proxy import TcpProxy
 
 TTL_MS = 1500
@@ -89,9 +89,7 @@ async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_on
 
 @asynccontextmanager
 async def a_replica(world: World, name: str) -> AsyncIterator[SidecarProcess]:
-    async with sidecar_process(
-        world.folder, world.amqp_url, world.database_url, name=name, **SCALED
-    ) as replica:
+    async with world.sidecar(name=name, **SCALED) as replica:
         try:
             yield replica
         except BaseException:

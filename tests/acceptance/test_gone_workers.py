@@ -1,4 +1,6 @@
-"""The options for workers that are gone, as an operator turns them on."""
+"""Draining the queue of an unavailable worker, as an operator turns it on."""
+
+from contextlib import AsyncExitStack
 
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.attune.worker import StockWorker
@@ -10,7 +12,7 @@ from tests.support.sidecar import sidecar_process
 
 LONG_TTL_MS = 300_000
 
-# A worker is unavailable after two seconds, and gone for certain one second later.
+# A worker is unavailable after two seconds, and confirmed unavailable one second later.
 OPTIONS = {
     "worker__drain_queues": "true",
     "worker__unavailable_after_seconds": "2",
@@ -19,64 +21,48 @@ OPTIONS = {
 }
 
 
-async def test_messages_of_a_gone_worker_end_long_before_their_ttl_with_the_printed_rights(
+async def test_two_replicas_with_the_printed_rights_drain_the_queue_once_and_the_restarted_worker_runs_the_next(
     world: World, rabbitmq: RabbitMQ
 ) -> None:
     worker = await world.vanished_worker(ttl_ms=LONG_TTL_MS)
-    async with (
-        sidecar_process(
-            world.folder,
-            as_user(world.amqp_url),
-            as_user(world.database_url),
-            start=False,
-            **OPTIONS,
-        ) as sidecar,
-        least_rights(world, rabbitmq, sidecar),
-    ):
-        await sidecar.start()
-        dispatched = await world.executor.schedule_many(20, worker.id)
-        await world.all_ended(dispatched)
-
-        assert (await world.auditor.result(dispatched[0].execution_id))["error"] == "Worker is gone"
-        letters = await sidecar.cli_json("letters", "list", "--reason", "rescued", "--limit", "100")
-        assert {letter["queue"] for letter in letters} == {worker_queue(worker.id)}
-        assert {letter["execution_id"] for letter in letters} == {one.execution_id for one in dispatched}
-
-        _, answer = await sidecar.readyz()
-        assert "grants" not in answer["notes"]
-        [row] = await sidecar.cli_json("workers", "list")
-        assert (row["availability"], row["status"], row["ready"], row["consumers"]) == (
-            "unavailable",
-            "active",
-            0,
-            0,
-        )
-        assert await sidecar.terminate() == 0
-        [counts] = await world.sql(COUNTS)
-        assert_counted(tuple(counts.values()), letters=20)
-        told = [
-            row["kind"] for row in await world.sql("SELECT kind FROM dlq_handler.history_event ORDER BY id")
+    urls = as_user(world.amqp_url), as_user(world.database_url)
+    async with AsyncExitStack() as stack:
+        one, two = [
+            await stack.enter_async_context(
+                sidecar_process(world.folder, *urls, name=name, start=False, **OPTIONS)
+            )
+            for name in ("one", "two")
         ]
-        assert (told[0], told[-1]) == ("sidecar.started", "sidecar.stopped")
-        assert "letters.decided" in told
-    await verify_redeclare(world.amqp_url, {worker.id: LONG_TTL_MS})
-
-
-async def test_two_replicas_rescue_each_message_once_and_a_restarted_worker_runs_the_next(
-    world: World,
-) -> None:
-    worker = await world.vanished_worker(ttl_ms=LONG_TTL_MS)
-    urls = (world.amqp_url, world.database_url)
-    async with (
-        sidecar_process(world.folder, *urls, name="one", **OPTIONS),  # type: ignore[arg-type]  # keywords of any name are settings, all text
-        sidecar_process(world.folder, *urls, name="two", **OPTIONS),  # type: ignore[arg-type]  # keywords of any name are settings, all text
-    ):
+        await stack.enter_async_context(least_rights(world, rabbitmq, one))
+        await one.start()
+        await two.start()
         lost = await world.executor.schedule_many(200, worker.id)
         await world.all_ended(lost)
 
-        async with StockWorker(*urls, name=worker.name, ttl_ms=LONG_TTL_MS, heartbeat_seconds=0.5) as again:
+        assert (await world.auditor.result(lost[0].execution_id))["error"] == "Worker is gone"
+        letters = await one.cli_json("letters", "list", "--reason", "rescued", "--limit", "500")
+        assert {letter["queue"] for letter in letters} == {worker_queue(worker.id)}
+        assert {letter["execution_id"] for letter in letters} == {one.execution_id for one in lost}
+        [row] = await one.cli_json("workers", "list")
+        assert (row["availability"], row["status"]) == ("unavailable", "active")
+        assert (row["ready"], row["consumers"]) == (0, 0)
+        for sidecar in (one, two):
+            assert "grants" not in (await sidecar.readyz())[1]["notes"]
+
+        async with StockWorker(
+            world.amqp_url,
+            world.database_url,
+            name=worker.name,
+            ttl_ms=LONG_TTL_MS,
+            heartbeat_seconds=0.5,
+        ) as again:
             assert again.id == worker.id
             await again.consume()
             run = await world.executor.schedule_many(20, again.id)
             await world.all_ended(run, "completed")
+        for sidecar in (one, two):
+            assert await sidecar.terminate() == 0
         assert await world.outcomes() == {"failed": 200}
+        [counts] = await world.sql(COUNTS)
+        assert_counted(tuple(counts.values()), letters=200)
+    await verify_redeclare(world.amqp_url, {worker.id: LONG_TTL_MS})

@@ -16,7 +16,7 @@ from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
-from tests.acceptance.test_unpublished_ends import a_task, found_without_consumer, lost, now
+from tests.acceptance.test_unpublished_ends import a_task, found_without_consumer, lost
 from tests.support.eventually import eventually
 from tests.support.journey import World
 from tests.support.least_rights import USER, as_user, least_rights
@@ -37,25 +37,19 @@ QUICK = sidecar_environment(
 
 
 @pytest.mark.usefixtures("admission_works")
-@pytest.mark.parametrize(
-    ("has_sequence", "at_grant"),
-    [(True, "true"), (False, "false")],
-    ids=["history with ids, granted in shadow mode", "history as in Attune, granted in live mode"],
-)
 async def test_the_printed_rights_are_sufficient_for_the_path_from_shadow_to_live(
-    world: World, rabbitmq: RabbitMQ, has_sequence: bool, at_grant: str
+    world: World, rabbitmq: RabbitMQ
 ) -> None:
     """docs/how-to/beside-attune.md: the rights are granted once in step 1; shadow mode is step 2, live mode step 4."""
     for table in ("execution_history", "worker_history"):
         await world.sql(f"ALTER TABLE {table} DROP COLUMN IF EXISTS id")
-        if has_sequence:
-            await world.sql(f"ALTER TABLE {table} ADD COLUMN id bigserial")
+        await world.sql(f"ALTER TABLE {table} ADD COLUMN id bigserial")
     worker = await world.vanished_worker()
     urls = as_user(world.amqp_url), as_user(world.database_url)
     settings = QUICK | {"broker__management_url": as_user(rabbitmq.management_url)}
     async with (
         sidecar_process(
-            world.folder, *urls, name="granted", start=False, shadow__enabled=at_grant, **settings
+            world.folder, *urls, name="granted", start=False, shadow__enabled="true", **settings
         ) as granted,
         least_rights(world, rabbitmq, granted),
     ):
@@ -107,13 +101,13 @@ async def task_is_ended_without_event(world: World, worker: StockWorker) -> int:
         scheduled_timeout_seconds=3600,
         check_seconds=60,
     )
-    await found_without_consumer(world, await now(world))
+    await found_without_consumer(world, await world.now())
     await world.sql("UPDATE worker SET status = 'inactive' WHERE id = $1", worker.id)
     await world.sql("UPDATE execution SET status = 'running', worker = $2 WHERE id = $1", task, worker.id)
     with pytest.raises(PublishFailed):
         await monitor.tick()
     assert monitor.ended == [task]
-    await found_without_consumer(world, await now(world))
+    await found_without_consumer(world, await world.now())
     return task
 
 

@@ -1,4 +1,8 @@
-"""The journeys the product exists for: dispatches to workers that are gone end, are announced, and are on record."""
+"""What the product exists for: dispatches to unavailable workers end, with one completion event, and are on record."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -6,71 +10,101 @@ from sandbox.attune import topology
 from sandbox.attune.completion_listener import CompletionListener
 from tests.support.eventually import eventually
 from tests.support.journey import World
-from tests.support.sidecar import sidecar_process
+from tests.support.ops_files import alerts, metrics_in, panel_queries
+from tests.support.sidecar import SidecarProcess
+
+COUNT = 20
+COUNTED = {
+    'dlq_handler_dead_letters_total{outcome="failed",reason="expired"}': COUNT,
+    "dlq_handler_decision_latency_seconds_count": COUNT,
+    'dlq_handler_notices_total{outcome="confirmed"}': COUNT,
+    "dlq_handler_announce_latency_seconds_count": COUNT,
+}
+RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "announced"]
 
 
-async def test_executions_of_a_vanished_worker_are_failed_announced_and_recorded(world: World) -> None:
+async def test_executions_of_an_unavailable_worker_are_failed_recorded_and_their_completion_published(
+    world: World,
+) -> None:
     worker = await world.vanished_worker()
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
-        dispatched = await world.executor.schedule_many(20, worker.id)
-        await world.all_ended(dispatched)
+    action_id = await world.executor.ensure_action("core.echo")
+    async with world.sidecar(log__level="debug") as sidecar:
+        first_scrape = await sidecar.metrics()
+        names = {sample.partition("{")[0] for sample in first_scrape}
+        used = metrics_in(*(alert.expr for alert in alerts()), *panel_queries())
+        # `up` is Prometheus's own, the others are the broker's.
+        assert {name for name in used if not name.startswith("rabbitmq_")} - {"up"} <= names
 
-        result = await world.auditor.result(dispatched[0].execution_id)
+        dispatched = await world.executor.schedule_many(COUNT, worker.id, config={"password": "hunter2"})
+        await world.all_ended(dispatched)
+        for sample, value in COUNTED.items():
+            await eventually(partial(shows, sidecar, sample, value))
+        # Prometheus's increase() does not see a series that is born with a value: its alert would not fire.
+        assert (await sidecar.metrics()).keys() == first_scrape.keys()
+
+        first = dispatched[0]
+        result = await world.auditor.result(first.execution_id)
         assert result["error"] == "Worker queue TTL expired"
         assert result["message"]
         assert result["expired_at"] == result["died_at"]
         assert result["queue"] == topology.worker_queue(worker.id)
-        assert (result["failed_by"], result["reason"], result["worker_id"]) == (
-            "dlq_handler",
-            "expired",
-            worker.id,
-        )
-        assert result["attempt"] == dispatched[0].scheduled_at.isoformat()
+        assert (result["failed_by"], result["reason"]) == ("dlq_handler", "expired")
+        assert (result["worker_id"], result["attempt"]) == (worker.id, first.scheduled_at.isoformat())
+
+        [event] = [one for one in await world.auditor.notices() if one.execution_id == first.execution_id]
+        assert event.correlation_id == first.message.correlation_id
+        assert event.payload["completed_at"].endswith("Z")
+        assert {name: event.payload[name] for name in ("action_id", "action_ref", "status", "result")} == {
+            "action_id": action_id, "action_ref": "core.echo", "status": "Failed", "result": result,
+        }  # fmt: skip
+
+        history = await world.auditor.history(first.execution_id)
+        assert [one.new_values and one.new_values.get("status") for one in history].count("failed") == 1
+        assert ("execution.failed", "failure") in await world.auditor.audit_trail(first.execution_id)
 
         letters = await sidecar.cli_json("letters", "list", "--outcome", "failed", "--limit", "100")
-        assert {letter["execution_id"] for letter in letters} == {one.execution_id for one in dispatched}
         assert {letter["message_id"] for letter in letters} == {one.message.message_id for one in dispatched}
-        for letter in letters:
-            assert letter["queue"] == topology.worker_queue(worker.id)
-            assert (letter["reason"], letter["outcome"]) == ("expired", "failed")
-            assert letter["died_at"].endswith("Z")
-            assert letter["received_at"].endswith("Z")
-        metrics = await sidecar.metrics()
-        assert metrics['dlq_handler_dead_letters_total{outcome="failed",reason="expired"}'] == 20
-        assert metrics["dlq_handler_decision_latency_seconds_count"] == 20
-        assert metrics['dlq_handler_notices_total{outcome="confirmed"}'] == 20
+        assert {(letter["queue"], letter["reason"]) for letter in letters} == {
+            (topology.worker_queue(worker.id), "expired")
+        }
+        await story_is_complete(world, sidecar, first.execution_id)
+        await topology.verify_redeclare(world.amqp_url, {worker.id: 500})
         assert await sidecar.terminate() == 0
+    for url in (world.amqp_url, world.database_url):
+        password = url.split("://")[1].split("@")[0].partition(":")[2]
+        assert password not in sidecar.log_text()
+    assert "hunter2" not in sidecar.log_text()
 
 
-async def test_notice_is_what_attunes_own_services_send(world: World) -> None:
-    worker = await world.vanished_worker()
-    action_id = await world.executor.ensure_action("core.echo")
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url):
-        [dispatch] = await world.executor.schedule_many(1, worker.id)
-        await world.all_ended([dispatch])
-    [notice] = await world.auditor.notices()
-    assert notice.correlation_id == dispatch.message.correlation_id
-    assert notice.payload["action_id"] == action_id
-    assert notice.payload["action_ref"] == "core.echo"
-    assert notice.payload["status"] == "Failed"
-    assert notice.payload["result"] == await world.auditor.result(dispatch.execution_id)
-    assert notice.payload["completed_at"].endswith("Z")
+async def shows(sidecar: SidecarProcess, sample: str, value: float) -> bool:
+    return (await sidecar.metrics())[sample] == value
 
 
-async def test_history_audit_and_notification_follow_from_attunes_triggers(world: World) -> None:
-    worker = await world.vanished_worker()
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url):
-        [dispatch] = await world.executor.schedule_many(1, worker.id)
-        before = len(await world.auditor.history(dispatch.execution_id))
-        await world.all_ended([dispatch])
-    assert len(await world.auditor.history(dispatch.execution_id)) == before + 1
-    assert ("execution.failed", "failure") in await world.auditor.audit_trail(dispatch.execution_id)
+async def story_is_complete(world: World, sidecar: SidecarProcess, execution_id: int) -> None:
+    """`executions explain`, also after the host has deleted the row."""
+
+    async def published() -> dict[str, Any]:
+        story: dict[str, Any] = await sidecar.cli_json("executions", "explain", str(execution_id))
+        return story if story["moments"][-1]["kind"] == "announced" else {}
+
+    story = await eventually(published)
+    assert [moment["kind"] for moment in story["moments"]] == RESCUED
+    assert (story["execution"]["status"], story["waiting"]) == ("failed", None)
+    decided = story["moments"][RESCUED.index("decided")]
+    assert (decided["by"], decided["evidence"]["status"]) == ("sidecar-1", "scheduled")
+    times = [datetime.fromisoformat(moment["at"]) for moment in story["moments"]]
+    assert times == sorted(times)
+
+    await world.sql("DELETE FROM execution WHERE id = $1", execution_id)
+    story = await sidecar.cli_json("executions", "explain", str(execution_id))
+    assert story["execution"] is None
+    assert "decided" in [moment["kind"] for moment in story["moments"]]
 
 
 @pytest.mark.usefixtures("admission_works")
-async def test_freed_slot_lets_the_line_move(world: World) -> None:
-    """The harm of an end that nobody hears of: whoever waits behind it waits for ever."""
-    worker = await world.vanished_worker()
+async def test_a_worker_that_registers_later_is_covered_and_its_freed_slot_admits_the_next(
+    world: World,
+) -> None:
     await world.executor.ensure_action("core.slow", concurrency_limit=1)
     first = await world.executor.create_execution("core.slow")
     second = await world.executor.create_execution("core.slow")
@@ -78,40 +112,17 @@ async def test_freed_slot_lets_the_line_move(world: World) -> None:
     assert not await world.executor.admit(second)
     async with (
         CompletionListener(world.amqp_url, world.database_url) as listener,
-        sidecar_process(world.folder, world.amqp_url, world.database_url),
+        world.sidecar() as sidecar,
     ):
+        worker = await world.vanished_worker("late")
+        await eventually(partial(shows, sidecar, "dlq_handler_bound_workers", 1))
         await world.executor.schedule(first, worker.id)
         await eventually(lambda: listener.promoted == [second])
 
 
-async def test_worker_that_registers_later_is_covered_without_restart(world: World) -> None:
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url) as sidecar:
-        worker = await world.vanished_worker("late")
-
-        async def bound() -> bool:
-            return (await sidecar.metrics())["dlq_handler_bound_workers"] == 1
-
-        await eventually(bound)
-        dispatched = await world.executor.schedule_many(5, worker.id)
-        await world.all_ended(dispatched)
-
-
-async def test_attunes_own_declares_succeed_after_us(world: World) -> None:
+async def test_two_replicas_share_the_dead_letters_and_publish_each_completion_once(world: World) -> None:
     worker = await world.vanished_worker()
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url):
-        await topology.verify_redeclare(world.amqp_url, {worker.id: 500})
-
-
-async def test_two_replicas_share_the_letters_and_announce_each_end_once(world: World) -> None:
-    worker = await world.vanished_worker()
-    async with (
-        sidecar_process(
-            world.folder, world.amqp_url, world.database_url, name="one", batch__size="10"
-        ) as one,
-        sidecar_process(
-            world.folder, world.amqp_url, world.database_url, name="two", batch__size="10"
-        ) as two,
-    ):
+    async with world.sidecar("one", batch__size="10") as one, world.sidecar("two", batch__size="10") as two:
         dispatched = await world.executor.schedule_many(400, worker.id)
         await world.all_ended(dispatched)
         name = 'dlq_handler_dead_letters_total{outcome="failed",reason="expired"}'

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import pytest
 
 from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
-from tests.acceptance.test_canary import management_url
 from tests.support.eventually import eventually
+from tests.support.journey import management_url
 from tests.support.reference_attune import ReferenceAttune, completion_counts, reference_attune
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
@@ -86,33 +85,3 @@ async def test_executions_of_the_crashed_process_are_abandoned_and_their_slots_g
 
 async def was_ended_by_sidecar(sidecar: SidecarProcess, execution_id: int) -> bool:
     return execution_id in {one["execution_id"] for one in sidecar.events("stale_execution.decided")}
-
-
-@pytest.mark.parametrize("reconnects", ["true", "false"])
-async def test_what_cannot_be_detected_is_said(
-    vhost: str, database: str, tmp_path: Path, reconnects: str
-) -> None:
-    """With the rule off; and with it on, without a management API."""
-    async with (
-        reference_attune(tmp_path, vhost, database, **VARIABLES) as attune,
-        sidecar_process(
-            tmp_path,
-            vhost,
-            database,
-            broker__management_url="http://127.0.0.1:9",
-            **(SETTINGS | {"worker__reconnects": reconnects}),
-        ) as sidecar,
-    ):
-        await attune.start(*PARTS)
-        running, _ = await two_run_and_one_waits(attune)
-        await crash_and_restart(attune)
-        code, out, _ = await sidecar.cli("executions", "explain", str(running[0]))
-        assert code == 0
-        text = " ".join(out.split())
-        if reconnects == "true":
-            assert "a restart of the worker under its name is not detected" in text
-            assert "dlq_handler.worker.reconnects is true" in text
-        else:
-            assert "a restart cannot be detected without the management API" in text
-            assert "it is abandoned if it still runs at its limit of 90 s" in text
-        assert (await attune.execution(running[0]))["status"] == "running"

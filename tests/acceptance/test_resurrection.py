@@ -6,7 +6,6 @@ from typing import Any
 from sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
 from tests.support.journey import World
-from tests.support.sidecar import sidecar_process
 
 COUNTED = 'dlq_handler_reconciled_total{finding="resurrected"}'
 
@@ -20,10 +19,7 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> No
         return {"exit_code": 0}
 
     gone = await world.vanished_worker("late")
-    async with sidecar_process(
-        world.folder,
-        world.amqp_url,
-        world.database_url,
+    async with world.sidecar(
         monitor__reconcile_interval_seconds="1",
         monitor__confirm_after_seconds="1",
         monitor__interval_seconds="1",

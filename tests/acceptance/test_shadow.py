@@ -7,7 +7,6 @@ from sandbox.attune import topology
 from tests.crash.world import bind_worker
 from tests.support.eventually import eventually
 from tests.support.journey import World
-from tests.support.sidecar import sidecar_process
 
 LETTERS = 10
 
@@ -17,10 +16,7 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
     # As somebody else has bound it: the letters themselves go there, and stay.
     await bind_worker(world.amqp_url, worker.id)
     # Without a canary: it would come to that queue as well, where its messages are counted.
-    async with sidecar_process(
-        world.folder,
-        world.amqp_url,
-        world.database_url,
+    async with world.sidecar(
         shadow__enabled="true",
         canary__enabled="false",
     ) as sidecar:
@@ -49,7 +45,7 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
     assert await world.sql("SELECT * FROM dlq_handler.outbox") == []
     assert await topology.ready_count(world.amqp_url, STOCK_QUEUE) == LETTERS
 
-    async with sidecar_process(world.folder, world.amqp_url, world.database_url, name="sidecar-2"):
+    async with world.sidecar(name="sidecar-2"):
         await world.all_ended(dispatched)
     marks = await world.sql(
         "SELECT is_shadow, count(*) AS letters FROM dlq_handler.letter GROUP BY is_shadow"

@@ -19,8 +19,6 @@ FEW = 3
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {},
     "quorum-limit": {"x-queue-type": "quorum", "x-delivery-limit": 3},
-    # No limit on RabbitMQ 3, and 20 deliveries on RabbitMQ 4.
-    "quorum-default": {"x-queue-type": "quorum"},
 }
 SLOW: dict[str, Any] = {
     "database__statement_timeout_ms": "1000",

@@ -11,7 +11,6 @@ from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.times import STOCK
 from tests.support.eventually import eventually
 from tests.support.journey import World
-from tests.support.sidecar import sidecar_process
 
 COUNTED = 'dlq_handler_reconciled_total{finding="unpublished_end"}'
 
@@ -42,12 +41,6 @@ async def scanned_since(world: World, moment: datetime) -> bool:
     return any(row["until"] > moment for row in rows)
 
 
-async def now(world: World) -> datetime:
-    [row] = await world.sql("SELECT clock_timestamp() AS now")
-    moment: datetime = row["now"]
-    return moment
-
-
 async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(world: World) -> None:
     worker = await world.vanished_worker(ttl_ms=STOCK.worker_queue_ttl_ms)
     parent = await world.executor.create_execution("core.workflow")
@@ -59,10 +52,8 @@ async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(wo
     build = await a_task(world, parent, workflow["id"], "build")
     test = await a_task(world, parent, workflow["id"], "test", max_retries=1)
     run = await world.executor.create_execution()
-    async with sidecar_process(
-        world.folder, world.amqp_url, world.database_url, monitor__quiet_seconds="2"
-    ) as sidecar:
-        await found_without_consumer(world, await now(world))
+    async with world.sidecar(monitor__quiet_seconds="2", monitor__interval_seconds="1") as sidecar:
+        await found_without_consumer(world, await world.now())
         [plain] = await world.executor.schedule_many(1, worker.id)
         for task in (build, test):
             await world.executor.schedule(task, worker.id)
@@ -80,7 +71,7 @@ async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(wo
         while set(monitor.ended) != ended:
             with suppress(PublishFailed):
                 await monitor.tick()
-        await found_without_consumer(world, await now(world))
+        await found_without_consumer(world, await world.now())
         assert await world.auditor.notices() == []
         _, story, _ = await sidecar.cli("executions", "explain", str(build))
         assert "execution.completed is not published yet" in story
@@ -99,7 +90,7 @@ async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(wo
             assert (await sidecar.metrics())[COUNTED] == len(ended)
             # Whichever replica leads next scans once more, and finds nothing.
             await sidecar.terminate()
-            stopped_at = await now(world)
+            stopped_at = await world.now()
             await sidecar.start()
             await eventually(lambda: scanned_since(world, stopped_at), timeout=60)
         assert await world.auditor.notice_counts() == dict.fromkeys(ended, 1)

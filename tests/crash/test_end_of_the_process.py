@@ -12,11 +12,16 @@ from tests.crash.world import PATIENT, SABOTAGE, World
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 
-# What the sidecar is given here, and what a busy machine takes to let go of links that do not answer. It is the hanging
-# for ever that must not be.
-GRACE_SECONDS = 5 + 25
-# With the scaled times of the other tests a busy machine ends a lease, or a publish, before the outbox is flushed.
-UNHURRIED: dict[str, Any] = {"outbox__lease_seconds": "60", "broker__publish_timeout_seconds": "10"}
+# The longest grace in these tests and the time that a busy machine takes to close connections that do not answer. A
+# process that never ends is what these tests look for.
+GRACE_SECONDS = 30 + 25
+# With the short times of the other tests a busy machine reaches the end of a lease, a publish or the grace before the
+# outbox is flushed, and the process ends with 1.
+UNHURRIED: dict[str, Any] = {
+    "outbox__lease_seconds": "60",
+    "broker__publish_timeout_seconds": "10",
+    "grace__shutdown_seconds": "30",
+}
 
 
 async def test_sigterm_finishes_the_batches_in_hand_and_leaves_the_rest_in_the_queue(world: World) -> None:
@@ -37,7 +42,7 @@ async def test_sigterm_finishes_the_batches_in_hand_and_leaves_the_rest_in_the_q
 
 
 async def test_sigterm_flushes_the_notices_that_are_still_held(world: World) -> None:
-    async with world.sidecar(start=False, outbox__lease_seconds="60") as sidecar:
+    async with world.sidecar(start=False, **UNHURRIED) as sidecar:
         await sidecar.start(program=(SABOTAGE, "a_late_relay", "0"))
         dispatches = await world.a_buried(50)
         await eventually(lambda: has_failed(world, 50))
@@ -91,7 +96,7 @@ async def test_sigterm_while_a_server_is_away_ends_within_grace(world: World, aw
     async with (
         TcpProxy.to(world.vhost) as broker,
         TcpProxy.to(world.database) as database,
-        world.sidecar(vhost=broker.url, database=database.url) as sidecar,
+        world.sidecar(vhost=broker.url, database=database.url, grace__shutdown_seconds="30") as sidecar,
     ):
         dispatches = await world.schedule(50)
         await (database if away == "database" else broker).refuse()
@@ -162,9 +167,6 @@ async def test_an_open_address_without_a_token_ends_the_start_with_78(world: Wor
         await sidecar.start(ready=False)
         assert await sidecar.wait() == 78
         assert "dlq_handler.ui.host is '0.0.0.0' without dlq_handler.ui.tokens" in sidecar.log_text()
-        code, told, _ = await sidecar.cli("config", "check")
-        assert code == 78
-        assert "without dlq_handler.ui.tokens" in told
 
 
 @pytest.fixture

@@ -70,16 +70,14 @@ async def test_the_intake_outlives_a_silent_server(world: World, silent: str) ->
             assert ready_seconds < BACK_WITHIN_SECONDS
 
 
-@pytest.mark.parametrize("silent", ["broker", "database", "both"])
-async def test_a_server_that_is_away_for_long_never_fails_healthz(world: World, silent: str) -> None:
+async def test_servers_that_are_away_for_long_never_fail_healthz(world: World) -> None:
     async with (
         TcpProxy.to(world.vhost) as broker,
         TcpProxy.to(world.database) as database,
         world.sidecar(vhost=broker.url, database=database.url, start=False, **SCALED) as sidecar,
     ):
         await sidecar.start(program=(SABOTAGE, "a_short_patience", "0"))
-        proxies = {"broker": [broker], "database": [database], "both": [broker, database]}[silent]
-        for proxy in proxies:
+        for proxy in (broker, database):
             proxy.freeze()
         # Longer than a loop may stand still under this patience.
         answers = await answers_of_healthz(sidecar, for_seconds=14)

@@ -61,7 +61,7 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
     async with (
         reference_attune(tmp_path, vhost, database, ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT="2") as attune,
         Auditor(vhost, database) as auditor,
-        sidecar_process(tmp_path, vhost, database, monitor__quiet_seconds="2"),
+        sidecar_process(tmp_path, vhost, database, monitor__quiet_seconds="2", monitor__interval_seconds="1"),
     ):
         await attune.start(EXECUTOR)
         pid = attune.pid(EXECUTOR)
