@@ -21,6 +21,7 @@ from aiormq.abc import DeliveredMessage
 from benchmarks.contender import Stopwatch
 from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
 from dlq_handler import compose
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
 from dlq_handler.dead_letters.commit import LetterDecider
@@ -88,9 +89,10 @@ async def take_by_aiormq(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
-    own = settings.dlq_handler
+    own, address = settings.dlq_handler, broker_of(settings)
     source = dead_letter_consumer(
-        broker_of(settings),
+        address,
+        AdminConnection(address),
         settings.blueprint.intake_queue,
         intake=own.intake,
         batch=own.batch,

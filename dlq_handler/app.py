@@ -115,7 +115,7 @@ class Sidecar:
         )
 
         # Workers.
-        self._sight = worker_sight(settings, self._address, queues=self._queues)
+        self._sight = worker_sight(settings, self._link, queues=self._queues)
         self._worker_watch = WorkerWatch(
             self._database,
             self._sight,
@@ -131,7 +131,7 @@ class Sidecar:
 
         # Topology.
         self._keeper = TopologyKeeper(
-            link=AdminConnection(self._address),
+            link=self._link,
             blueprint=settings.blueprint,
             worker_ids=lambda: worker_ids(self._database),
             policy=KeeperPolicy(
@@ -287,6 +287,7 @@ class Sidecar:
         return backstop.monitors(
             self._settings,
             self._database,
+            self._link,
             self._queues,
             decide=self._stale_decide,
             leadership=self._leadership,
@@ -307,11 +308,10 @@ class Sidecar:
             self._settings,
             self._database,
             self._link,
-            self._address,
+            self._publisher,
             leadership=self._leadership,
             keeper=self._keeper,
             intake=watch,
-            publishes=self._publisher.recorder,
             readiness=self.readiness,
             metrics=self.metrics,
         )
@@ -320,6 +320,7 @@ class Sidecar:
         settings, own = self._settings, self._settings.dlq_handler
         return dead_letter_consumer(
             self._address,
+            self._link,
             queue,
             intake=own.intake,
             batch=own.batch,
@@ -388,5 +389,5 @@ class Sidecar:
     async def _close(self) -> None:
         """Side by side: each may wait seconds for a server that does not answer, and SIGTERM allows for one wait."""
         async with task_group() as closing:
-            for close in (self._publisher.close, self._sight.close, self._link.close, self._database.dispose):
+            for close in (self._publisher.close, self._link.close, self._database.dispose):
                 closing.create_task(close())

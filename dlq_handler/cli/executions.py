@@ -69,20 +69,17 @@ def explain(
 async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     """None: neither the host nor dlq-handler has a record of it."""
     address = broker_of(settings)
-    # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
-    sight = compose.worker_sight(settings, address)
-    try:
-        async with open_database(settings) as database, AdminConnection(address) as link:
-            explanation = await explain_execution(
-                database,
-                execution_id,
-                backstop.explain_policy(settings),
-                sight=sight,
-                requests_queue=partial(count_queue, link, REQUESTS_QUEUE),
-                connections=backstop.connection_source(settings),
-            )
-    finally:
-        await sight.close()
+    async with open_database(settings) as database, AdminConnection(address) as admin:
+        # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
+        sight = compose.worker_sight(settings, admin)
+        explanation = await explain_execution(
+            database,
+            execution_id,
+            backstop.explain_policy(settings),
+            sight=sight,
+            requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
+            connections=backstop.connection_source(settings),
+        )
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     return explanation

@@ -8,6 +8,7 @@ from datetime import datetime
 import typer
 
 from dlq_handler import compose
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
@@ -98,11 +99,9 @@ async def _look(settings: Settings) -> _Found:
         workers, now = await list_workers(database), (await look_at_server(database)).now
         resurrected = await resurrected_by_worker(database)
         looks = await eventful_looks(database)
-    sight = compose.worker_sight(settings, broker_of(settings), probes_ttl=False)
-    try:
+    async with AdminConnection(broker_of(settings)) as admin:
+        sight = compose.worker_sight(settings, admin, probes_ttl=False)
         sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
-    finally:
-        await sight.close()
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:

@@ -1,10 +1,12 @@
 """Turn settings into parts: the one place that knows which setting goes into which policy."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.commit import DecisionPolicy
@@ -35,11 +37,11 @@ def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expect
 
 
 def worker_sight(
-    settings: Settings, address: BrokerAddress, *, probes_ttl: bool = True, queues: QueueCounter | None = None
+    settings: Settings, admin: AdminConnection, *, probes_ttl: bool = True, queues: QueueCounter | None = None
 ) -> WorkerObservation:
     refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
     return WorkerObservation(
-        AdminConnection(address),
+        admin,
         statistics=management_api_of(settings).queue_statistics,
         names=settings.worker_queues,
         policy=ObservationPolicy(probes_ttl=probes_ttl, refusals=refusals),
@@ -47,11 +49,16 @@ def worker_sight(
     )
 
 
-def publisher(
-    settings: Settings, address: BrokerAddress, *, record: PublishRecorder | None = None
-) -> Publisher:
-    timeout_seconds = settings.dlq_handler.broker.publish_timeout_seconds
-    return Publisher(address, publish_timeout_seconds=timeout_seconds, recorder=record)
+@asynccontextmanager
+async def open_publisher(settings: Settings, address: BrokerAddress) -> AsyncIterator[Publisher]:
+    """For one command: a publisher, closed at the end."""
+    publisher = Publisher(
+        address, publish_timeout_seconds=settings.dlq_handler.broker.publish_timeout_seconds
+    )
+    try:
+        yield publisher
+    finally:
+        await publisher.close()
 
 
 def watch_policy(settings: Settings) -> WatchPolicy:

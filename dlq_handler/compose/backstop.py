@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from urllib.parse import unquote
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
@@ -193,6 +194,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
 def monitors(
     settings: Settings,
     store: Database,
+    admin: AdminConnection,
     queues: QueueCounter,
     *,
     decide: StaleDecider,
@@ -251,7 +253,7 @@ def monitors(
         unacked=partial(management_api_of(settings, timeout_seconds=5.0).unacknowledged, COMPLETED_QUEUE),
     )
     publish_watch = PublishWatch(
-        PublishChecker(publisher.address, publisher.recorder),
+        PublishChecker(admin, publisher),
         publisher.recorder,
         PublishWatchPolicy.within(settings.deadline_seconds),
     )

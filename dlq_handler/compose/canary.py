@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
-from dlq_handler.compose import publisher
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.compose import open_publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.health import Readiness
@@ -39,9 +38,7 @@ def sender(
     settings: Settings,
     database: Database,
     link: AdminConnection,
-    address: BrokerAddress,
-    *,
-    publishes: PublishRecorder | None = None,
+    publisher: Publisher,
 ) -> CanarySender:
     exchange = settings.blueprint.dead_letter_exchange
     policy = SenderPolicy(
@@ -50,7 +47,7 @@ def sender(
         queue=settings.blueprint.intake_queue,
         instance=settings.instance,
     )
-    return CanarySender(database, link, publisher(settings, address, record=publishes), policy)
+    return CanarySender(database, link, publisher, policy)
 
 
 @asynccontextmanager
@@ -61,12 +58,13 @@ async def open_run(
     async with (
         open_database(settings) as database,
         AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+        open_publisher(settings, address) as publisher,
     ):
         yield CanaryRun(
             database,
             link,
             management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
-            sender(settings, database, link, address),
+            sender(settings, database, link, publisher),
             queue=settings.blueprint.intake_queue,
             own_prefix=CONSUMER_TAG_PREFIX,
             limit_seconds=limit_seconds,
@@ -78,12 +76,11 @@ def watches(
     settings: Settings,
     database: Database,
     link: AdminConnection,
-    address: BrokerAddress,
+    publisher: Publisher,
     *,
     leadership: Leadership,
     keeper: TopologyKeeper,
     intake: IntakeWatch,
-    publishes: PublishRecorder,
     readiness: Readiness,
     metrics: Metrics,
 ) -> Sequence[CanaryWatch]:
@@ -92,7 +89,7 @@ def watches(
         return []
     watch = CanaryWatch(
         database,
-        sender(settings, database, link, address, publishes=publishes),
+        sender(settings, database, link, publisher),
         CanaryWatchPolicy(decide=decision_policy(settings), queue=settings.blueprint.intake_queue),
         leadership=leadership,
         view=lambda: intake.view,

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
-from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
+from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose import expectation
+from dlq_handler.compose import expectation, open_publisher
 from dlq_handler.compose.backstop import connection_source
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.doctor import Doctor
@@ -40,6 +41,7 @@ async def open_doctor(
     async with (
         open_database(settings) as database,
         AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+        open_publisher(settings, address) as publisher,
     ):
         yield Doctor(
             database,
@@ -52,7 +54,7 @@ async def open_doctor(
                 connections=connection_source(settings),
                 run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
             ),
-            _canary(settings, database, link, say) if with_canary and has_intake else None,
+            _canary(settings, database, link, publisher, say) if with_canary and has_intake else None,
             warnings=warnings,
             expectation=lambda worker_ids: expectation(settings, worker_ids),
         )
@@ -87,13 +89,17 @@ def needed_rights(settings: Settings) -> NeededRights:
 
 
 def _canary(
-    settings: Settings, database: Database, link: AdminConnection, say: Callable[[str], None]
+    settings: Settings,
+    database: Database,
+    link: AdminConnection,
+    publisher: Publisher,
+    say: Callable[[str], None],
 ) -> CanaryExaminer:
     queue, canary = settings.blueprint.intake_queue, settings.dlq_handler.canary
     return CanaryExaminer(
         database,
         link,
-        compose_canary.sender(settings, database, link, broker_of(settings)),
+        compose_canary.sender(settings, database, link, publisher),
         CanaryPolicy(
             interval_seconds=canary.interval_seconds,
             limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -11,6 +12,7 @@ from dlq_handler.dead_letters.parse import read_dead_letter
 
 def dead_letter_consumer(
     address: BrokerAddress,
+    admin: AdminConnection,
     queue: str,
     *,
     intake: IntakeOptions,
@@ -22,6 +24,7 @@ def dead_letter_consumer(
 ) -> QueueConsumer[DeadLetter]:
     return QueueConsumer(
         address,
+        admin,
         queue=queue,
         prefetch=prefetch,
         batch_size=batch.size,

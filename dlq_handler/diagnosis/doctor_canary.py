@@ -57,8 +57,6 @@ class CanaryExaminer:
             counts = await count_queue(self._link, self._queue)
         except (Unavailable, Contended, CanaryRefused) as error:
             return says.canary((), str(error))
-        finally:
-            await self._sender.close()
         # A consumer that was there before and after was there in between, if the broker was.
         was_up = self._link.incarnation == incarnation
         view = self._view(taken, counts if was_up else None, monotonic_seconds() - started)

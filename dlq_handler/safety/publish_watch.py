@@ -39,16 +39,13 @@ class PublishWatch:
         self._refused_until = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
-        try:
-            async with task_group() as group:
-                turning = group.create_task(
-                    every(self._policy.interval_seconds, self.tick, stop, name="publish-watch")
-                )
-                await stop.wait()
-                # A publish that hangs in an alarm must not keep the process from its end.
-                turning.cancel()
-        finally:
-            await self._check.close()
+        async with task_group() as group:
+            turning = group.create_task(
+                every(self._policy.interval_seconds, self.tick, stop, name="publish-watch")
+            )
+            await stop.wait()
+            # A publish that hangs in an alarm must not keep the process from its end.
+            turning.cancel()
 
     async def tick(self) -> None:
         ago = self._record.view().confirmed_seconds_ago

@@ -93,8 +93,6 @@ class CanaryRun:
             return self._cannot_run(Problem.REFUSED, str(refused))
         except (Unavailable, Contended) as error:
             return self._cannot_run(Problem.UNAVAILABLE, f"The canary run could not start: {error}.")
-        finally:
-            await self._sender.close()
         return await self._follow_to_report(course, incarnation)
 
     async def _choose_workers(self, number: int) -> list[int]:

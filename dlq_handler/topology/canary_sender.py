@@ -33,7 +33,6 @@ class CanarySender:
     def __init__(
         self, database: Database, link: AdminConnection, publisher: Publisher, policy: SenderPolicy
     ) -> None:
-        """`publisher` is nobody else's: a right that is missing closes its channel under whatever is in flight."""
         self._database, self._link, self._publisher, self._policy = database, link, publisher, policy
         self._declared_incarnation: int | None = None
         self._ttl_ms = policy.plan.ttl_ms
@@ -89,9 +88,6 @@ class CanarySender:
             )
             for (probe_id, worker), outcome in zip(worker_of.items(), outcomes, strict=True)
         ]
-
-    async def close(self) -> None:
-        await self._publisher.close()
 
     async def _declare(self) -> None:
         incarnation = await self._link.open()

@@ -78,10 +78,7 @@ class CanaryWatch:
     async def run(self, stop: asyncio.Event) -> None:
         wake = asyncio.Event()
         self._leadership.wake_when_taken(wake)
-        try:
-            await every(self._policy.decide.round_seconds, self.tick, stop, name="canary", wake=wake)
-        finally:
-            await self._sender.close()
+        await every(self._policy.decide.round_seconds, self.tick, stop, name="canary", wake=wake)
 
     async def tick(self) -> None:
         try:

@@ -66,10 +66,7 @@ class TopologyKeeper:
         self._asked += 1
 
     async def run(self, stop: asyncio.Event) -> None:
-        try:
-            await every(self._policy.watch_interval_seconds, self.tick, stop, name="topology-keeper")
-        finally:
-            await self._link.close()
+        await every(self._policy.watch_interval_seconds, self.tick, stop, name="topology-keeper")
 
     async def tick(self) -> None:
         database_away: Unavailable | None = None

@@ -64,7 +64,7 @@ class _Kept(Generic[Fact]):
 
 
 class WorkerObservation:
-    """One for all who look, so that they share its answers. `close` it at the end."""
+    """One for all who look, so that they share its answers."""
 
     def __init__(
         self,
@@ -96,9 +96,6 @@ class WorkerObservation:
         """Why the last look could not ask the broker; None when it could."""
         self.api_trouble: str | None = None
         """The same for the management API."""
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""

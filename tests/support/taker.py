@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
@@ -16,8 +17,11 @@ from tests.support.builders import read
 async def a_taker(
     store: Database, amqp_url: str, *, queue: str = "attune.dlx.queue", name: str = "dlq-handler.one"
 ) -> AsyncIterator[QueueConsumer[DeadLetter]]:
+    address = BrokerAddress(urls=[amqp_url])
+    admin = AdminConnection(address)
     source = QueueConsumer(
-        BrokerAddress(urls=[amqp_url]),
+        address,
+        admin,
         queue=queue,
         prefetch=10,
         batch_size=5,
@@ -42,3 +46,4 @@ async def a_taker(
             stop.set()
     finally:
         await source.close()
+        await admin.close()

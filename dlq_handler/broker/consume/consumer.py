@@ -37,6 +37,7 @@ class QueueConsumer(Generic[Item]):
     def __init__(
         self,
         address: BrokerAddress,
+        admin: AdminConnection,
         *,
         queue: str,
         prefetch: int,
@@ -49,7 +50,10 @@ class QueueConsumer(Generic[Item]):
         consumer_tag: str = "dlq-handler",
         call_timeout_seconds: float = 10.0,
     ) -> None:
-        """`read` is called as each message arrives. It must not raise: an error would end the reader of the socket."""
+        """`admin` counts the queue. `read` is called as each message arrives.
+
+        It must not raise: an error would end the reader of the socket.
+        """
         self.queue = queue
         self.incarnation = 0
         self.drain = DrainTracker()
@@ -63,8 +67,8 @@ class QueueConsumer(Generic[Item]):
         self._session: ConsumerSession[Item] | None = None
         self._opened_at = 0.0
         self._growing = asyncio.Lock()
-        # Counts use their own connection: the consuming one is not read while the window is full.
-        self._counting = AdminConnection(address, call_timeout_seconds=call_timeout_seconds)
+        # Counts need another connection: the consuming one is not read while the window is full.
+        self._admin = admin
 
     @property
     def is_open(self) -> bool:
@@ -154,7 +158,6 @@ class QueueConsumer(Generic[Item]):
     async def close(self) -> None:
         """Stop consuming. All unacknowledged messages return to the queue. Safe at any time."""
         await self._close_session()
-        await self._counting.close()
 
     def give_up(self, reason: str) -> None:
         """Treat the channel as lost: `next_batch` raises `Unavailable` with this reason."""
@@ -201,7 +204,7 @@ class QueueConsumer(Generic[Item]):
 
     async def count(self) -> QueueCounts:
         """Ask the broker for the queue's counts, on a new channel; also while it does not consume."""
-        counts = await count_queue(self._counting, self.queue)
+        counts = await count_queue(self._admin, self.queue)
         if counts is None:
             raise QueueMissing(self.queue)
         self.drain.note_counted(ready=counts.ready, outstanding=self.outstanding)

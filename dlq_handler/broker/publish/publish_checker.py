@@ -1,23 +1,22 @@
 """Publish a message of dlq-handler's own, to check whether the broker takes publishes now.
 
 Promises: nothing of the host is touched, and nothing remains. The exchange and the queue have a new name for each
-connection. The queue is exclusive, so it ends with the connection, and the exchange ends with its last queue.
+connection. The queue is exclusive, so it ends with the connection that declared it, and the exchange ends with its last
+queue. The publisher is the one of the completion events: a broker that blocks publishes blocks its connection.
 """
 
-import asyncio
 from uuid import uuid4
 
-from aiormq.abc import AbstractChannel
 from aiormq.exceptions import ChannelAccessRefused
 
-from dlq_handler.broker.client.broker_errors import broker_errors
-from dlq_handler.broker.client.connection import BrokerAddress, Connection
-from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
-from dlq_handler.broker.publish.publishes import SLOW_AFTER_SECONDS
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
+from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.errors import Unavailable
 
-# A publish is known to be slow before this time is over, so there is no need to wait longer.
-_GIVE_UP_SECONDS = 2 * SLOW_AFTER_SECONDS
+PUBLISH_CHECK_PREFIX = "dlq_handler.publish_check."
+PUBLISH_CHECK_PATTERN = r"dlq_handler\.publish_check\.[0-9a-f\-]+"
+"""As a part of a permission of the broker's user."""
 
 
 class PublishCheckRefused(Exception):
@@ -25,63 +24,37 @@ class PublishCheckRefused(Exception):
 
 
 class PublishChecker:
-    def __init__(self, address: BrokerAddress, recorder: PublishRecorder) -> None:
-        self._address, self._recorder = address, recorder
-        self._connection: Connection | None = None
-        self._channel: AbstractChannel | None = None
+    def __init__(self, admin: AdminConnection, publisher: Publisher) -> None:
+        self._admin, self._publisher = admin, publisher
+        self._declared_incarnation: int | None = None
         self._name = ""
-        self._was_open = False
 
     async def publish(self) -> None:
-        """Raises `Unavailable`, `PublishCheckRefused`."""
-        channel = await self._open()
-        try:
-            async with broker_errors("publish a check"), asyncio.timeout(_GIVE_UP_SECONDS):
-                with self._recorder.publishing() as publish:
-                    await channel.basic_publish(b"{}", exchange=self._name, mandatory=True)
-                    publish.is_confirmed = True
-        except BaseException:
-            await self._drop()
-            raise
+        """Raises `Unavailable`, `PublishCheckRefused`. The publisher's recorder keeps the result."""
+        incarnation = await self._admin.open()
+        if incarnation != self._declared_incarnation:
+            await self._declare()
+            self._declared_incarnation = incarnation
+        check = OutgoingMessage(
+            message_id=self._name, correlation_id=self._name, exchange=self._name, routing_key="", body=b"{}"
+        )
+        [outcome] = await self._publisher.publish([check])
+        if not isinstance(outcome, Confirmed):
+            # The queue may have been deleted: the next check declares another.
+            self._declared_incarnation = None
+            raise Unavailable("broker", f"a publish check was not confirmed: {outcome.text}")
 
-    async def close(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None:
-            await connection.end()
-
-    async def _open(self) -> AbstractChannel:
-        if self._channel is not None and not self._channel.is_closed:
-            return self._channel
-        await self._drop()
-        self._connection = connection = await self._address.connect("publish check", is_again=self._was_open)
-        self._was_open = True
-        try:
-            async with broker_errors("prepare a publish check"), asyncio.timeout(_GIVE_UP_SECONDS):
-                self._channel = await self._declare(connection)
-        except BaseException:
-            await self._drop()
-            raise
-        return self._channel
-
-    async def _declare(self, connection: Connection) -> AbstractChannel:
-        confirming = connection.channel(publisher_confirms=True)
-        await confirming.initialize()
-        channel = await confirming.get_underlay_channel()
-        self._name = f"{PUBLISH_CHECK_PREFIX}{uuid4()}"
-        try:
-            await channel.exchange_declare(self._name, exchange_type="fanout", auto_delete=True)
-            await channel.queue_declare(
-                self._name,
-                exclusive=True,
-                # Explicit, because a vhost may have another default type.
-                arguments={"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": 1000},
-            )
-            await channel.queue_bind(self._name, self._name)
-        except ChannelAccessRefused as refused:
-            raise PublishCheckRefused(str(refused)) from refused
-        return channel
-
-    async def _drop(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None:
-            await connection.drop()
+    async def _declare(self) -> None:
+        self._name = name = f"{PUBLISH_CHECK_PREFIX}{uuid4()}"
+        async with self._admin.channel("prepare a publish check") as channel:
+            try:
+                await channel.exchange_declare(name, exchange_type="fanout", auto_delete=True)
+                await channel.queue_declare(
+                    name,
+                    exclusive=True,
+                    # Explicit, because a vhost may have another default type.
+                    arguments={"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": 1000},
+                )
+                await channel.queue_bind(name, name)
+            except ChannelAccessRefused as refused:
+                raise PublishCheckRefused(str(refused)) from refused

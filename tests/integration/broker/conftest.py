@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.publisher import Publisher
@@ -33,7 +34,7 @@ async def proxy(vhost: str) -> AsyncIterator[TcpProxy]:
 @pytest.fixture
 async def a_source(vhost: str) -> AsyncIterator[SourceFactory]:
     """Makes sources that are closed at the end; what a test is not about is plausible."""
-    made: list[QueueConsumer[DeadLetter]] = []
+    made: list[QueueConsumer[DeadLetter] | AdminConnection] = []
 
     def make(*, url: str = vhost, heartbeat_seconds: int = 10, **changes: Any) -> QueueConsumer[DeadLetter]:
         settings: dict[str, Any] = {
@@ -45,14 +46,15 @@ async def a_source(vhost: str) -> AsyncIterator[SourceFactory]:
             "read": read,
         }
         address = BrokerAddress(urls=[url], heartbeat_seconds=heartbeat_seconds)
-        source = QueueConsumer(address, **(settings | changes))
-        made.append(source)
+        admin = AdminConnection(address, call_timeout_seconds=changes.get("call_timeout_seconds", 10.0))
+        source = QueueConsumer(address, admin, **(settings | changes))
+        made.extend((source, admin))
         return source
 
     yield make
     async with asyncio.timeout(30):
-        for source in made:
-            await source.close()
+        for opened in made:
+            await opened.close()
 
 
 @pytest.fixture

@@ -62,10 +62,11 @@ class Replica:
             holder=self.name,
             metrics=self.metrics,
         )
+        self.publisher = Publisher(address, publish_timeout_seconds=5)
         self.sender = CanarySender(
             self.store,
             self.link,
-            Publisher(address, publish_timeout_seconds=5),
+            self.publisher,
             SenderPolicy(plan=PLAN, names=WorkerQueueNames(), queue=self.queue, instance=self.name),
         )
         self.watch = CanaryWatch(
@@ -114,7 +115,7 @@ class Replica:
         return self.readiness.notes["canary"]
 
     async def close(self) -> None:
-        await self.sender.close()
+        await self.publisher.close()
         await self.link.close()
 
 

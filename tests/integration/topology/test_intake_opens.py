@@ -35,9 +35,10 @@ class Decider:
 
 
 @pytest.fixture
-async def source(vhost: str) -> AsyncIterator[QueueConsumer[DeadLetter]]:
+async def source(vhost: str, link: AdminConnection) -> AsyncIterator[QueueConsumer[DeadLetter]]:
     one = QueueConsumer(
         BrokerAddress(urls=[vhost]),
+        link,
         queue=STOCK_QUEUE,
         prefetch=10,
         batch_size=5,

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
@@ -32,8 +33,11 @@ async def ignore(_: AbstractIncomingMessage) -> None:
 
 class Fixture:
     def __init__(self, amqp_url: str, management_url: str) -> None:
+        address = BrokerAddress(urls=[amqp_url])
+        self.admin = AdminConnection(address)
         self.source = QueueConsumer(
-            BrokerAddress(urls=[amqp_url]),
+            address,
+            self.admin,
             queue=QUEUE,
             prefetch=10,
             batch_size=5,
@@ -88,6 +92,7 @@ async def it(vhost: str, rabbitmq: RabbitMQ) -> AsyncIterator[Fixture]:
         await fixture.source.open()
         yield fixture
         await fixture.source.close()
+        await fixture.admin.close()
 
 
 async def test_registered_consumer_is_left_in_peace(it: Fixture) -> None:

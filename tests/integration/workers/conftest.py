@@ -44,8 +44,9 @@ class Watchpost:
         self.database = Database(database_url)
         self.metrics = new_metrics()
         self.address = BrokerAddress(urls=[amqp_url])
+        self.admin = AdminConnection(self.address)
         self.sight = WorkerObservation(
-            AdminConnection(self.address),
+            self.admin,
             statistics=no_api,
             names=WorkerQueueNames(),
             policy=ObservationPolicy(counts_kept_seconds=0.0),
@@ -84,6 +85,7 @@ class Watchpost:
     def source_of(self, worker_id: int, *, batch_size: int = 10) -> QueueConsumer[DeadLetter]:
         return QueueConsumer(
             self.address,
+            self.admin,
             queue=worker_queue(worker_id),
             prefetch=2 * batch_size,
             batch_size=batch_size,
@@ -118,7 +120,7 @@ class Watchpost:
         return counts.ready
 
     async def close(self) -> None:
-        await self.sight.close()
+        await self.admin.close()
         await self.database.dispose()
 
 

@@ -31,8 +31,9 @@ class Fixture:
         """What the management API says; None = it is missing."""
         self.api_asked = 0
         self.clock = 0.0
+        self.admin = AdminConnection(BrokerAddress(urls=[proxy.url]))
         self.sight = WorkerObservation(
-            AdminConnection(BrokerAddress(urls=[proxy.url])),
+            self.admin,
             statistics=self.statistics,
             names=WorkerQueueNames(),
             policy=ObservationPolicy(),
@@ -68,7 +69,7 @@ async def it(vhost: str, rabbitmq: RabbitMQ) -> AsyncIterator[Fixture]:
     async with TcpProxy.to(vhost) as proxy, await aio_pika.connect(vhost) as connection:
         fixture = Fixture(proxy, api, await connection.channel())
         yield fixture
-        await fixture.sight.close()
+        await fixture.admin.close()
 
 
 async def test_queue_is_seen_and_a_missing_one_is_none(it: Fixture) -> None:
@@ -343,7 +344,7 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
     known.add(worker_queue(2))
     it.pass_seconds(10)
     assert (await sight.look([2]))[2] is not None
-    await sight.close()
+    await link.close()
 
 
 async def test_probes_and_missing_queues_share_one_limit_per_minute(

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
+from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
 from dlq_handler.database.catalog_sql import _NEEDED
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY
 from dlq_handler.host.execution import TERMINAL, TRANSITIONS, Execution, ExecutionStatus

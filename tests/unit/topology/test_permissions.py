@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
+from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.permissions import broker_permissions
 

@@ -123,8 +123,10 @@ async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
 ) -> None:
     told: list[str] = []
     address = BrokerAddress(urls=[vhost], on_reconnect=told.append)
+    publisher, link = Publisher(address, publish_timeout_seconds=10), AdminConnection(address)
     source = QueueConsumer(
         address,
+        link,
         queue=letterbox.QUEUE,
         prefetch=1,
         batch_size=1,
@@ -132,7 +134,6 @@ async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
         max_bytes=1000,
         read=read,
     )
-    publisher, link = Publisher(address, publish_timeout_seconds=10), AdminConnection(address)
     message = OutgoingMessage(
         message_id="1", correlation_id="1", exchange=letterbox.EXCHANGE, routing_key="any", body=b"{}"
     )

@@ -2,14 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.publish.publish_check_names import PUBLISH_CHECK_PREFIX
-from dlq_handler.broker.publish.publish_checker import PublishChecker, PublishCheckRefused
+from dlq_handler.broker.publish.publish_checker import (
+    PUBLISH_CHECK_PREFIX,
+    PublishChecker,
+    PublishCheckRefused,
+)
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.errors import Unavailable
 from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
 from sandbox.servers import RabbitMQ
@@ -22,11 +28,19 @@ def record() -> PublishRecorder:
     return PublishRecorder()
 
 
+@asynccontextmanager
+async def a_check(url: str, record: PublishRecorder) -> AsyncIterator[PublishChecker]:
+    address = BrokerAddress(urls=[url])
+    publisher = Publisher(address, publish_timeout_seconds=1, recorder=record)
+    async with AdminConnection(address, call_timeout_seconds=1) as admin:
+        yield PublishChecker(admin, publisher)
+        await publisher.close()
+
+
 @pytest.fixture
 async def check(vhost: str, record: PublishRecorder) -> AsyncIterator[PublishChecker]:
-    check = PublishChecker(BrokerAddress(urls=[vhost]), record)
-    yield check
-    await check.close()
+    async with a_check(vhost, record) as check:
+        yield check
 
 
 async def left_behind(rabbitmq: RabbitMQ, vhost: str) -> list[str]:
@@ -37,16 +51,15 @@ async def left_behind(rabbitmq: RabbitMQ, vhost: str) -> list[str]:
 
 
 async def test_it_is_confirmed_again_and_again_and_leaves_nothing_behind(
-    check: PublishChecker, record: PublishRecorder, rabbitmq: RabbitMQ, vhost: str
+    record: PublishRecorder, rabbitmq: RabbitMQ, vhost: str
 ) -> None:
-    for _ in range(3):
-        await check.publish()
-    view = record.view()
-    assert view.confirmed_seconds_ago is not None
-    assert view.quick_seconds > view.confirmed_seconds_ago
-    assert len(await left_behind(rabbitmq, vhost)) == 2
-
-    await check.close()
+    async with a_check(vhost, record) as check:
+        for _ in range(3):
+            await check.publish()
+        view = record.view()
+        assert view.confirmed_seconds_ago is not None
+        assert view.quick_seconds > view.confirmed_seconds_ago
+        assert len(await left_behind(rabbitmq, vhost)) == 2
 
     async def is_gone() -> bool:
         return await left_behind(rabbitmq, vhost) == []
@@ -57,10 +70,8 @@ async def test_it_is_confirmed_again_and_again_and_leaves_nothing_behind(
 async def test_broker_that_does_not_answer_makes_it_fail_and_the_next_one_connects_again(
     vhost: str, record: PublishRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlq_handler.broker.publish.publish_checker._GIVE_UP_SECONDS", 0.5)
     slow_after = "dlq_handler.broker.publish.publish_recorder.SLOW_AFTER_SECONDS"
-    async with TcpProxy.to(vhost) as proxy:
-        check = PublishChecker(BrokerAddress(urls=[proxy.url]), record)
+    async with TcpProxy.to(vhost) as proxy, a_check(proxy.url, record) as check:
         await check.publish()
         proxy.freeze()
         with monkeypatch.context() as scaled:
@@ -72,7 +83,6 @@ async def test_broker_that_does_not_answer_makes_it_fail_and_the_next_one_connec
         await proxy.heal()
         await check.publish()
         assert record.view().quick_seconds > 0
-        await check.close()
 
 
 async def test_watch_publishes_unless_another_publisher_has(
@@ -108,12 +118,11 @@ async def test_missing_right_is_named(rabbitmq: RabbitMQ, vhost: str, record: Pu
     await rabbitmq.ask("PUT", f"permissions/{name}/{user}", {"configure": "", "write": "", "read": ""})
     parts = urlsplit(vhost)
     url = parts._replace(netloc=f"{user}:{user}@{parts.hostname}:{parts.port}").geturl()
-    check = PublishChecker(BrokerAddress(urls=[url]), record)
     try:
-        with pytest.raises(PublishCheckRefused, match="publish_check"):
-            await check.publish()
-        await PublishWatch(check, record, PublishWatchPolicy.within(240)).tick()
+        async with a_check(url, record) as check:
+            with pytest.raises(PublishCheckRefused, match="publish_check"):
+                await check.publish()
+            await PublishWatch(check, record, PublishWatchPolicy.within(240)).tick()
         assert not record.view().were_slow_within(1e9)
     finally:
-        await check.close()
         await rabbitmq.ask("DELETE", f"users/{user}")
