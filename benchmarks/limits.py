@@ -114,19 +114,16 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
 
 
 async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
-    publisher = compose.publisher(settings, broker_of(settings))
     outbox = settings.dlq_handler.outbox
     notices = [_notice(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)]
-    try:
+    async with compose.open_publisher(settings, broker_of(settings)) as publisher:
         await publisher.publish(notices[:1])
         stopwatch.start()
         for batch in _batches(notices):
             outcomes = await publisher.publish(batch)
             if not all(isinstance(outcome, Confirmed) for outcome in outcomes):
-                raise RuntimeError("a notice was not confirmed")
+                raise RuntimeError("a completion event was not confirmed")
         stopwatch.stop()
-    finally:
-        await publisher.close()
 
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
