@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.stale_world import stale_stage
 from benchmarks.world import Stage, World
-from dlq_handler.dead_letters.group import Cause, GroupKey
+from dlq_handler.dead_letters.group import Category, GroupKey
 from sandbox.attune.database import Session
 from sandbox.attune.topology import worker_queue
 
@@ -20,7 +20,7 @@ HOURS = 23
 _LETTERS = """
 INSERT INTO dlq_handler.letter (
     key, message_id, message_type, execution_id, worker_id, action_ref, queue, reason, death_count, died_at,
-    first_death_queue, exchange, routing_key, body, body_size, outcome, why, received_at, decided_at, instance,
+    first_death_queue, exchange, routing_key, body, body_size, outcome, explanation, received_at, decided_at, replica,
     group_id)
 SELECT 'bench-' || n, 'bench-' || n, 'ExecutionRequested', n, 1 + n % 60, 'etl.load_' || n % 7, queues[place],
        reasons[place], 1, moment, queues[place], 'attune.dlx', 'execution.dispatch', '{}', 2,
@@ -41,10 +41,10 @@ SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (W
 """
 
 _GROUPS = """
-INSERT INTO dlq_handler.letter_group (id, cause, reason, queue, detail, first_at, last_at, letters, failed, actions)
-SELECT given.id, given.cause, given.reason, given.queue, given.detail, seen.first_at, seen.last_at, seen.letters,
+INSERT INTO dlq_handler.letter_group (id, category, reason, queue, detail, first_at, last_at, letters, failed, actions)
+SELECT given.id, given.category, given.reason, given.queue, given.detail, seen.first_at, seen.last_at, seen.letters,
        seen.failed, '{etl.load_1,etl.load_2}'
-  FROM (SELECT CAST($1 AS text) AS id, CAST($2 AS text) AS cause, CAST($3 AS text) AS reason,
+  FROM (SELECT CAST($1 AS text) AS id, CAST($2 AS text) AS category, CAST($3 AS text) AS reason,
                CAST($4 AS text) AS queue, CAST($5 AS text) AS detail) AS given,
        LATERAL (SELECT min(minute) AS first_at, max(last_at) AS last_at, sum(letters) AS letters, sum(failed) AS failed
                   FROM dlq_handler.letter_minute WHERE group_id = given.id HAVING count(*) > 0) AS seen
@@ -52,9 +52,11 @@ SELECT given.id, given.cause, given.reason, given.queue, given.detail, seen.firs
 
 # Most letters expired in the queue of some worker; some overflowed; a sender cannot spell.
 GROUPS = (
-    *(GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue=worker_queue(n + 1)) for n in range(60)),
-    GroupKey(cause=Cause.QUEUE_FULL, reason="maxlen", queue=worker_queue(1)),
-    GroupKey(cause=Cause.UNREADABLE, reason="rejected", queue="attune.enforcements.queue", detail="no id"),
+    *(GroupKey(category=Category.NOT_TAKEN, reason="expired", queue=worker_queue(n + 1)) for n in range(60)),
+    GroupKey(category=Category.QUEUE_FULL, reason="maxlen", queue=worker_queue(1)),
+    GroupKey(
+        category=Category.UNREADABLE, reason="rejected", queue="attune.enforcements.queue", detail="no id"
+    ),
 )
 
 
@@ -67,7 +69,7 @@ async def letters_stage(world: World, *, letters: int, say: Callable[[str], None
             await _letters(session, letters)
             await session.execute(_MINUTES)
             for key in GROUPS:
-                await session.execute(_GROUPS, key.id, key.cause.value, key.reason, key.queue, key.detail)
+                await session.execute(_GROUPS, key.id, key.category.value, key.reason, key.queue, key.detail)
             for table in ("letter", "letter_group", "letter_minute"):
                 await session.execute(f"VACUUM (ANALYZE) dlq_handler.{table}")
             await session.execute("CHECKPOINT")

@@ -93,7 +93,7 @@ class Sidecar:
         self._brake = Brake(
             self._database,
             brake_policy(settings),
-            instance=settings.instance,
+            replica=settings.replica,
             readiness=self.readiness,
             metrics=self.metrics,
         )
@@ -221,7 +221,7 @@ class Sidecar:
             self._diagnoser,
             HistoryRecorder(
                 self._database,
-                HistoryRecorderOptions(instance=settings.instance, is_shadow=settings.is_shadow),
+                HistoryRecorderOptions(replica=settings.replica, is_shadow=settings.is_shadow),
                 leadership=self._leadership,
                 gate=self._gate,
                 consuming_seconds=lambda: self._consumer.consuming_seconds,
@@ -240,12 +240,12 @@ class Sidecar:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return []
-        canaries = CanaryRecorder(self._database, queue=self._consumer.queue, instance=settings.instance)
+        canaries = CanaryRecorder(self._database, queue=self._consumer.queue, replica=settings.replica)
         deferrer = LetterDeferrer(
             self._database,
             DeferPolicy(
                 after_deliveries=own.intake.defer_after_deliveries,
-                instance=settings.instance,
+                replica=settings.replica,
                 names=settings.worker_queues,
             ),
             metrics=self.metrics,

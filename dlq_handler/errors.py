@@ -6,11 +6,11 @@ from dlq_handler.masking import without_passwords
 class Unavailable(Exception):
     """A server is away, or refuses us for our own trouble. Nothing was decided; the loops back off and try again."""
 
-    def __init__(self, part: str, what: str) -> None:
+    def __init__(self, component: str, what: str) -> None:
         # Pages, logs and commands show it. It is often a driver's text, and some drivers quote the URL.
         what = without_passwords(what)
-        super().__init__(f"{part}: {what}")
-        self.part = part
+        super().__init__(f"{component}: {what}")
+        self.component = component
         self.what = what
 
 

@@ -67,12 +67,12 @@ async def every(
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
                     # A table that the host has locked, for a migration of its own, is no bug of ours either.
-                    part, what = (
-                        (error.part, error.what)
+                    component, what = (
+                        (error.component, error.what)
                         if isinstance(error, Unavailable)
                         else ("database", str(error))
                     )
-                    log.warning("loop.interrupted", loop=name, part=part, error=what)
+                    log.warning("loop.interrupted", loop=name, component=component, error=what)
                 wait = max(seconds, backoff.next_seconds())
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and cancelled.is_stop:

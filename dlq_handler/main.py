@@ -70,7 +70,7 @@ def run(config: ConfigOption = None) -> None:
     loaded = load_or_exit(config)
     own = loaded.settings.dlq_handler
     configure_logging(level=own.log.level, format=own.log.format)
-    structlog.contextvars.bind_contextvars(instance=loaded.settings.instance)
+    structlog.contextvars.bind_contextvars(replica=loaded.settings.replica)
     if own.shadow.enabled:
         # On every line: what it tells of letters is what would have been done.
         structlog.contextvars.bind_contextvars(shadow=True)
@@ -98,7 +98,7 @@ async def _run(settings: Settings) -> int:
             "listener.refused",
             host=refused.host,
             port=refused.port,
-            error=refused.why,
+            error=refused.explanation,
             setting=refused.setting,
         )
         return EXIT_CONFIG
@@ -143,7 +143,11 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
 
 def with_action(error: Exception) -> str:
     """The error, and for an unreachable database the action that `status` prints too."""
-    if isinstance(error, Unavailable) and error.part == "database" and error.what.startswith("unreachable"):
+    if (
+        isinstance(error, Unavailable)
+        and error.component == "database"
+        and error.what.startswith("unreachable")
+    ):
         return f"{error}; {DATABASE_FIX}"
     return str(error)
 

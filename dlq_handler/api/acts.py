@@ -11,7 +11,7 @@ from dlq_handler.api.shapes import EVERYWHERE, GROUP_PATTERN, LARGEST_ID, Shape,
 from dlq_handler.api.state import BrakeNow, brake_now
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.operations.operations import LONGEST_REASON
+from dlq_handler.operations.operations import LONGEST_COMMENT
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.users import needs_operate, user_of
 from dlq_handler.web.world import UiWorld
@@ -20,14 +20,14 @@ LONGEST_RELEASE_SECONDS = 86_400
 # So many letters are decided before the answer; whoever asked waits for it.
 DECIDED_AT_ONCE = 20
 
-Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_REASON)]
+Comment = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_COMMENT)]
 Version = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 class Ask(Shape):
     model_config = ConfigDict(extra="forbid")
 
-    reason: Reason = Field(description="Why; it stands in the audit.")
+    comment: Comment = Field(description="Why; it stands in the audit.")
     version: Version = Field(description="Of the state as you saw it; 409 if it has changed since.")
 
 
@@ -58,7 +58,7 @@ class Decided(Shape):
     execution_id: int | None
     before: Outcome
     outcome: Outcome
-    why: str
+    explanation: str
 
 
 class PutUp(Shape):
@@ -85,7 +85,7 @@ def act_routes(world: UiWorld) -> APIRouter:
     async def release_brake(request: Request, ask: ReleaseAsk) -> Released:
         """Let executions be ended again, without a limit for a while."""
         done = await operating.release_brake(
-            user_of(request).actor, reason=ask.reason, version=ask.version, for_seconds=ask.for_seconds
+            user_of(request).actor, comment=ask.comment, version=ask.version, for_seconds=ask.for_seconds
         )
         return Released(operation_id=done.operation_id, brake=brake_now(world, done.view))
 
@@ -96,7 +96,7 @@ def act_routes(world: UiWorld) -> APIRouter:
             user_of(request).actor,
             letter_ids=None if ask.letter_id is None else [ask.letter_id],
             group=ask.group,
-            reason=ask.reason,
+            comment=ask.comment,
             version=ask.version,
             at_once=DECIDED_AT_ONCE,
         )

@@ -61,7 +61,7 @@ class Streams:
         # pending: a browser that is cut off before it received them must ask from the same place again.
         is_behind = caught.is_reset or bool(caught.events)
         content = {
-            "instance": self._world.instance,
+            "replica": self._world.replica,
             "alive_every_seconds": self._world.alive_every_seconds,
         }
         yield _event("ready", content, number=None if is_behind else caught.last_id, retry=RECONNECT_MS)
@@ -165,7 +165,7 @@ def _history(news: Caught) -> Iterator[ServerSentEvent]:
 
 def _changed(event: HistoryEvent) -> ServerSentEvent:
     content = {
-        "component": event.part,
+        "component": event.topic,
         "kind": event.kind,
         "subject": event.subject,
         "detail": event.detail,

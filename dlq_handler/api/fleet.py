@@ -28,7 +28,7 @@ class SeenWorker(Shape):
     id: int
     name: str
     availability: Availability
-    why: str
+    explanation: str
     last_heartbeat: datetime | None
     heartbeat_age_seconds: float | None
     """When it was seen."""
@@ -77,7 +77,7 @@ class StoryMoment(Shape):
 
 
 class StillWaiting(Shape):
-    why: str
+    explanation: str
     unwatched: str | None
     until: datetime | None
     is_earliest: bool
@@ -118,7 +118,7 @@ def fleet_routes(world: UiWorld) -> APIRouter:
     async def topology() -> SeenTopology:
         seen = world.topology()
         if isinstance(seen, Unknown):
-            raise Unavailable("topology", seen.why)
+            raise Unavailable("topology", seen.explanation)
         checked = seen.checked
         return SeenTopology(
             at=world.seen_at,
@@ -151,7 +151,7 @@ def fleet_routes(world: UiWorld) -> APIRouter:
 def _looked(world: UiWorld) -> tuple[datetime, Sequence[WorkerSeen]]:
     workers = world.workers()
     if isinstance(workers, Unknown):
-        raise Unavailable("workers", workers.why)
+        raise Unavailable("workers", workers.explanation)
     return world.seen_at, workers
 
 
@@ -169,7 +169,7 @@ def _worker(seen: WorkerSeen, canaries: Mapping[int, WorkerCanary]) -> SeenWorke
         id=worker.id,
         name=registered.name,
         availability=seen.standing.availability,
-        why=seen.standing.why,
+        explanation=seen.standing.explanation,
         last_heartbeat=worker.last_heartbeat,
         heartbeat_age_seconds=worker.heartbeat_age_seconds,
         status=registered.status,
@@ -180,7 +180,7 @@ def _worker(seen: WorkerSeen, canaries: Mapping[int, WorkerCanary]) -> SeenWorke
         consumers=seen.sight.consumers if seen.sight else None,
         ready=seen.sight.ready if seen.sight else None,
         unacked=seen.sight.unacked if seen.sight else None,
-        queue_trouble=seen.queue.why if isinstance(seen.queue, Unknown) else None,
+        queue_trouble=seen.queue.explanation if isinstance(seen.queue, Unknown) else None,
         restart_reason=finding_of(seen),
         scheduled=registered.scheduled,
         running=registered.running,

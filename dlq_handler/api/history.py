@@ -58,14 +58,14 @@ def history_routes(world: UiWorld) -> APIRouter:
     @router.get("/audit")
     async def audit(
         before: QueryId = None,
-        what: QueryText = None,
-        who: QueryText = None,
+        action: QueryText = None,
+        username: QueryText = None,
         since: QueryMoment = None,
         limit: Annotated[int, Query(ge=1, le=MOST_OPERATIONS)] = 50,
     ) -> Audit:
         # One more than is shown, to know whether there are more.
         found = await operations.list_operations(
-            world.database, before_id=before, limit=limit + 1, what=what, who=who, since=since
+            world.database, before_id=before, limit=limit + 1, action=action, username=username, since=since
         )
         shown = found[:limit]
         return Audit(operations=shown, older=shown[-1].id if len(found) > limit else None)

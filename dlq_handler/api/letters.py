@@ -21,7 +21,7 @@ from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters import search_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.users import needs_operate, user_of
@@ -46,7 +46,7 @@ class Count(Shape):
 
 def wanted(  # noqa: PLR0917  FastAPI gives them by name
     group: Annotated[str | None, Query(pattern=GROUP_PATTERN)] = None,
-    cause: Cause | None = None,
+    category: Category | None = None,
     reason: QueryText = None,
     outcome: Outcome | None = None,
     worker_id: QueryId = None,
@@ -64,7 +64,7 @@ def wanted(  # noqa: PLR0917  FastAPI gives them by name
 ) -> LetterFilter:
     return LetterFilter(
         group=group,
-        cause=cause,
+        category=category,
         reason=reason,
         outcome=outcome,
         worker_id=worker_id,

@@ -88,15 +88,15 @@ class Letter(Shape):
     exchange: str
     routing_key: str
     outcome: Outcome
-    why: str
+    explanation: str
     error: str | None
-    tries: int
-    next_try_at: datetime | None
+    attempts: int
+    next_attempt_at: datetime | None
     repeats: int
     repeated_at: datetime | None = Field(description="Time of the last repeat; null: it arrived once.")
     received_at: datetime
     decided_at: datetime
-    instance: str
+    replica: str
     is_shadow: bool
     body_size: int
 

@@ -9,7 +9,7 @@ from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses
 from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 from dlq_handler.diagnosis.view import GateSeen
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
@@ -19,7 +19,7 @@ from dlq_handler.web.world import UiWorld
 
 
 class Told(Shape):
-    part: Part
+    component: Component
     kind: str
     health: Health
     headline: str
@@ -50,7 +50,7 @@ class BrakeNow(Shape):
     max_decisions_per_minute: int
     tripped_at: datetime | None
     tripped_by: str | None
-    why: str | None
+    explanation: str | None
     hold_until: datetime | None
     released_at: datetime | None
     released_by: str | None
@@ -64,7 +64,7 @@ class GateNow(Shape):
     """null: unknown."""
     causes: Sequence[GateCause]
     words: str | None
-    instance: str
+    replica: str
     """The sidecar that was asked: each has a gate of its own."""
 
 
@@ -100,9 +100,9 @@ def state_routes(world: UiWorld) -> APIRouter:
         seen = None if world.diagnoser.latest is None else world.diagnoser.latest.view.gate
         if isinstance(seen, GateSeen):
             causes = sorted(seen.causes)
-            return GateNow(is_open=not causes, causes=causes, words=seen.words, instance=world.instance)
-        why = "nobody has looked yet" if seen is None else seen.why
-        return GateNow(is_open=None, causes=[], words=why, instance=world.instance)
+            return GateNow(is_open=not causes, causes=causes, words=seen.words, replica=world.replica)
+        explanation = "nobody has looked yet" if seen is None else seen.explanation
+        return GateNow(is_open=None, causes=[], words=explanation, replica=world.replica)
 
     @router.get("/shadow")
     async def show_shadow() -> ShadowNow:
@@ -120,7 +120,7 @@ def brake_now(world: UiWorld, view: BrakeView) -> BrakeNow:
         max_decisions_per_minute=policy.max_decisions_per_minute,
         tripped_at=state.tripped_at,
         tripped_by=state.tripped_by,
-        why=state.why,
+        explanation=state.explanation,
         hold_until=state.hold_until,
         released_at=state.released_at,
         released_by=state.released_by,
@@ -135,7 +135,7 @@ def _diagnoses(world: UiWorld, at: datetime, found: Sequence[Diagnosis]) -> Diag
         conclusion=conclusion_of(found),
         diagnoses=[
             Told(
-                part=one.part,
+                component=one.component,
                 kind=one.kind,
                 health=one.health,
                 headline=one.headline,

@@ -23,7 +23,7 @@ from dlq_handler.settings.servers import open_database
 app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
 
 
-class What(StrEnum):
+class Action(StrEnum):
     """All that goes on record: a mistyped one would find nothing, which reads as if nobody had done it."""
 
     BRAKE_RELEASE = operation.BRAKE_RELEASE
@@ -39,8 +39,8 @@ def _audit() -> None:
 @app.command("list")
 def list_all(
     *,
-    what: Annotated[What | None, typer.Option(help="Only this.")] = None,
-    who: Annotated[
+    action: Annotated[Action | None, typer.Option(help="Only this.")] = None,
+    username: Annotated[
         str | None, typer.Option(help="Only by this one: the name of a token, or user@host.")
     ] = None,
     since: SinceOption = None,
@@ -54,19 +54,19 @@ def list_all(
         list_operations,
         before_id=before,
         limit=limit,
-        what=None if what is None else what.value,
-        who=who,
+        action=None if action is None else action.value,
+        username=username,
         since=since,
     )
     operations, now = wait_for("reading the audit", _list(load_or_exit(config).settings, asked))
     if output is Output.JSON:
         print_json(operations)
         return
-    is_all = all(given is None for given in (what, who, since, before))
+    is_all = all(given is None for given in (action, username, since, before))
     print_table(
         ("ID", "AT", "WHO", "VIA", "WHAT", "TARGET", "REASON", "RESULT"),
         [
-            (one.id, one.at, one.who, one.via, one.what, one.target, one.reason, one.result)
+            (one.id, one.at, one.username, one.client, one.action, one.target, one.comment, one.result)
             for one in operations
         ],
         empty="nobody did anything" if is_all else "nothing such on record",

@@ -8,12 +8,12 @@ import typer
 from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.open import open_operating
-from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.cli.operator import actor, comment_or_ask, refused_in_words
 from dlq_handler.cli.options import (
+    CommentOption,
     ConfigOption,
     Output,
     OutputOption,
-    ReasonOption,
     VersionOption,
     read_duration,
 )
@@ -52,7 +52,7 @@ def release(
             "back at once, also after an earlier release.",
         ),
     ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
-    reason: ReasonOption = None,
+    comment: CommentOption = None,
     version: VersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -68,9 +68,11 @@ def release(
         _warn_of_surprise(seen, compose.brake_policy(settings), for_)
     # As it is now: whoever types the reason must not release what tripped meanwhile.
     version = version or brake_version(seen.state)
-    why = reason_or_ask(reason)
+    explanation = comment_or_ask(comment)
     with refused_in_words():
-        released = wait_for("releasing the brake", _release(settings, for_.total_seconds(), why, version))
+        released = wait_for(
+            "releasing the brake", _release(settings, for_.total_seconds(), explanation, version)
+        )
     _print(released.view, compose.brake_policy(settings), output)
 
 
@@ -93,9 +95,11 @@ async def _look(settings: Settings) -> BrakeView:
         return await store.look(tx)
 
 
-async def _release(settings: Settings, for_seconds: float, reason: str, version: str) -> Released:
+async def _release(settings: Settings, for_seconds: float, comment: str, version: str) -> Released:
     async with open_operating(settings) as (operating, _):
-        return await operating.release_brake(actor(), reason=reason, for_seconds=for_seconds, version=version)
+        return await operating.release_brake(
+            actor(), comment=comment, for_seconds=for_seconds, version=version
+        )
 
 
 def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
@@ -106,7 +110,7 @@ def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
         "max_decisions_per_minute": policy.max_decisions_per_minute,
         "tripped_at": state.tripped_at,
         "tripped_by": state.tripped_by,
-        "why": state.why,
+        "explanation": state.explanation,
         "hold_until": state.hold_until,
         "released_at": state.released_at,
         "released_by": state.released_by,

@@ -86,7 +86,7 @@ def _read_rights(settings: Settings, role: str) -> tuple[Rights, list[str]]:
         found = wait_for("reading the schema of the database", _read(settings, role))
     except Unavailable as error:
         hint = "`dlq-handler grants --offline` prints the rights for Attune's known schema"
-        raise Unavailable(error.part, f"{error.what}; {hint}") from error
+        raise Unavailable(error.component, f"{error.what}; {hint}") from error
     schema = settings.database.schema_name
     if found.rights.absent:
         tables = ", ".join(sorted({_absent(need) for need in found.rights.absent}))

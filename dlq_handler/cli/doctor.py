@@ -72,12 +72,12 @@ def beyond(observations: Iterable[Observation], diagnoses: Iterable[Diagnosis]) 
 
     Shadow mode that is on is left out: all parts can be in place meanwhile, and the doctor's last line names it.
     """
-    examined = {(seen.part, seen.check) for seen in observations}
-    return [one for one in diagnoses if (one.part, one.kind) not in examined and not _is_shadow_on(one)]
+    examined = {(seen.component, seen.check) for seen in observations}
+    return [one for one in diagnoses if (one.component, one.kind) not in examined and not _is_shadow_on(one)]
 
 
 def _is_shadow_on(one: Diagnosis) -> bool:
-    return (one.part, one.kind) == (SHADOW.part, SHADOW.check) and one.health is Health.PROBLEM
+    return (one.component, one.kind) == (SHADOW.component, SHADOW.check) and one.health is Health.PROBLEM
 
 
 def with_replica_answer(
@@ -87,12 +87,12 @@ def with_replica_answer(
 
     The queue alone cannot show whether a replica hangs or is paused, and advice to start a second one would be wrong.
     """
-    by_status = {(one.part, one.kind): one for one in diagnoses if one.health is Health.PROBLEM}
-    found = by_status.get((SIDECAR.part, SIDECAR.check))
+    by_status = {(one.component, one.kind): one for one in diagnoses if one.health is Health.PROBLEM}
+    found = by_status.get((SIDECAR.component, SIDECAR.check))
     return [
         replace(seen, what=found.said, fix=found.next_step)
         if found is not None
-        and (seen.part, seen.check) == (SIDECAR.part, SIDECAR.check)
+        and (seen.component, seen.check) == (SIDECAR.component, SIDECAR.check)
         and seen.health is Health.PROBLEM
         else seen
         for seen in observations
@@ -114,7 +114,7 @@ _MEANS = {
 def _print(observations: list[Observation]) -> None:
     print_table(
         ("STATE", "PART", "CHECK", "WHAT"),
-        [(seen.health, seen.part, seen.check, seen.what) for seen in observations],
+        [(seen.health, seen.component, seen.check, seen.what) for seen in observations],
     )
     # A server that is away is met by ten lines: what to do about it is said once.
     alike: dict[tuple[str, str], list[Observation]] = {}

@@ -129,7 +129,7 @@ def _moment_lines(moment: Moment, now: datetime) -> Iterator[str]:
 
 
 def _waiting_lines(waiting: Waiting, now: datetime) -> Iterator[str]:
-    first, *more = [waiting.unwatched, waiting.why] if waiting.unwatched else [waiting.why]
+    first, *more = [waiting.unwatched, waiting.explanation] if waiting.unwatched else [waiting.explanation]
     yield printable(f"Still open: {first}")
     yield from (printable(f"  {line}") for line in more)
     if waiting.until is not None:

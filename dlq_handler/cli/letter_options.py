@@ -19,7 +19,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import LetterFilter
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.host.workers_sql import list_workers, worker_names
 from dlq_handler.settings import Settings
@@ -47,7 +47,7 @@ def wanted_letters(
         str | None,
         typer.Option(metavar="GROUP", help="Only letters of this group (`letters groups`)."),
     ] = None,
-    cause: Annotated[Cause | None, typer.Option(help="Only letters that came for this cause.")] = None,
+    category: Annotated[Category | None, typer.Option(help="Only letters that came for this cause.")] = None,
     outcome: Annotated[Outcome | None, typer.Option(help="Only letters with this outcome.")] = None,
     reason: Annotated[
         str | None,
@@ -76,7 +76,7 @@ def wanted_letters(
     worker_id = _worker_id(worker or "")
     chosen = LetterFilter(
         group=group,
-        cause=cause,
+        category=category,
         outcome=outcome,
         reason=reason,
         worker_id=worker_id,

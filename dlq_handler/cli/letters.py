@@ -67,7 +67,7 @@ def print_letters(records: Sequence[LetterRecord], now: datetime) -> None:
                 record.reason,
                 f"{record.outcome} (SHADOW)" if record.is_shadow else record.outcome,
                 record.group_id,
-                record.error or record.why,
+                record.error or record.explanation,
             )
             for record in records
         ],
@@ -127,7 +127,7 @@ def brief(record: LetterRecord) -> dict[str, object]:
         "is_shadow": record.is_shadow,
         "died_at": record.died_at,
         "received_at": record.received_at,
-        "why": record.why,
+        "explanation": record.explanation,
     }
 
 

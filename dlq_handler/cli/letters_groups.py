@@ -142,7 +142,7 @@ def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
     return {
         "id": one.group.id,
         "title": seen.title(one),
-        "cause": one.group.cause,
+        "category": one.group.category,
         "reason": one.group.reason,
         "queue": one.group.queue,
         "detail": one.group.detail,

@@ -10,13 +10,13 @@ import typer
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import expect_group
 from dlq_handler.cli.open import open_operating
-from dlq_handler.cli.operator import actor, reason_or_ask, refused_in_words
+from dlq_handler.cli.operator import actor, comment_or_ask, refused_in_words
 from dlq_handler.cli.options import (
     LARGEST_ID,
+    CommentOption,
     ConfigOption,
     Output,
     OutputOption,
-    ReasonOption,
     VersionOption,
 )
 from dlq_handler.cli.patience import wait_for
@@ -35,7 +35,7 @@ class _Wanted:
     letter_ids: Sequence[int] | None
     group: str | None
     outcomes: frozenset[Outcome]
-    reason: str
+    comment: str
     version: str | None
 
 
@@ -46,7 +46,7 @@ class _Decided:
     before: Outcome | None
     """None: a sidecar was quicker, so that nobody here saw it."""
     outcome: Outcome
-    why: str
+    explanation: str
 
     @property
     def is_changed(self) -> bool:
@@ -82,7 +82,7 @@ def reprocess(
     every: Annotated[
         bool, typer.Option("--all", help="All dead letters that can be processed again, at most 10,000.")
     ] = False,
-    reason: ReasonOption = None,
+    comment: CommentOption = None,
     version: VersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -108,13 +108,13 @@ def reprocess(
         letter_ids=letter_ids,
         group=group,
         outcomes=REPROCESSABLE if outcome is None else frozenset({outcome}),
-        reason=reason_or_ask(reason),
+        comment=comment_or_ask(comment),
         version=version,
     )
     with refused_in_words():
         done = wait_for("deciding letters", _reprocess(settings, wanted))
-    for letter_id, why in done.undecided.items():
-        print_warning(f"letter {letter_id} was not decided: {why}")
+    for letter_id, explanation in done.undecided.items():
+        print_warning(f"letter {letter_id} was not decided: {explanation}")
     if output is Output.JSON:
         print_json(done.decided)
     else:
@@ -136,7 +136,7 @@ def _print(done: _Done) -> None:
             return
     print_table(
         ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
-        [(one.record_id, one.execution_id, one.before, one.outcome, one.why) for one in rows],
+        [(one.record_id, one.execution_id, one.before, one.outcome, one.explanation) for one in rows],
         empty="no letter to reprocess",
     )
 
@@ -157,7 +157,7 @@ def _refuse_nonsense(
     if given > 1:
         raise typer.BadParameter("Give ids, --group, --outcome or --all: only one of them.")
     if given == 0:
-        # `--reason expired` looks like a filter and is none: without this it would process every dead letter again.
+        # `--comment expired` looks like a filter and is none: without this it would process every dead letter again.
         raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
     if version is not None and not letter_ids and group is None:
         raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
@@ -194,7 +194,7 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
             # Nothing was done, so nothing goes on record.
             return _Done(decided=(), undecided={})
     result = await operating.reprocess(
-        actor(), letter_ids=named, group=wanted.group, reason=wanted.reason, version=wanted.version
+        actor(), letter_ids=named, group=wanted.group, comment=wanted.comment, version=wanted.version
     )
     if result.left.count:
         left = str(result.left)
@@ -204,15 +204,15 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
             execution_id=one.execution_id,
             before=one.before,
             outcome=one.outcome,
-            why=one.why,
+            explanation=one.explanation,
         )
         for one in result.decided
     ]
     undecided = dict(result.passed_over)
-    for letter_id, why in result.waiting.items():
+    for letter_id, explanation in result.waiting.items():
         record = await records_sql.show(database, letter_id)
         if record is None or record.outcome in REPROCESSABLE:
-            undecided[letter_id] = f"{why}; it is due, and a sidecar takes it up when it can"
+            undecided[letter_id] = f"{explanation}; it is due, and a sidecar takes it up when it can"
             continue
         # Due for every sidecar too: one of them was quicker, which is what was asked for.
         decided.append(
@@ -221,7 +221,7 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
                 execution_id=record.execution_id,
                 before=None,
                 outcome=record.outcome,
-                why=record.why,
+                explanation=record.explanation,
             )
         )
     return _Done(decided=decided, undecided=undecided, left=left)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import typer
 
 from dlq_handler.cli.printing import print_error
-from dlq_handler.operations.operation import Via
-from dlq_handler.operations.operations import LONGEST_REASON, Actor, Changed, Impossible
+from dlq_handler.operations.operation import Client
+from dlq_handler.operations.operations import LONGEST_COMMENT, Actor, Changed, Impossible
 
 
 def operator() -> str:
@@ -24,21 +24,21 @@ def operator() -> str:
 
 
 def actor() -> Actor:
-    return Actor(who=operator(), via=Via.CLI)
+    return Actor(username=operator(), client=Client.CLI)
 
 
-def reason_or_ask(given: str | None) -> str:
+def comment_or_ask(given: str | None) -> str:
     """A person is asked; a script has to say it, or its act would be on record without a reason."""
     if given is None and sys.stdin.isatty() and sys.stdout.isatty():
         given = typer.prompt("Why? (for the audit)")
-    reason = (given or "").strip()
-    if not reason:
-        raise typer.BadParameter("say why, for the audit: --reason TEXT", param_hint="--reason")
-    if len(reason) > LONGEST_REASON:
+    comment = (given or "").strip()
+    if not comment:
+        raise typer.BadParameter("say why, for the audit: --comment TEXT", param_hint="--comment")
+    if len(comment) > LONGEST_COMMENT:
         raise typer.BadParameter(
-            f"has {len(reason)} characters; wanted at most {LONGEST_REASON}", param_hint="--reason"
+            f"has {len(comment)} characters; wanted at most {LONGEST_COMMENT}", param_hint="--comment"
         )
-    return reason
+    return comment
 
 
 @contextmanager

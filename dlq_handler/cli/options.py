@@ -97,10 +97,10 @@ BeforeOption = Annotated[
     ),
 ]
 
-ReasonOption = Annotated[
+CommentOption = Annotated[
     str | None,
     typer.Option(
-        "--reason",
+        "--comment",
         help="Why you do it, for the audit. On a terminal you are asked for it, elsewhere it is needed.",
     ),
 ]

@@ -181,7 +181,7 @@ def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
         [
             (
                 one.health,
-                one.part,
+                one.component,
                 one.kind,
                 one.since,
                 one.sentence,

@@ -26,7 +26,7 @@ from dlq_handler.host.worker import (
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, open_database
-from dlq_handler.timeouts.decisions_sql import resurrected_by_worker
+from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_look import ServiceLooks
 from dlq_handler.workers.service_looks_sql import eventful_looks
@@ -50,11 +50,12 @@ _COLUMNS = [
     "UNACKED",
     "SCHEDULED",
     "RUNNING",
-    "RESURRECTED",
+    "REVERTED_BY_WORKER",
     "RESTART",
 ]
 _SPARE = (
-    "RESURRECTED", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS", "UNACKED", "READY", "CONSUMERS",
+    "REVERTED_BY_WORKER", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS", "UNACKED", "READY",
+    "CONSUMERS",
 )  # fmt: skip
 
 _RESTARTS = {
@@ -69,7 +70,7 @@ class _Found:
 
     workers: Sequence[RegisteredWorker]
     sights: Sights
-    resurrected: Mapping[int, int]
+    reverted_by_worker: Mapping[int, int]
     looks: ServiceLooks
     now: datetime
 
@@ -97,7 +98,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 async def _look(settings: Settings) -> _Found:
     async with open_database(settings) as database:
         workers, now = await list_workers(database), (await look_at_server(database)).now
-        resurrected = await resurrected_by_worker(database)
+        reverted_by_worker = await count_reverted_by_worker(database)
         looks = await eventful_looks(database)
     async with AdminConnection(broker_of(settings)) as admin:
         sight = compose.worker_sight(settings, admin, probes_ttl=False)
@@ -106,14 +107,14 @@ async def _look(settings: Settings) -> _Found:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
     elif sight.api_trouble is not None:
         print_warning(f"{sight.api_trouble}; what consumers hold (UNACKED) is not known")
-    return _Found(workers=workers, sights=sights, resurrected=resurrected, looks=looks, now=now)
+    return _Found(workers=workers, sights=sights, reverted_by_worker=reverted_by_worker, looks=looks, now=now)
 
 
 class _WorkerTable:
     def __init__(self, found: _Found, policy: AvailabilityPolicy, names: WorkerQueueNames) -> None:
-        self._sights, self._resurrected, self._policy, self._names = (
+        self._sights, self._reverted_by_worker, self._policy, self._names = (
             found.sights,
-            found.resurrected,
+            found.reverted_by_worker,
             policy,
             names,
         )
@@ -135,7 +136,7 @@ class _WorkerTable:
             "id": one.worker.id,
             "name": one.name,
             "availability": standing.availability,
-            "why": standing.why,
+            "explanation": standing.explanation,
             "last_heartbeat": one.worker.last_heartbeat,
             "heartbeat_age_seconds": one.worker.heartbeat_age_seconds,
             "status": one.status,
@@ -149,7 +150,7 @@ class _WorkerTable:
             "unacked": sight.unacked if sight else None,
             "scheduled": one.scheduled,
             "running": one.running,
-            "resurrected": self._resurrected.get(one.worker.id, 0),
+            "reverted_by_worker": self._reverted_by_worker.get(one.worker.id, 0),
             "restart_reason": finding_of(seen),
         }
 
@@ -178,6 +179,6 @@ class _WorkerTable:
             *counts,
             one.scheduled,
             one.running,
-            full["resurrected"],
+            full["reverted_by_worker"],
             self._restart(one, full["restart_reason"]),
         )

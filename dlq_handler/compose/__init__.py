@@ -71,7 +71,7 @@ def watch_policy(settings: Settings) -> WatchPolicy:
 def decision_policy(settings: Settings, lease_holder: str) -> DecisionPolicy:
     own = settings.dlq_handler
     return DecisionPolicy(
-        instance=settings.instance,
+        replica=settings.replica,
         lease_holder=lease_holder,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
@@ -103,7 +103,7 @@ def brake(
     return Brake(
         store,
         brake_policy(settings),
-        instance=settings.instance,
+        replica=settings.replica,
         readiness=readiness or Readiness(),
         metrics=metrics,
     )

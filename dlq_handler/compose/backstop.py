@@ -73,7 +73,7 @@ def stale_decide_policy(settings: Settings, lease_holder: str) -> StaleDecisionP
     own = settings.dlq_handler
     return StaleDecisionPolicy(
         stale=stale_policy(settings),
-        instance=settings.instance,
+        replica=settings.replica,
         lease_holder=lease_holder,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
@@ -112,7 +112,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
     own = settings.dlq_handler
     return UnscheduledWatchPolicy(
         decide=unscheduled_policy(settings),
-        instance=settings.instance,
+        replica=settings.replica,
         exchange=own.outbox.exchange,
         ended_key=own.outbox.routing_key,
         check_interval_seconds=own.monitor.interval_seconds,
@@ -124,7 +124,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
 def reconcile_policy(settings: Settings) -> ReconcilePolicy:
     own = settings.dlq_handler
     return ReconcilePolicy(
-        instance=settings.instance,
+        replica=settings.replica,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         interval_seconds=own.monitor.reconcile_interval_seconds,
@@ -171,7 +171,7 @@ def completion_watch_policy(settings: Settings) -> CompletionWatchPolicy:
 def end_publisher_policy(settings: Settings) -> EndPublisherPolicy:
     own = settings.dlq_handler
     return EndPublisherPolicy(
-        instance=settings.instance,
+        replica=settings.replica,
         exchange=own.outbox.exchange,
         routing_key=own.outbox.routing_key,
         is_shadow=own.shadow.enabled,

@@ -45,7 +45,7 @@ def sender(
         plan=CanaryPlan(dead_letter_exchange=exchange, ttl_ms=settings.dlq_handler.canary.ttl_ms),
         names=settings.worker_queues,
         queue=settings.blueprint.intake_queue,
-        instance=settings.instance,
+        replica=settings.replica,
     )
     return CanarySender(database, link, publisher, policy)
 

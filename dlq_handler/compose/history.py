@@ -45,7 +45,7 @@ def diagnoser(
         database,
         look=lookout.look,
         leadership=leadership,
-        instance=settings.instance,
+        replica=settings.replica,
         patience=patience(settings, look_seconds),
         own_link=lambda: OwnLink(is_consuming=source.is_consuming, is_blocked=publisher.is_blocked),
         interval_seconds=look_seconds,

@@ -82,7 +82,7 @@ def ui_world(
     """
     api = management_api_of(settings, timeout_seconds=MANAGEMENT_SECONDS)
     connections = backstop.connection_source(settings)
-    own, ui, instance = settings.dlq_handler, settings.dlq_handler.ui, settings.instance
+    own, ui, replica = settings.dlq_handler, settings.dlq_handler.ui, settings.replica
 
     async def counted(queue: str) -> QueueCounts | None:
         return await services.call(lambda: count_queue(link, queue), within_seconds=LOOK_SECONDS)
@@ -114,11 +114,11 @@ def ui_world(
         ),
         explain=story_of,
         brake_policy=compose.brake_policy(settings),
-        environment=ui.environment or instance,
+        environment=ui.environment or replica,
         retention=compose.retention_policy(settings),
         history_days=own.retention.history_days,
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
-        instance=instance,
+        replica=replica,
         tokens=ui_tokens(settings),
         count_intake=intake,
         completed_key=own.outbox.routing_key,

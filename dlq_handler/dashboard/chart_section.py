@@ -134,7 +134,7 @@ def section(
     )
 
 
-def unknown(why: str, *, span: str, at: datetime | None, is_table: bool) -> ChartSection:
+def unknown(explanation: str, *, span: str, at: datetime | None, is_table: bool) -> ChartSection:
     return ChartSection(
         unit=SPANS[span].unit,
         phone_unit=SPANS[span].unit,
@@ -145,7 +145,7 @@ def unknown(why: str, *, span: str, at: datetime | None, is_table: bool) -> Char
         table_href=href(span, at, is_table=True),
         spans=_spans(span, at, is_table=is_table),
         empty=None,
-        unknown=why,
+        unknown=explanation,
     )
 
 

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from dlq_handler.dashboard.words import iso
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import LetterFilter
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 
 # In the order of the form. The names are those of the command's options.
-NAMES = ("group", "cause", "reason", "outcome", "worker", "action", "since", "until", "search")
+NAMES = ("group", "category", "reason", "outcome", "worker", "action", "since", "until", "search")
 # What else this page's own links and its script put into the address.
 _OTHERS = ("before", "after", "seen", "fragment")
 # A moment of the past: kept in every link of the page, and no option of the command.
@@ -93,12 +93,12 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         problems.append("worker is the number of one, such as 7")
         return None
 
-    def cause() -> Cause | None:
-        text = given.get("cause")
-        if text is not None and text not in set(Cause):
-            problems.append(f"cause is one of {', '.join(Cause)}")
+    def category() -> Category | None:
+        text = given.get("category")
+        if text is not None and text not in set(Category):
+            problems.append(f"cause is one of {', '.join(Category)}")
             return None
-        return None if text is None else Cause(text)
+        return None if text is None else Category(text)
 
     def outcome() -> Outcome | None:
         text = given.get("outcome")
@@ -123,7 +123,7 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         until = at if until is None else min(until, at)
     wanted = LetterFilter(
         group=given.get("group"),
-        cause=cause(),
+        category=category(),
         reason=given.get("reason"),
         outcome=outcome(),
         worker_id=worker(),

@@ -20,18 +20,18 @@ from dlq_handler.diagnosis.diagnosis import (
     Diagnosis,
     conclusion_of,
 )
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 
 _EVIDENCE_SHOWN = 2
 
 # As they are called in the middle of a sentence.
 _FINE = {
-    Part.BROKER: "broker",
-    Part.DATABASE: "database",
-    Part.WORKERS: "workers",
-    Part.EXECUTOR: "executor",
-    Part.SENDERS: "senders",
-    Part.US: "this sidecar",
+    Component.BROKER: "broker",
+    Component.DATABASE: "database",
+    Component.WORKERS: "workers",
+    Component.EXECUTOR: "executor",
+    Component.SENDERS: "senders",
+    Component.DLQ_HANDLER: "this sidecar",
 }
 
 _WORKERS = ("/workers", "Workers")
@@ -146,7 +146,7 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         state=state_of(diagnosis),
         headline=_sentence(diagnosis, since),
         word=diagnosis.health.value,
-        title=stopped(f"{PARTS[diagnosis.part]}: {_after_part(diagnosis)}"),
+        title=stopped(f"{PARTS[diagnosis.component]}: {_after_part(diagnosis)}"),
         kind=diagnosis.kind,
         since=since,
         evidence=[stopped(one) for one in diagnosis.evidence],
@@ -175,8 +175,8 @@ def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
 
 def _after_part(diagnosis: Diagnosis) -> str:
     """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
-    is_plain = diagnosis.part is Part.WORKERS or diagnosis.kind in (
-        diagnosis.part.value,
+    is_plain = diagnosis.component is Component.WORKERS or diagnosis.kind in (
+        diagnosis.component.value,
         doctor_broker_lines.SIDECAR.check,
         WORKER_SERVICES.check,
     )
@@ -185,9 +185,9 @@ def _after_part(diagnosis: Diagnosis) -> str:
 
 def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:
     """Nobody of whom anything is wrong or unknown, so that the reader need not look there."""
-    seen = {one.part for one in diagnoses}
-    ill = {one.part for one in diagnoses if one.health is not Health.OK}
-    fine = [name for part, name in _FINE.items() if part in seen - ill]
+    seen = {one.component for one in diagnoses}
+    ill = {one.component for one in diagnoses if one.health is not Health.OK}
+    fine = [name for component, name in _FINE.items() if component in seen - ill]
     if not fine:
         return None
     return sentence(f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} fine")

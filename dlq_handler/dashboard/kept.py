@@ -24,7 +24,7 @@ Facts = TypeVar("Facts")
 class Away:
     """The database did not answer."""
 
-    why: str
+    explanation: str
     since: datetime
     """The first time that it did not, unless a look found that earlier."""
     kept_at: datetime | None
@@ -55,7 +55,7 @@ class WorkerMemory:
 
     def recall(self, workers: Sequence[WorkerSeen] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
         if isinstance(workers, Unknown):
-            return workers if self._last is None else replace(self._last, unseen=workers.why)
+            return workers if self._last is None else replace(self._last, unseen=workers.explanation)
         self._last = WorkersKept(workers=workers, at=at)
         return self._last
 
@@ -89,8 +89,9 @@ class Memory:
         kept = self._kept.get(page)
         return None if kept is None else kept[1]
 
-    def _recall(self, page: str, why: str, now: datetime) -> Remembered[Facts]:
+    def _recall(self, page: str, explanation: str, now: datetime) -> Remembered[Facts]:
         self._away_since = self._away_since or now
         facts, kept_at = self._kept.get(page, (None, None))
         # What was kept under this name was answered to the same question, so it is of the same kind.
-        return Remembered(facts=facts, away=Away(why=why, since=self._away_since, kept_at=kept_at))  # type: ignore[arg-type]  # the dict knows no page
+        away = Away(explanation=explanation, since=self._away_since, kept_at=kept_at)
+        return Remembered(facts=facts, away=away)  # type: ignore[arg-type]  # the dict knows no page

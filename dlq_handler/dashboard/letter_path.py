@@ -37,7 +37,7 @@ class Box:
     when: str
     delta: str | None
     """Since the box before; None for the first, and where one of the two is unknown."""
-    why: str | None = None
+    explanation: str | None = None
 
 
 def notice_of(
@@ -76,9 +76,9 @@ def _queue(record: LetterRecord, now: datetime) -> Box:
         step="Queue",
         state=State.OK if queue else State.UNKNOWN,
         what=queue or UNKNOWN,
-        when=moment(record.stamp, now),
+        when=moment(record.attempt_updated_at, now),
         delta=None,
-        why=None if queue else "nothing says that it died anywhere",
+        explanation=None if queue else "nothing says that it died anywhere",
     )
 
 
@@ -89,8 +89,8 @@ def _exchange(record: LetterRecord, now: datetime) -> Box:
         state=State.OK if is_known else State.UNKNOWN,
         what=record.exchange or "default exchange",
         when=moment(record.died_at, now),
-        delta=_between(record.stamp, record.died_at, slack=_WHOLE_SECOND),
-        why=record.reason if is_known else "no death is on record",
+        delta=_between(record.attempt_updated_at, record.died_at, slack=_WHOLE_SECOND),
+        explanation=record.reason if is_known else "no death is on record",
     )
 
 
@@ -106,34 +106,43 @@ def _intake(record: LetterRecord, intake: str | None, now: datetime) -> Box:
         what=intake or "intake queue",
         when=moment(record.received_at, now),
         delta=_between(record.died_at, record.received_at, slack=_WHOLE_SECOND),
-        why=again,
+        explanation=again,
     )
 
 
 def _decision(record: LetterRecord, now: datetime) -> Box:
     is_done = record.outcome.is_resolved
-    again = f"; reprocessed at {moment(record.next_try_at, now)}" if record.next_try_at else ""
+    again = f"; reprocessed at {moment(record.next_attempt_at, now)}" if record.next_attempt_at else ""
     return Box(
         step="Decision",
         state=State.OK if is_done else State.BAD,
         what=record.outcome.value.replace("_", " "),
         when=moment(record.decided_at, now),
         delta=_between(record.received_at, record.decided_at),
-        why=f"{record.error or record.why}{again}",
+        explanation=f"{record.error or record.explanation}{again}",
     )
 
 
 def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) -> Box:
     if record.is_shadow or record.outcome is not Outcome.FAILED:
-        why = (
+        explanation = (
             "shadow mode announces nothing"
             if record.is_shadow
             else "nothing was ended, so nothing to announce"
         )
-        return Box(step="Notice", state=State.UNKNOWN, what="none", when="", delta=None, why=why)
+        return Box(
+            step="Notice", state=State.UNKNOWN, what="none", when="", delta=None, explanation=explanation
+        )
     if notice is None:
-        why = "deleted by retention, or never written"
-        return Box(step="Notice", state=State.UNKNOWN, what=UNKNOWN, when=UNKNOWN, delta=None, why=why)
+        explanation = "deleted by retention, or never written"
+        return Box(
+            step="Notice",
+            state=State.UNKNOWN,
+            what=UNKNOWN,
+            when=UNKNOWN,
+            delta=None,
+            explanation=explanation,
+        )
     if notice.confirmed_at is None:
         is_stuck = now - notice.created_at > _STUCK
         return Box(
@@ -142,7 +151,7 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
             what=notice.routing_key,
             when="not confirmed yet",
             delta=None,
-            why=notice.last_error or "nobody has taken it up for publishing",
+            explanation=notice.last_error or "nobody has taken it up for publishing",
         )
     return Box(
         step="Notice",
@@ -150,7 +159,7 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
         what=notice.routing_key,
         when=moment(notice.confirmed_at, now),
         delta=_between(record.decided_at, notice.confirmed_at),
-        why=notice.last_error if notice.is_withheld else None,
+        explanation=notice.last_error if notice.is_withheld else None,
     )
 
 
@@ -172,8 +181,8 @@ def _death(record: LetterRecord) -> str:
     if word is None:
         return "Came without a death on record" if record.died_at is None else f"Died of {record.reason!r}"
     waited = ""
-    if record.reason == "expired" and record.stamp and record.died_at:
-        waited = f" after {lapse((record.died_at - record.stamp).total_seconds())}"
+    if record.reason == "expired" and record.attempt_updated_at and record.died_at:
+        waited = f" after {lapse((record.died_at - record.attempt_updated_at).total_seconds())}"
     return f"{word}{waited} in {record.first_death_queue or record.queue or 'some queue'}"
 
 

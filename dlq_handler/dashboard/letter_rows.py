@@ -23,7 +23,7 @@ class LetterRow:
     outcome: str
     state: State | None
     """None: it is settled, and that its execution failed is no state of the letter."""
-    why: str
+    explanation: str
 
 
 def letter_rows(records: Iterable[LetterRecord], names: Mapping[int, str]) -> Sequence[LetterRow]:
@@ -39,7 +39,7 @@ def letter_rows(records: Iterable[LetterRecord], names: Mapping[int, str]) -> Se
             reason=one.reason,
             outcome=outcome_in_words(one),
             state=state_of_outcome(one.outcome),
-            why=one.error or one.why,
+            explanation=one.error or one.explanation,
         )
         for one in records
     ]

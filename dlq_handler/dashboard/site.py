@@ -37,7 +37,7 @@ class Site:
         return self.world.now
 
     @property
-    def looked_at(self) -> datetime | None:
+    def observed_at(self) -> datetime | None:
         seen = self.world.diagnoser.latest
         return None if seen is None else seen.at
 
@@ -71,7 +71,7 @@ class Site:
         view, diagnoses = self.view, self.diagnoses
         if away is None or view is None or self._database_away_since is not None:
             return view, diagnoses
-        view = without_database(view, trouble=away.why, since=away.since)
+        view = without_database(view, trouble=away.explanation, since=away.since)
         return view, recalled(diagnose(view), ill_since(diagnoses))
 
     def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:

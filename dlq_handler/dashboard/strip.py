@@ -18,7 +18,7 @@ from dlq_handler.diagnosis.diagnosis import (
     WORKER_SERVICES,
     Diagnosis,
 )
-from dlq_handler.diagnosis.observation import Health, Looked, Part
+from dlq_handler.diagnosis.observation import Component, Health, Looked
 from dlq_handler.diagnosis.view import OFF, DatabaseSeen, OutboxSeen, QueueSeen, Unknown, View
 from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import Availability, is_history
@@ -26,7 +26,7 @@ from dlq_handler.workers.availability import Availability, is_history
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    part: str
+    component: str
     href: str
     state: State
     word: str
@@ -101,7 +101,7 @@ def _broker(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
 
 
 def _cell(
-    part: str,
+    component: str,
     href: str,
     *,
     known: Mapping[str, Diagnosis],
@@ -111,7 +111,7 @@ def _cell(
 ) -> Cell:
     found = [(known[looked.check], word) for looked, word in words.items() if looked.check in known]
     state, word = _worst(found, fine)
-    return Cell(part=part, href=href, state=state, word=word, number=number)
+    return Cell(component=component, href=href, state=state, word=word, number=number)
 
 
 def _worst(found: Iterable[tuple[Diagnosis, str]], fine: str) -> tuple[State, str]:
@@ -160,7 +160,7 @@ def _pending(view: View | None) -> str | None:
 
 def _is_of_executor(diagnosis: Diagnosis) -> bool:
     """The executor alone has to be restarted, and no worker."""
-    return diagnosis.part is Part.EXECUTOR and not diagnosis.about
+    return diagnosis.component is Component.EXECUTOR and not diagnosis.about
 
 
 def _workers(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
@@ -190,4 +190,4 @@ def _workers(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
             word = f"{available} of {len(there)} available"
         else:
             number = counted(len(there), "worker")
-    return Cell(part="Workers", href="/workers", state=state, word=word, number=number)
+    return Cell(component="Workers", href="/workers", state=state, word=word, number=number)

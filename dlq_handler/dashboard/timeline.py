@@ -19,9 +19,9 @@ _WHO: Mapping[Kind, str] = {
     Kind.DIED: "broker",
     Kind.DECIDED: "us",
     Kind.CHANGED: "us",
-    Kind.ANNOUNCED: "us",
+    Kind.COMPLETION_PUBLISHED: "us",
     Kind.UNCONFIRMED: "us",
-    Kind.RESURRECTED: "worker",
+    Kind.REVERTED_BY_WORKER: "worker",
     Kind.ENDED: "executor",
     Kind.TOUCHED: "executor",
 }
@@ -41,7 +41,7 @@ class Entry:
 def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
     told = [
         *((one.at, _who(one), _text(one), one.by, facts(one.evidence)) for one in moments),
-        *((one.at, "operator", _done(one), one.who, ()) for one in operations),
+        *((one.at, "operator", _done(one), one.username, ()) for one in operations),
     ]
     told.sort(key=lambda one: one[0])
     entries: list[Entry] = []
@@ -58,7 +58,7 @@ def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operatio
     return [
         one
         for one in operations
-        if one.what in (LETTERS_REPROCESS, LETTER_BODY_READ)
+        if one.action in (LETTERS_REPROCESS, LETTER_BODY_READ)
         and one.target is not None
         and (
             (one.target.startswith("letter") and ids & set(re.findall(r"\d+", one.target)))
@@ -93,6 +93,6 @@ def _text(one: Moment) -> str:
 
 
 def _done(one: Operation) -> str:
-    word = "Read the raw body" if one.what == LETTER_BODY_READ else "Put up to be reprocessed"
-    reason = f" Reason: {one.reason}" if one.reason else ""
-    return f"{word} ({one.target}): {one.result}.{reason}"
+    word = "Read the raw body" if one.action == LETTER_BODY_READ else "Put up to be reprocessed"
+    comment = f" Comment: {one.comment}" if one.comment else ""
+    return f"{word} ({one.target}): {one.result}.{comment}"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from dlq_handler.diagnosis.diagnosis import SHADOW, UNUSABLE_LETTERS, Diagnosis
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
@@ -33,12 +33,12 @@ class State(StrEnum):
 
 
 PARTS = {
-    Part.US: "Sidecar",
-    Part.BROKER: "Broker",
-    Part.DATABASE: "Database",
-    Part.WORKERS: "Workers",
-    Part.SENDERS: "Senders",
-    Part.EXECUTOR: "Executor",
+    Component.DLQ_HANDLER: "Sidecar",
+    Component.BROKER: "Broker",
+    Component.DATABASE: "Database",
+    Component.WORKERS: "Workers",
+    Component.SENDERS: "Senders",
+    Component.EXECUTOR: "Executor",
 }
 
 # Somebody's wish, and what no execution hangs on: worth a look, nobody's night.

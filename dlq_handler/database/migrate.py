@@ -53,9 +53,9 @@ async def is_current(database: Database) -> bool:
 
 
 async def check_current(database: Database) -> None:
-    why = why_unfit(await version(database))
-    if why is not None:
-        raise SchemaUnfit(why)
+    explanation = why_unfit(await version(database))
+    if explanation is not None:
+        raise SchemaUnfit(explanation)
 
 
 def why_unfit(found: str | None) -> str | None:

@@ -45,7 +45,7 @@ async def record_letters(
     tx: Transaction,
     entries: Sequence[Entry],
     *,
-    instance: str,
+    replica: str,
     is_shadow: bool = False,
     has_group: bool = True,
 ) -> list[Entry]:
@@ -61,10 +61,10 @@ async def record_letters(
         """
         INSERT INTO own.letter (
             id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
-            reason, death_count, died_at, first_death_queue, exchange, routing_key, stamp, body, body_size,
-            flaw, outcome, why, error, tries, next_try_at, evidence, group_id, headers, received_at, decided_at,
-            instance, is_shadow)
-        SELECT arrived.*, now(), now(), :instance, :is_shadow
+            reason, death_count, died_at, first_death_queue, exchange, routing_key, attempt_updated_at, body, body_size,
+            parse_error, outcome, explanation, error, attempts, next_attempt_at, evidence, group_id, headers,
+            received_at, decided_at, replica, is_shadow)
+        SELECT arrived.*, now(), now(), :replica, :is_shadow
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
                   FROM unnest(
                     CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
@@ -72,10 +72,10 @@ async def record_letters(
                     CAST(:worker_id AS bigint[]), CAST(:action_ref AS text[]), CAST(:queue AS text[]),
                     CAST(:reason AS text[]), CAST(:death_count AS bigint[]), CAST(:died_at AS timestamptz[]),
                     CAST(:first_death_queue AS text[]), CAST(:exchange AS text[]),
-                    CAST(:routing_key AS text[]), CAST(:stamp AS timestamptz[]), CAST(:body AS bytea[]),
-                    CAST(:body_size AS bigint[]), CAST(:flaw AS text[]), CAST(:outcome AS text[]),
-                    CAST(:why AS text[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
-                    CAST(:next_try_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
+                    CAST(:routing_key AS text[]), CAST(:attempt_updated_at AS timestamptz[]), CAST(:body AS bytea[]),
+                    CAST(:body_size AS bigint[]), CAST(:parse_error AS text[]), CAST(:outcome AS text[]),
+                    CAST(:explanation AS text[]), CAST(:error AS text[]), CAST(:attempts AS integer[]),
+                    CAST(:next_attempt_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
                     CAST(:group_id AS text[]), CAST(:headers AS jsonb[])
                   ) AS given(key)) AS arrived
          ORDER BY arrived.key, arrived.id
@@ -95,19 +95,19 @@ async def record_letters(
         first_death_queue=_texts(letter.first_death_queue for letter in letters),
         exchange=_texts(letter.exchange for letter in letters),
         routing_key=_texts(letter.routing_key for letter in letters),
-        stamp=[letter.stamp for letter in letters],
+        attempt_updated_at=[letter.attempt_updated_at for letter in letters],
         body=[letter.body for letter in letters],
         body_size=[letter.body_size for letter in letters],
-        flaw=_texts(letter.flaw for letter in letters),
+        parse_error=_texts(letter.parse_error for letter in letters),
         outcome=[entry.outcome.value for entry in entries],
-        why=_texts(entry.why for entry in entries),
+        explanation=_texts(entry.explanation for entry in entries),
         error=_texts(entry.error for entry in entries),
-        tries=[entry.tries for entry in entries],
-        next_try_at=[entry.next_try_at for entry in entries],
+        attempts=[entry.attempts for entry in entries],
+        next_attempt_at=[entry.next_attempt_at for entry in entries],
         evidence=[as_jsonb(entry.evidence) for entry in entries],
         group_id=[group_id_of(entry) if has_group and not is_shadow else None for entry in entries],
         headers=[letter.headers for letter in letters],
-        instance=instance,
+        replica=replica,
         is_shadow=is_shadow,
     )
     if result.rowcount == len(entries):
@@ -115,7 +115,7 @@ async def record_letters(
     return await _recorded(tx, entries)
 
 
-async def record_bare(tx: Transaction, entry: Entry, *, instance: str, is_shadow: bool) -> None:
+async def record_bare(tx: Transaction, entry: Entry, *, replica: str, is_shadow: bool) -> None:
     """Record only key, body and error of a dead letter whose other fields the database refuses.
 
     Nothing here is a value that a sender chose, but for the bytes of the body, and bytea takes any bytes.
@@ -123,21 +123,21 @@ async def record_bare(tx: Transaction, entry: Entry, *, instance: str, is_shadow
     await tx.run(
         """
         INSERT INTO own.letter (
-            key, reason, exchange, routing_key, body, body_size, flaw, outcome, why, error, received_at, decided_at,
-            instance, is_shadow)
-        VALUES (:key, :reason, '', '', :body, :body_size, :flaw, :outcome, :why, :error, now(), now(), :instance,
-                :is_shadow)
+            key, reason, exchange, routing_key, body, body_size, parse_error, outcome, explanation, error,
+            received_at, decided_at, replica, is_shadow)
+        VALUES (:key, :reason, '', '', :body, :body_size, :parse_error, :outcome, :explanation, :error, now(), now(),
+                :replica, :is_shadow)
         ON CONFLICT (key) DO NOTHING
         """,
         key=entry.letter.key,
         reason=entry.letter.reason,
         body=entry.letter.body,
         body_size=entry.letter.body_size,
-        flaw=entry.letter.flaw,
+        parse_error=entry.letter.parse_error,
         outcome=entry.outcome.value,
-        why=entry.why,
+        explanation=entry.explanation,
         error=None if entry.error is None else ascii(entry.error),
-        instance=instance,
+        replica=replica,
         is_shadow=is_shadow,
     )
 

@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPolicy:
-    instance: str
+    replica: str
     lease_holder: str
     exchange: str
     routing_key: str
@@ -85,7 +85,7 @@ class LetterDecider:
         self._database, self._policy, self._metrics, self._may_lease = database, policy, metrics, may_lease
         self._brake, self.gate, self._offer = brake, gate, offer
         self._refused = RefusedRecorder(
-            database=database, instance=policy.instance, names=policy.names, is_shadow=policy.is_shadow
+            database=database, replica=policy.replica, names=policy.names, is_shadow=policy.is_shadow
         )
         self._was_refused = False
         self.batch_size = BatchSize(policy.batch_size, limit_seconds=database.statement_seconds)
@@ -181,7 +181,7 @@ class LetterDecider:
         """Late: others wait for these groups. `arrivals`: by key. `known`: keys that were on record before."""
         is_shadow = self._policy.is_shadow
         recorded = await batch_sql.record_letters(
-            tx, entries, instance=self._policy.instance, is_shadow=is_shadow
+            tx, entries, replica=self._policy.replica, is_shadow=is_shadow
         )
         more = {key: arrivals[key] - 1 for entry in recorded if arrivals[key := entry.letter.key] > 1}
         if more:
@@ -203,7 +203,7 @@ class LetterDecider:
         await self._brake.note(tx, written.changed, len(written.left_out))
 
     async def look(self, tx: Transaction, letters: Sequence[DeadLetter]) -> LockedView:
-        ids = (letter.execution_id for letter in letters if letter.flaw is None)
+        ids = (letter.execution_id for letter in letters if letter.parse_error is None)
         asked_at = monotonic_seconds()
         look_at = executions_sql.read_executions if self._policy.is_shadow else executions_sql.lock_executions
         view = await look_at(tx, (number for number in ids if number is not None))
@@ -232,7 +232,7 @@ class LetterDecider:
         now: datetime,
         *,
         room: int | None,
-        tries_before: int = 0,
+        attempts_before: int = 0,
     ) -> Written:
         fitting, left_out = split_rulings(rulings, room)
         endings = [ruling.ending for ruling in fitting if ruling.ending is not None]
@@ -243,7 +243,7 @@ class LetterDecider:
         changed = await end_executions(tx, endings)
         notices = await self._announce(tx, [one.notice for one in endings if one.execution.id in changed])
         return Written(
-            entries=entries_of(fitting, changed=changed, now=now, tries_before=tries_before),
+            entries=entries_of(fitting, changed=changed, now=now, attempts_before=attempts_before),
             changed=len(changed),
             notices=notices,
             left_out=frozenset(ruling.letter.key for ruling in left_out),
@@ -281,5 +281,5 @@ def _never_written_over(ruling: Ruling, unfamiliar: Mapping[int, str]) -> Ruling
     status = unfamiliar.get(ruling.letter.execution_id) if ruling.letter.execution_id is not None else None
     if status is None or ruling.decision.outcome is not Outcome.UNKNOWN_EXECUTION:
         return ruling
-    why = f"in status {status!r}, which this version does not know"
-    return Ruling(letter=ruling.letter, decision=LeaveAlone(Outcome.LEFT_TO_MONITOR, why))
+    explanation = f"in status {status!r}, which this version does not know"
+    return Ruling(letter=ruling.letter, decision=LeaveAlone(Outcome.LEFT_TO_MONITOR, explanation))

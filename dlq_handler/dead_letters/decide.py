@@ -33,8 +33,8 @@ def decide_dead_letter(
     circumstances: Circumstances,
 ) -> Decision:
     """`workers` holds the rows of `worker_in_question`; an id that is missing there is a row that is gone."""
-    if letter.flaw is not None:
-        return Keep(Outcome.UNREADABLE, letter.flaw)
+    if letter.parse_error is not None:
+        return Keep(Outcome.UNREADABLE, letter.parse_error)
     if letter.message_type != DISPATCH_MESSAGE_TYPE:
         return Keep(Outcome.UNRELATED, f"message_type is {letter.message_type!r}, not a dispatch")
     if letter.execution_id is None:
@@ -88,8 +88,8 @@ def _why_no_dispatch(letter: DeadLetter) -> str:
 
 
 def _decide_scheduled(letter: DeadLetter, execution: Execution) -> Decision:
-    if letter.stamp is not None:
-        if letter.stamp == execution.updated:
+    if letter.attempt_updated_at is not None:
+        if letter.attempt_updated_at == execution.updated:
             return Fail("the dispatch for the current attempt was dead-lettered")
         return LeaveAlone(Outcome.STALE_ATTEMPT, "the dispatch for another attempt was dead-lettered")
     if letter.died_at is None:

@@ -42,7 +42,7 @@ REPROCESSABLE = frozenset(
 class Fail:
     """The execution ends as failed, and its end is announced."""
 
-    why: str
+    explanation: str
     outcome: Outcome = Outcome.FAILED
 
 
@@ -51,7 +51,7 @@ class LeaveAlone:
     """The letter is settled; the execution is none of its business (any more)."""
 
     outcome: Outcome
-    why: str
+    explanation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Keep:
     """Nothing can be decided; the letter is kept for a person."""
 
     outcome: Outcome
-    why: str
+    explanation: str
 
 
 Decision = Fail | LeaveAlone | Keep

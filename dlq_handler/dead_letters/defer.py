@@ -29,7 +29,7 @@ from dlq_handler.metrics import Metrics
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeferPolicy:
     after_deliveries: int
-    instance: str
+    replica: str
     names: WorkerQueueNames
 
 
@@ -37,7 +37,7 @@ class LetterDeferrer:
     def __init__(self, database: Database, policy: DeferPolicy, *, metrics: Metrics) -> None:
         self._database, self._policy, self._metrics = database, policy, metrics
         self._refused = RefusedRecorder(
-            database=database, instance=policy.instance, names=policy.names, is_shadow=False
+            database=database, replica=policy.replica, names=policy.names, is_shadow=False
         )
 
     def is_due(self, letter: DeadLetter, *, own_count: int = 0) -> bool:
@@ -73,7 +73,7 @@ class LetterDeferrer:
                 deferred(letter, deliveries=max(letter.deliveries, least), now=now)
                 for letter in first_of_each(letters, known)
             ]
-            recorded = await batch_sql.record_letters(tx, entries, instance=self._policy.instance)
+            recorded = await batch_sql.record_letters(tx, entries, replica=self._policy.replica)
             more = {key: arrivals[key] - 1 for entry in recorded if arrivals[key := entry.letter.key] > 1}
             if more:
                 await batch_sql.count_repeats(tx, more)

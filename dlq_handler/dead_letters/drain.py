@@ -88,16 +88,22 @@ class Rescuer:
                 return
             await source.open()
             log.warning("rescue.began", worker_id=worker.id, queue=source.queue)
-            messages, why = 0, None
-            while why is None:
+            messages, explanation = 0, None
+            while explanation is None:
                 batch = await source.next_batch(stop, IDLE_SECONDS)
-                why = None if batch else "nothing is left to take"
-                while batch and why is None:
+                explanation = None if batch else "nothing is left to take"
+                while batch and explanation is None:
                     part = batch[: self._decide.batch_size.now]
-                    why = await self._end(worker, source, part)
-                    messages += len(part) if why is None else 0
+                    explanation = await self._end(worker, source, part)
+                    messages += len(part) if explanation is None else 0
                     batch = batch[len(part) :]
-            log.warning("rescue.ended", worker_id=worker.id, queue=source.queue, messages=messages, why=why)
+            log.warning(
+                "rescue.ended",
+                worker_id=worker.id,
+                queue=source.queue,
+                messages=messages,
+                explanation=explanation,
+            )
         finally:
             # What is not settled goes back.
             await source.close()

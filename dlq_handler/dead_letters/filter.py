@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.record import LetterRecord
 
 
@@ -13,7 +13,7 @@ class LetterFilter:
     """None everywhere: all of them. What is set must hold together."""
 
     group: str | None = None
-    cause: Cause | None = None
+    category: Category | None = None
     reason: str | None = None
     outcome: Outcome | None = None
     worker_id: int | None = None

@@ -21,7 +21,7 @@ ACTIONS_KEPT = 25
 _LONGEST_TEXT = 200
 
 
-class Cause(StrEnum):
+class Category(StrEnum):
     """What brought a letter to us. What became of it is its outcome."""
 
     NOT_TAKEN = "not_taken"
@@ -41,35 +41,35 @@ class Cause(StrEnum):
 
 
 _OF_REASON = {
-    "expired": Cause.NOT_TAKEN,
-    "maxlen": Cause.QUEUE_FULL,
-    "rejected": Cause.REJECTED,
-    "delivery_limit": Cause.DELIVERY_LIMIT,
-    RESCUED: Cause.RESCUED,
+    "expired": Category.NOT_TAKEN,
+    "maxlen": Category.QUEUE_FULL,
+    "rejected": Category.REJECTED,
+    "delivery_limit": Category.DELIVERY_LIMIT,
+    RESCUED: Category.RESCUED,
 }
 _OF_OUTCOME = {
-    Outcome.UNREADABLE: Cause.UNREADABLE,
-    Outcome.UNRELATED: Cause.UNRELATED,
-    Outcome.UNKNOWN_EXECUTION: Cause.UNKNOWN_EXECUTION,
+    Outcome.UNREADABLE: Category.UNREADABLE,
+    Outcome.UNRELATED: Category.UNRELATED,
+    Outcome.UNKNOWN_EXECUTION: Category.UNKNOWN_EXECUTION,
 }
-_DETAILED = frozenset({Cause.UNREADABLE, Cause.UNRELATED})
+_DETAILED = frozenset({Category.UNREADABLE, Category.UNRELATED})
 _TITLES = {
-    Cause.NOT_TAKEN: "Not taken in time",
-    Cause.QUEUE_FULL: "Queue full",
-    Cause.REJECTED: "Rejected",
-    Cause.DELIVERY_LIMIT: "Delivered too often",
-    Cause.RESCUED: "Rescued",
-    Cause.NO_DEATH: "Published without a death",
-    Cause.OTHER_DEATH: "Died of another reason",
-    Cause.UNKNOWN_EXECUTION: "Unknown execution",
-    Cause.UNRELATED: "Unrelated",
-    Cause.UNREADABLE: "Unreadable",
+    Category.NOT_TAKEN: "Not taken in time",
+    Category.QUEUE_FULL: "Queue full",
+    Category.REJECTED: "Rejected",
+    Category.DELIVERY_LIMIT: "Delivered too often",
+    Category.RESCUED: "Rescued",
+    Category.NO_DEATH: "Published without a death",
+    Category.OTHER_DEATH: "Died of another reason",
+    Category.UNKNOWN_EXECUTION: "Unknown execution",
+    Category.UNRELATED: "Unrelated",
+    Category.UNREADABLE: "Unreadable",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKey:
-    cause: Cause
+    category: Category
     reason: str
     queue: str | None
     """The queue of the first death; None when nobody knows it."""
@@ -79,7 +79,7 @@ class GroupKey:
     @property
     def id(self) -> str:
         """Ten hex digits."""
-        return _id_of((self.cause, self.reason, self.queue, self.detail))
+        return _id_of((self.category, self.reason, self.queue, self.detail))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Group:
     """A group with the counts of its whole life."""
 
     id: str
-    cause: Cause
+    category: Category
     reason: str
     queue: str | None
     detail: str | None
@@ -123,15 +123,15 @@ class MinuteCount:
 
 def group_key_of(entry: Entry) -> GroupKey:
     """What the database refused (`update_failed`) is grouped by its death: the refusal is no cause of it."""
-    cause, reason, queue, detail = _parts_of(entry)
-    return GroupKey(cause=cause, reason=reason, queue=queue, detail=detail)
+    category, reason, queue, detail = _parts_of(entry)
+    return GroupKey(category=category, reason=reason, queue=queue, detail=detail)
 
 
 def group_id_of(entry: Entry) -> str:
     return _id_of(_parts_of(entry))
 
 
-_Parts = tuple[Cause, str, str | None, str | None]
+_Parts = tuple[Category, str, str | None, str | None]
 
 
 # Letters come by the thousand and are of a few groups.
@@ -144,30 +144,30 @@ def _id_of(parts: _Parts) -> str:
 
 def _parts_of(entry: Entry) -> _Parts:
     letter = entry.letter
-    cause = _cause_of(letter, entry.outcome)
+    category = _category_of(letter, entry.outcome)
     queue = letter.first_death_queue
     return (
-        cause,
+        category,
         letter.reason[:_LONGEST_TEXT],
         None if queue is None else queue[:_LONGEST_TEXT],
-        _detail_of(cause, entry) if cause in _DETAILED else None,
+        _detail_of(category, entry) if category in _DETAILED else None,
     )
 
 
-def _cause_of(letter: DeadLetter, outcome: Outcome) -> Cause:
-    if letter.flaw is not None:
-        return Cause.UNREADABLE
+def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
+    if letter.parse_error is not None:
+        return Category.UNREADABLE
     if outcome in _OF_OUTCOME:
         return _OF_OUTCOME[outcome]
     if letter.death is None:
-        return Cause.NO_DEATH
-    return _OF_REASON.get(letter.reason, Cause.OTHER_DEATH)
+        return Category.NO_DEATH
+    return _OF_REASON.get(letter.reason, Category.OTHER_DEATH)
 
 
-def _detail_of(cause: Cause, entry: Entry) -> str | None:
-    if cause is Cause.UNREADABLE:
+def _detail_of(category: Category, entry: Entry) -> str | None:
+    if category is Category.UNREADABLE:
         # After the colon comes what the parser said, with a position: each letter would be a group of its own.
-        return (entry.letter.flaw or entry.why).partition(":")[0][:_LONGEST_TEXT]
+        return (entry.letter.parse_error or entry.explanation).partition(":")[0][:_LONGEST_TEXT]
     message_type = entry.letter.message_type
     return None if message_type is None else message_type[:_LONGEST_TEXT]
 
@@ -176,14 +176,14 @@ def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
     """`was_gone`: the worker whose queue it is was unavailable when its letters came."""
     if _is_declined(group):
         return "Requests turned down for want of a worker"
-    title = _TITLES[group.cause]
-    if group.cause is Cause.NOT_TAKEN and was_gone:
+    title = _TITLES[group.category]
+    if group.category is Category.NOT_TAKEN and was_gone:
         title = "Worker gone"
-    subject = group.detail if group.cause in _DETAILED else worker_name or group.queue
+    subject = group.detail if group.category in _DETAILED else worker_name or group.queue
     return f"{title}: {subject}" if subject else title
 
 
 def _is_declined(group: Group) -> bool:
     """Requests that the executor rejected. Nobody sent anything wrong; we are only not the ones to answer them."""
-    is_request = group.cause is Cause.UNRELATED and group.detail == DISPATCH_MESSAGE_TYPE
+    is_request = group.category is Category.UNRELATED and group.detail == DISPATCH_MESSAGE_TYPE
     return is_request and group.reason == "rejected" and group.worker_id is None

@@ -19,7 +19,7 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.group import (
     ACTIONS_KEPT,
     ACTIONS_SHOWN,
-    Cause,
+    Category,
     Group,
     GroupCount,
     GroupKey,
@@ -72,14 +72,14 @@ async def count_letters(
         """
         WITH given AS MATERIALIZED (
             SELECT * FROM unnest(
-                CAST(:ids AS text[]), CAST(:causes AS text[]), CAST(:reasons AS text[]), CAST(:queues AS text[]),
+                CAST(:ids AS text[]), CAST(:categories AS text[]), CAST(:reasons AS text[]), CAST(:queues AS text[]),
                 CAST(:details AS text[]), CAST(:workers AS bigint[]), CAST(:letters AS bigint[]),
                 CAST(:failed AS bigint[]), CAST(:actions AS jsonb[]))
-              AS given(id, cause, reason, queue, detail, worker_id, letters, failed, actions)),
+              AS given(id, category, reason, queue, detail, worker_id, letters, failed, actions)),
         grouped AS (
             INSERT INTO own.letter_group AS known
-                   (id, cause, reason, queue, detail, worker_id, first_at, last_at, letters, failed, actions)
-            SELECT id, cause, reason, queue, detail, worker_id, now(), now(), letters, failed,
+                   (id, category, reason, queue, detail, worker_id, first_at, last_at, letters, failed, actions)
+            SELECT id, category, reason, queue, detail, worker_id, now(), now(), letters, failed,
                    ARRAY(SELECT jsonb_array_elements_text(given.actions -> 'actions'))
               FROM given ORDER BY id
             ON CONFLICT (id) DO UPDATE
@@ -101,7 +101,7 @@ async def count_letters(
                last_id = greatest(known.last_id, excluded.last_id)
         """,
         ids=[key.id for key, _ in tallies],
-        causes=[key.cause.value for key, _ in tallies],
+        categories=[key.category.value for key, _ in tallies],
         reasons=[storable(key.reason) for key, _ in tallies],
         queues=[None if key.queue is None else storable(key.queue) for key, _ in tallies],
         details=[None if key.detail is None else storable(key.detail) for key, _ in tallies],
@@ -229,7 +229,7 @@ async def delete_minutes(database: Database, *, older_than_seconds: float) -> in
 def _group(row: Row[Any]) -> Group:
     return Group(
         id=row.id,
-        cause=Cause(row.cause),
+        category=Category(row.category),
         reason=row.reason,
         queue=row.queue,
         detail=row.detail,

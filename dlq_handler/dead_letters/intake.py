@@ -171,12 +171,12 @@ class DeadLetterHandler:
     def _report_consuming(self) -> None:
         self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
 
-    async def _close(self, why: str) -> None:
+    async def _close(self, explanation: str) -> None:
         if self._source.is_open:
-            log.info("intake.closed", queue=self._source.queue, why=why)
+            log.info("intake.closed", queue=self._source.queue, explanation=explanation)
             # The reason may be a queue that others deleted: bindings must hold during the pause too.
             self._topology.reapply_now()
-        self._readiness.report("consumer", ok=False, detail=why)
+        self._readiness.report("consumer", ok=False, detail=explanation)
         await self._source.close()
 
     async def _end(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> bool:

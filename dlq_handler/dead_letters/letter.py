@@ -44,7 +44,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """What was read of one letter. `flaw` set = it could not be read; the other fields hold what could."""
+    """What was read of one letter. `parse_error` set = it could not be read; the other fields hold what could."""
 
     key: str
     message_id: str | None
@@ -52,7 +52,7 @@ class DeadLetter:
     message_type: str | None
     execution_id: int | None
     worker_id: int | None
-    stamp: datetime | None
+    attempt_updated_at: datetime | None
     """`scheduled_attempt_updated_at`: which attempt of the execution this letter dispatched."""
     death: Death | None
     first_death_queue: str | None
@@ -63,7 +63,7 @@ class DeadLetter:
     """At most the configured number of bytes, for people; never parsed again."""
     body_size: int
     action_ref: str | None = None
-    flaw: str | None = None
+    parse_error: str | None = None
     """Why the letter is unreadable, in words; None when it was read."""
     headers: str = "{}"
     """As received, as JSON text that the database takes: for people, never read again."""
@@ -106,7 +106,7 @@ class DeadLetter:
         every mark must be there; a dead letter with some of them is recorded. The id may be unknown to the database:
         old canaries are deleted, and sidecars with other schemas send theirs through the same queue.
         """
-        is_marked = self.flaw is None and self.message_type == CANARY_MESSAGE_TYPE
+        is_marked = self.parse_error is None and self.message_type == CANARY_MESSAGE_TYPE
         if not is_marked or self.execution_id is not None or self.action_ref is not None:
             return None
         if not self.queue == self.first_death_queue == CANARY_QUEUE:
@@ -118,7 +118,7 @@ class DeadLetter:
 
 
 def without_fields(
-    *, key: str, body: bytes, body_size: int, redelivered: bool, flaw: str | None
+    *, key: str, body: bytes, body_size: int, redelivered: bool, parse_error: str | None
 ) -> DeadLetter:
     """A dead letter whose fields could not be read, or are refused by the database."""
     return DeadLetter(
@@ -128,7 +128,7 @@ def without_fields(
         message_type=None,
         execution_id=None,
         worker_id=None,
-        stamp=None,
+        attempt_updated_at=None,
         death=None,
         first_death_queue=None,
         exchange="",
@@ -136,7 +136,7 @@ def without_fields(
         redelivered=redelivered,
         body=body,
         body_size=body_size,
-        flaw=flaw,
+        parse_error=parse_error,
     )
 
 
@@ -158,12 +158,12 @@ def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
             body=letter.body,
             body_size=letter.body_size,
             redelivered=letter.redelivered,
-            flaw=None,
+            parse_error=None,
         ),
         message_type=DISPATCH_MESSAGE_TYPE if is_dispatch else None,
         execution_id=letter.execution_id,
         worker_id=letter.worker_id,
-        stamp=letter.stamp,
+        attempt_updated_at=letter.attempt_updated_at,
         death=death,
         first_death_queue=first_queue if is_of_worker else None,
         deliveries=letter.deliveries,

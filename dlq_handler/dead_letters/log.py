@@ -36,5 +36,5 @@ def tell_of_letters(entries: Collection[Entry], now: datetime, metrics: Metrics)
             execution_id=letter.execution_id,
             message_id=letter.message_id,
             queue=letter.queue,
-            why=entry.why,
+            explanation=entry.explanation,
         )

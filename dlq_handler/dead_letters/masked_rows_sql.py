@@ -10,7 +10,7 @@ from sqlalchemy import Row
 
 from dlq_handler.masking import masked, masked_text
 
-_TEXTS = frozenset({"why", "error", "last_error"})
+_TEXTS = frozenset({"explanation", "error", "last_error"})
 _OBJECTS = frozenset({"evidence", "headers"})
 
 

@@ -37,8 +37,8 @@ class _Envelope:
     execution_id: int | None
     worker_id: int | None
     action_ref: str | None
-    stamp: datetime | None
-    flaw: str | None
+    attempt_updated_at: datetime | None
+    parse_error: str | None
 
 
 _NOTHING = _Envelope(
@@ -48,8 +48,8 @@ _NOTHING = _Envelope(
     execution_id=None,
     worker_id=None,
     action_ref=None,
-    stamp=None,
-    flaw=None,
+    attempt_updated_at=None,
+    parse_error=None,
 )
 
 
@@ -70,17 +70,17 @@ def _unread(raw: RawMessage, error: Exception, *, body_limit_bytes: int, key_pre
         body=raw.body[:body_limit_bytes],
         body_size=raw.body_size,
         redelivered=raw.redelivered,
-        flaw=f"cannot be read: {type(error).__name__}",
+        parse_error=f"cannot be read: {type(error).__name__}",
     )
     return replace(unread, exchange=storable(raw.exchange), routing_key=storable(raw.routing_key))
 
 
 def _read(raw: RawMessage, *, body_limit_bytes: int, key_prefix: str) -> DeadLetter:
-    envelope, flaw = _NOTHING, raw.undecodable
+    envelope, parse_error = _NOTHING, raw.undecodable
     try:
         envelope = _read_cut(raw.body, raw.cut) if raw.cut else _read_envelope(raw.body)
     except _Flaw as found:
-        flaw = flaw or str(found)
+        parse_error = parse_error or str(found)
     death = newest_death(raw.headers)
     routing_key = storable(raw.routing_key)
     message_id = _text(raw.message_id) or envelope.message_id
@@ -91,7 +91,7 @@ def _read(raw: RawMessage, *, body_limit_bytes: int, key_prefix: str) -> DeadLet
         message_type=envelope.message_type or None,
         execution_id=envelope.execution_id,
         worker_id=envelope.worker_id,
-        stamp=envelope.stamp,
+        attempt_updated_at=envelope.attempt_updated_at,
         death=death,
         first_death_queue=first_death_queue(raw.headers),
         exchange=storable(raw.exchange),
@@ -100,7 +100,7 @@ def _read(raw: RawMessage, *, body_limit_bytes: int, key_prefix: str) -> DeadLet
         body=raw.body[:body_limit_bytes],
         body_size=raw.body_size,
         action_ref=envelope.action_ref,
-        flaw=flaw or envelope.flaw,
+        parse_error=parse_error or envelope.parse_error,
         headers=headers_as_json(raw.headers),
         deliveries=_deliveries(raw),
     )
@@ -131,9 +131,9 @@ def _read_envelope(body: bytes) -> _Envelope:
     if not isinstance(payload, dict):
         raise _Flaw("envelope without payload")
     execution_id = int64_or_none(payload.get("execution_id"))
-    flaw = None
+    parse_error = None
     if execution_id is None and message_type == DISPATCH_MESSAGE_TYPE:
-        flaw = f"execution_id is {_described(payload)}, not an integer of 64 bits"
+        parse_error = f"execution_id is {_described(payload)}, not an integer of 64 bits"
     return _Envelope(
         message_type=storable(message_type)[:200],
         message_id=_text(envelope.get("message_id")),
@@ -141,8 +141,8 @@ def _read_envelope(body: bytes) -> _Envelope:
         execution_id=execution_id,
         worker_id=int64_or_none(payload.get("worker_id")),
         action_ref=_text(payload.get("action_ref")),
-        stamp=read_time(payload.get("scheduled_attempt_updated_at")),
-        flaw=flaw,
+        attempt_updated_at=read_time(payload.get("scheduled_attempt_updated_at")),
+        parse_error=parse_error,
     )
 
 
@@ -151,11 +151,11 @@ def _read_cut(beginning: bytes, cut: CutBody) -> _Envelope:
     fields = read_prefix(beginning)
     # Behind the colon stands what differs from one dead letter to the next: the rest makes them one category.
     sizes = f"{cut.size} bytes, of which the first {len(beginning)} are read"
-    flaw = None
+    parse_error = None
     if fields.execution_id is None:
-        flaw = f"body too large, and no execution_id at its beginning: {sizes}"
+        parse_error = f"body too large, and no execution_id at its beginning: {sizes}"
     elif fields.message_type is None:
-        flaw = f"body too large, and no message_type at its beginning: {sizes}"
+        parse_error = f"body too large, and no message_type at its beginning: {sizes}"
     return _Envelope(
         message_type=storable(fields.message_type or "")[:200],
         message_id=None,
@@ -163,8 +163,8 @@ def _read_cut(beginning: bytes, cut: CutBody) -> _Envelope:
         execution_id=fields.execution_id,
         worker_id=fields.worker_id,
         action_ref=_text(fields.action_ref),
-        stamp=None,
-        flaw=flaw,
+        attempt_updated_at=None,
+        parse_error=parse_error,
     )
 
 
@@ -235,7 +235,7 @@ def _key(raw: RawMessage, message_id: str | None, death: Death | None, envelope:
         death.time.isoformat() if death and death.time else "",
         str(death.count if death else 0),
         raw.routing_key,
-        envelope.stamp.isoformat() if envelope.stamp else "",
+        envelope.attempt_updated_at.isoformat() if envelope.attempt_updated_at else "",
         # Not every sender makes its message ids unique; two executions must never share a key.
         str(envelope.execution_id),
     ]

@@ -8,7 +8,7 @@ from datetime import datetime
 from dlq_handler.dead_letters.decide_batch import Ruling
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter, without_fields
-from dlq_handler.endings.retry_delay import next_try
+from dlq_handler.endings.retry_delay import next_attempt
 
 GUARD_MISSED = "the execution was not as it was read when it was to be changed"
 REFUSED = "the database refused what this letter asked for"
@@ -21,11 +21,11 @@ class Entry:
 
     letter: DeadLetter
     outcome: Outcome
-    why: str
+    explanation: str
     error: str | None = None
-    tries: int = 0
+    attempts: int = 0
     """How often the database refused it."""
-    next_try_at: datetime | None = None
+    next_attempt_at: datetime | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -47,16 +47,16 @@ class LetterRecord:
     first_death_queue: str | None
     exchange: str
     routing_key: str
-    stamp: datetime | None
+    attempt_updated_at: datetime | None
     outcome: Outcome
-    why: str
+    explanation: str
     error: str | None
-    tries: int
-    next_try_at: datetime | None
+    attempts: int
+    next_attempt_at: datetime | None
     repeats: int
     received_at: datetime
     decided_at: datetime
-    instance: str
+    replica: str
     evidence: Mapping[str, object]
     """What the decision rests on; empty for letters without a row."""
     is_shadow: bool
@@ -78,12 +78,12 @@ class ClaimedLetter:
 
     record_id: int
     outcome: Outcome
-    tries: int
+    attempts: int
     letter: DeadLetter
 
 
 def entries_of(
-    rulings: Sequence[Ruling], *, changed: AbstractSet[int], now: datetime, tries_before: int = 0
+    rulings: Sequence[Ruling], *, changed: AbstractSet[int], now: datetime, attempts_before: int = 0
 ) -> list[Entry]:
     """What to record of `rulings` when exactly the executions in `changed` were really changed.
 
@@ -95,35 +95,35 @@ def entries_of(
         for ruling in rulings
         if ruling.ending is not None and ruling.ending.execution.id not in changed
     }
-    return list(_entries(rulings, missed, now, tries_before))
+    return list(_entries(rulings, missed, now, attempts_before))
 
 
 def _entries(
-    rulings: Sequence[Ruling], missed: AbstractSet[int], now: datetime, tries_before: int
+    rulings: Sequence[Ruling], missed: AbstractSet[int], now: datetime, attempts_before: int
 ) -> Iterable[Entry]:
     for ruling in rulings:
         if ruling.letter.execution_id in missed:
-            yield update_failed(ruling.letter, GUARD_MISSED, tries=tries_before + 1, now=now)
+            yield update_failed(ruling.letter, GUARD_MISSED, attempts=attempts_before + 1, now=now)
         else:
             yield Entry(
                 letter=ruling.letter,
                 outcome=ruling.decision.outcome,
-                why=ruling.decision.why,
+                explanation=ruling.decision.explanation,
                 evidence=ruling.evidence,
             )
 
 
 def bare_entry(letter: DeadLetter, error: str) -> Entry:
     """Key, body and error alone, for a dead letter whose other fields the database refuses."""
-    why = "the database refuses the fields of this dead letter; only its body is on record"
+    explanation = "the database refuses the fields of this dead letter; only its body is on record"
     bare = without_fields(
         key=letter.key,
         body=letter.body,
         body_size=letter.body_size,
         redelivered=letter.redelivered,
-        flaw=why,
+        parse_error=explanation,
     )
-    return Entry(letter=bare, outcome=Outcome.UNREADABLE, why=why, error=error)
+    return Entry(letter=bare, outcome=Outcome.UNREADABLE, explanation=explanation, error=error)
 
 
 def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
@@ -131,18 +131,20 @@ def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
     return Entry(
         letter=letter,
         outcome=Outcome.DEFERRED,
-        why=f"not decided after {deliveries} deliveries; dlq-handler decides it from this record",
-        next_try_at=now,
+        explanation=f"not decided after {deliveries} deliveries; dlq-handler decides it from this record",
+        next_attempt_at=now,
     )
 
 
-def update_failed(letter: DeadLetter, error: str, *, tries: int, now: datetime, why: str = REFUSED) -> Entry:
-    """`tries` counts this attempt too."""
+def update_failed(
+    letter: DeadLetter, error: str, *, attempts: int, now: datetime, explanation: str = REFUSED
+) -> Entry:
+    """`attempts` counts this attempt too."""
     return Entry(
         letter=letter,
         outcome=Outcome.UPDATE_FAILED,
-        why=why,
+        explanation=explanation,
         error=error,
-        tries=tries,
-        next_try_at=next_try(now, tries),
+        attempts=attempts,
+        next_attempt_at=next_attempt(now, attempts),
     )

@@ -41,13 +41,13 @@ CONTENT_ERRORS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecorder:
     database: Database
-    instance: str
+    replica: str
     names: WorkerQueueNames
     is_shadow: bool
 
     async def record(self, letter: DeadLetter, error: Exception) -> tuple[Entry, datetime]:
         """Returns the entry on record and the database's time. Raises `Unavailable` or `Contended`."""
-        text, why = text_of(error), why_of(error)
+        text, explanation = text_of(error), why_of(error)
         log.error(
             "dead_letter.refused",
             execution_id=letter.execution_id,
@@ -59,47 +59,47 @@ class RefusedRecorder:
             try:
                 async with self.database.transaction() as tx:
                     now = (await executions_sql.lock_executions(tx, ())).now
-                    return await record(tx, letter, text, why, now), now
+                    return await record(tx, letter, text, explanation, now), now
             except CONTENT_ERRORS as again:
-                text, why = text_of(again), why_of(again)
+                text, explanation = text_of(again), why_of(again)
         # The last record holds nothing that a sender chose: the dead letter is not at fault.
         raise Unavailable("database", f"no dead letter can be recorded: {text}")
 
-    async def _whole(self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime) -> Entry:
-        entry = update_failed(letter, error, tries=1, now=now, why=why)
-        recorded = await batch_sql.record_letters(
-            tx, [entry], instance=self.instance, is_shadow=self.is_shadow
-        )
+    async def _whole(
+        self, tx: Transaction, letter: DeadLetter, error: str, explanation: str, now: datetime
+    ) -> Entry:
+        entry = update_failed(letter, error, attempts=1, now=now, explanation=explanation)
+        recorded = await batch_sql.record_letters(tx, [entry], replica=self.replica, is_shadow=self.is_shadow)
         if not self.is_shadow:
             await count_letters(tx, recorded, names=self.names)
         return entry
 
     async def _without_details(
-        self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime
+        self, tx: Transaction, letter: DeadLetter, error: str, explanation: str, now: datetime
     ) -> Entry:
         """Without category, headers and evidence: senders can put anything into these."""
-        return await self._update_failed(tx, replace(letter, headers="{}"), error, why, now)
+        return await self._update_failed(tx, replace(letter, headers="{}"), error, explanation, now)
 
     async def _without_texts(
-        self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime
+        self, tx: Transaction, letter: DeadLetter, error: str, explanation: str, now: datetime
     ) -> Entry:
         """A dispatch keeps its numbers and is tried again: the execution waits for it."""
         if letter.execution_id is None or letter.message_type != DISPATCH_MESSAGE_TYPE:
-            return await self._bare(tx, letter, error, why, now)
-        return await self._update_failed(tx, without_texts(letter, self.names), error, why, now)
+            return await self._bare(tx, letter, error, explanation, now)
+        return await self._update_failed(tx, without_texts(letter, self.names), error, explanation, now)
 
     async def _update_failed(
-        self, tx: Transaction, letter: DeadLetter, error: str, why: str, now: datetime
+        self, tx: Transaction, letter: DeadLetter, error: str, explanation: str, now: datetime
     ) -> Entry:
-        entry = update_failed(letter, error, tries=1, now=now, why=why)
+        entry = update_failed(letter, error, attempts=1, now=now, explanation=explanation)
         await batch_sql.record_letters(
-            tx, [entry], instance=self.instance, is_shadow=self.is_shadow, has_group=False
+            tx, [entry], replica=self.replica, is_shadow=self.is_shadow, has_group=False
         )
         return entry
 
     async def _bare(self, tx: Transaction, letter: DeadLetter, error: str, _: str, __: datetime) -> Entry:
         entry = bare_entry(letter, error)
-        await batch_sql.record_bare(tx, entry, instance=self.instance, is_shadow=self.is_shadow)
+        await batch_sql.record_bare(tx, entry, replica=self.replica, is_shadow=self.is_shadow)
         return entry
 
 

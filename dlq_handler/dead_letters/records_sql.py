@@ -30,8 +30,9 @@ _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 # What a list shows of each: neither bodies nor headers, which nobody reads in one.
 LISTED = """
     id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
-    first_death_queue, exchange, routing_key, stamp, outcome, why, error, tries, next_try_at, repeats, repeated_at,
-    received_at, decided_at, instance, evidence, is_shadow, body_size, NULL AS body, group_id, NULL AS headers"""
+    first_death_queue, exchange, routing_key, attempt_updated_at, outcome, explanation, error, attempts,
+    next_attempt_at, repeats, repeated_at, received_at, decided_at, replica, evidence, is_shadow, body_size,
+    NULL AS body, group_id, NULL AS headers"""
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:
@@ -53,8 +54,9 @@ async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[int
         rows = await tx.rows(
             """
             SELECT id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_try_at <= statement_timestamp() AND NOT is_shadow
-             ORDER BY next_try_at, id LIMIT :limit
+             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_attempt_at <= statement_timestamp()
+               AND NOT is_shadow
+             ORDER BY next_attempt_at, id LIMIT :limit
             """,
             outcomes=[outcome.value for outcome in REPROCESSABLE],
             limit=limit,
@@ -73,7 +75,7 @@ async def reprocessable(
             """
             SELECT id FROM own.letter
              WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
-             ORDER BY next_try_at NULLS FIRST, decided_at, id LIMIT :limit
+             ORDER BY next_attempt_at NULLS FIRST, decided_at, id LIMIT :limit
             """,
             outcomes=[outcome.value for outcome in outcomes if outcome in REPROCESSABLE],
             limit=limit,
@@ -97,7 +99,9 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
     )
     if row is None:
         return None
-    return ClaimedLetter(record_id=row.id, outcome=Outcome(row.outcome), tries=row.tries, letter=_letter(row))
+    return ClaimedLetter(
+        record_id=row.id, outcome=Outcome(row.outcome), attempts=row.attempts, letter=_letter(row)
+    )
 
 
 async def postpone(database: Database, record_id: int) -> None:
@@ -106,15 +110,16 @@ async def postpone(database: Database, record_id: int) -> None:
         claimed = await claim(tx, record_id)
         if claimed is None:
             return
-        tries = claimed.tries + 1
+        attempts = claimed.attempts + 1
         await tx.run(
             """
-            UPDATE own.letter SET tries = :tries, next_try_at = clock_timestamp() + make_interval(secs => :pause)
+            UPDATE own.letter
+               SET attempts = :attempts, next_attempt_at = clock_timestamp() + make_interval(secs => :pause)
              WHERE id = :id
             """,
             id=record_id,
-            tries=tries,
-            pause=retry_delay(tries).total_seconds(),
+            attempts=attempts,
+            pause=retry_delay(attempts).total_seconds(),
         )
 
 
@@ -123,16 +128,16 @@ async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None
     await tx.run(
         """
         UPDATE own.letter
-           SET outcome = :outcome, why = :why, error = :error, tries = :tries, next_try_at = :next_try_at,
-               evidence = CAST(:evidence AS jsonb), decided_at = clock_timestamp()
+           SET outcome = :outcome, explanation = :explanation, error = :error, attempts = :attempts,
+               next_attempt_at = :next_attempt_at, evidence = CAST(:evidence AS jsonb), decided_at = clock_timestamp()
          WHERE id = :id
         """,
         id=record_id,
         outcome=entry.outcome.value,
-        why=storable(entry.why),
+        explanation=storable(entry.explanation),
         error=None if entry.error is None else storable(entry.error),
-        tries=entry.tries,
-        next_try_at=entry.next_try_at,
+        attempts=entry.attempts,
+        next_attempt_at=entry.next_attempt_at,
         evidence=as_jsonb(entry.evidence),
     )
 
@@ -196,7 +201,7 @@ def _letter(row: Row[Any]) -> DeadLetter:
         message_type=row.message_type,
         execution_id=row.execution_id,
         worker_id=row.worker_id,
-        stamp=row.stamp,
+        attempt_updated_at=row.attempt_updated_at,
         death=death,
         first_death_queue=row.first_death_queue,
         exchange=row.exchange,
@@ -205,5 +210,5 @@ def _letter(row: Row[Any]) -> DeadLetter:
         body=row.body,
         body_size=row.body_size,
         action_ref=row.action_ref,
-        flaw=row.flaw,
+        parse_error=row.parse_error,
     )

@@ -32,7 +32,7 @@ class Reprocessed:
     execution_id: int | None
     before: Outcome
     outcome: Outcome
-    why: str
+    explanation: str
 
 
 class Reprocessor:
@@ -83,7 +83,7 @@ class Reprocessor:
                 execution_id=reprocessed.execution_id,
                 before=reprocessed.before.value,
                 outcome=reprocessed.outcome.value,
-                why=reprocessed.why,
+                explanation=reprocessed.explanation,
             )
         return reprocessed
 
@@ -98,7 +98,9 @@ class Reprocessor:
             if claimed.letter.execution_id in view.locked_elsewhere:
                 return None
             rulings = await self._decide.rule(tx, [claimed.letter], view)
-            written = await self._decide.write(tx, rulings, view.now, room=room, tries_before=claimed.tries)
+            written = await self._decide.write(
+                tx, rulings, view.now, room=room, attempts_before=claimed.attempts
+            )
             if written.left_out:
                 await self._decide.note(tx, written)
                 return None
@@ -118,7 +120,11 @@ class Reprocessor:
                 return None
             view = await self._decide.look(tx, [])
             entry = update_failed(
-                claimed.letter, text_of(error), tries=claimed.tries + 1, now=view.now, why=why_of(error)
+                claimed.letter,
+                text_of(error),
+                attempts=claimed.attempts + 1,
+                now=view.now,
+                explanation=why_of(error),
             )
             await records_sql.replace_outcome(tx, record_id, entry)
         return _reprocessed(claimed, entry)
@@ -133,9 +139,9 @@ def _put_off(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
     return Entry(
         letter=claimed.letter,
         outcome=claimed.outcome,
-        why=f"put off: {entry.why}; our link to the database is too young to know",
-        tries=claimed.tries,
-        next_try_at=now,
+        explanation=f"put off: {entry.explanation}; our link to the database is too young to know",
+        attempts=claimed.attempts,
+        next_attempt_at=now,
     )
 
 
@@ -145,5 +151,5 @@ def _reprocessed(claimed: ClaimedLetter, entry: Entry) -> Reprocessed:
         execution_id=claimed.letter.execution_id,
         before=claimed.outcome,
         outcome=entry.outcome,
-        why=entry.why,
+        explanation=entry.explanation,
     )

@@ -18,15 +18,15 @@ from dlq_handler.dead_letters.filter import CappedCount
 from dlq_handler.dead_letters.records_sql import MOST_PUT_UP, REPROCESSABLE_OUTCOMES
 from dlq_handler.dead_letters.state_version import GroupState, LetterState
 
-_STATE = "id, outcome, tries, decided_at, next_try_at, is_shadow"
+_STATE = "id, outcome, attempts, decided_at, next_attempt_at, is_shadow"
 _NAMED = f"SELECT {_STATE} FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))"  # noqa: S608  # constants of ours; values are bound
 _REACHED = f"""
     SELECT {_STATE} FROM own.letter WHERE group_id = :group_id AND {REPROCESSABLE_OUTCOMES}
-     ORDER BY next_try_at NULLS FIRST, decided_at, id LIMIT :most"""  # noqa: S608  # constants of ours; values are bound
+     ORDER BY next_attempt_at NULLS FIRST, decided_at, id LIMIT :most"""  # noqa: S608  # constants of ours; values are bound
 # A sum, so that their order does not matter. Times as numbers: as texts they would depend on the session's time zone.
 _DIGEST = """
-    count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, tries, extract(epoch FROM decided_at),
-                                                               extract(epoch FROM next_try_at)), 0)), 0)"""
+    count(*) || ' ' || coalesce(sum(hashtextextended(concat_ws(' ', id, outcome, attempts,
+            extract(epoch FROM decided_at), extract(epoch FROM next_attempt_at)), 0)), 0)"""
 
 
 async def lock_letters(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
@@ -45,7 +45,7 @@ async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
     """The ids of those that were; settled letters and shadow records are left alone."""
     rows = await tx.rows(
         f"""
-        UPDATE own.letter SET next_try_at = clock_timestamp()
+        UPDATE own.letter SET next_attempt_at = clock_timestamp()
          WHERE id = ANY (CAST(:ids AS bigint[])) AND {REPROCESSABLE_OUTCOMES}
         RETURNING id
         """,  # noqa: S608  # constants of ours; values are bound
@@ -100,7 +100,7 @@ async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
         f"""
         SELECT count(*) AS letters
           FROM (SELECT id FROM own.letter
-                 WHERE group_id = :group_id AND next_try_at IS NULL AND {REPROCESSABLE_OUTCOMES}
+                 WHERE group_id = :group_id AND next_attempt_at IS NULL AND {REPROCESSABLE_OUTCOMES}
                  LIMIT :most) AS some_of
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,

@@ -54,7 +54,7 @@ def failure_result(
         "queue": letter.queue,
         "worker_id": execution.worker_id if execution.worker_id is not None else letter.worker_id,
         "died_at": died_at.isoformat() if died_at else None,
-        "attempt": letter.stamp.isoformat() if letter.stamp else None,
+        "attempt": letter.attempt_updated_at.isoformat() if letter.attempt_updated_at else None,
         "original_status": execution.status.value,
     }
     if letter.reason == "expired":
@@ -66,4 +66,4 @@ def _about_worker(execution: Execution, decision: Fail) -> str:
     """Why a running execution was failed. Of a scheduled one the decision only says how its attempt was recognized,
     which means nothing to a user of Attune.
     """
-    return f"; {decision.why}" if execution.status is ExecutionStatus.RUNNING else ""
+    return f"; {decision.explanation}" if execution.status is ExecutionStatus.RUNNING else ""

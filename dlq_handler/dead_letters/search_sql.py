@@ -125,7 +125,7 @@ class _Asked:
     ) -> None:
         self.parameters: dict[str, object] = {}
         self._conditions = ["true"]
-        self._cause = wanted.cause
+        self._category = wanted.category
         self._add("id < :before_id", "before_id", before_id)
         self._add("id > :after_id", "after_id", after_id)
         self._add("group_id = :group_id", "group_id", wanted.group)
@@ -141,9 +141,9 @@ class _Asked:
     def found(self, direction: str) -> str:
         """What holds for a letter that is asked for."""
         conditions = " AND ".join(self._conditions)
-        if self._cause is None:
+        if self._category is None:
             return conditions
-        self.parameters["cause"] = self._cause.value
+        self.parameters["category"] = self._category.value
         # So many of each group, and of these the first: joined, all letters of a cause would be read and sorted. Pairs
         # and no "group_id = g.id", of which the planner would guess that it holds for many, and go along the ids.
         return f"""
@@ -152,7 +152,7 @@ class _Asked:
                                          WHERE (group_id, id) >= (g.id, 0) AND (group_id, id) <= (g.id, {_HIGHEST})
                                            AND {conditions}
                                          ORDER BY group_id {direction}, id {direction} LIMIT :most) AS some_of
-                    WHERE g.cause = :cause ORDER BY some_of.id {direction} LIMIT :most)
+                    WHERE g.category = :category ORDER BY some_of.id {direction} LIMIT :most)
             """  # noqa: S608  # our own texts
 
     def _add(self, condition: str, name: str, value: object) -> None:

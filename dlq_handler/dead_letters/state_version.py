@@ -21,9 +21,9 @@ class LetterState:
 
     id: int
     outcome: Outcome
-    tries: int
+    attempts: int
     decided_at: datetime
-    next_try_at: datetime | None
+    next_attempt_at: datetime | None
     is_shadow: bool = False
 
 
@@ -60,7 +60,7 @@ def _parts(letters: Iterable[LetterRecord | LetterState]) -> list[object]:
     return [
         part
         for one in sorted(letters, key=lambda letter: letter.id)
-        for part in (one.id, one.outcome.value, one.tries, one.decided_at, one.next_try_at)
+        for part in (one.id, one.outcome.value, one.attempts, one.decided_at, one.next_attempt_at)
     ]
 
 

@@ -18,8 +18,8 @@ from dlq_handler.safety.gate_service import Gate
 
 async def ask_own_gate(gate: Gate) -> GateSeen | Unsure:
     state = await gate.look()
-    if state.why_unknown is not None:
-        return Unsure(state.why_unknown)
+    if state.unknown_explanation is not None:
+        return Unsure(state.unknown_explanation)
     return GateSeen(causes=tuple(state.causes), words="; ".join(state.causes.values()) or None)
 
 
@@ -56,6 +56,6 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
     causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
     if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
         # The note is as old as the last look: of one that hangs it says nothing yet.
-        why = notes.get("gate", "it has not checked the database yet, or not lately")
-        return Unsure(f"the replica at {base_url} answers: {why}")
+        explanation = notes.get("gate", "it has not checked the database yet, or not lately")
+        return Unsure(f"the replica at {base_url} answers: {explanation}")
     return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)

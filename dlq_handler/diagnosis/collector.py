@@ -161,7 +161,7 @@ class Lookout:
         reached = await self._ask(self._link.open())
         fleet = (await about_database).workers
         if isinstance(reached, Unknown):
-            return BrokerFacts(broker=BrokerSeen(trouble=reached.why))
+            return BrokerFacts(broker=BrokerSeen(trouble=reached.explanation))
         ids = None if isinstance(fleet, Unknown) else frozenset(one.worker.id for one in fleet)
         expected = self._expectation(ids)
         intake = expected.blueprint.intake_queue
@@ -235,7 +235,7 @@ class Lookout:
     ) -> QueueObservation | Unknown | None:
         if isinstance(queues, Unknown):
             return queues
-        return queues.get(worker_id, Unknown(f"its queue: {self._sight.why_unknown(worker_id)}"))
+        return queues.get(worker_id, Unknown(f"its queue: {self._sight.unknown_explanation(worker_id)}"))
 
     def _canaries(
         self, database: DatabaseFacts, intake: QueueSeen | Unknown | Off, expected: Expectation

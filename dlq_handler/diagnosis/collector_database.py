@@ -122,7 +122,9 @@ async def _at_request_limit(database: Database, policy: UnscheduledPolicy) -> in
 
 def _away(database: Database, trouble: Unknown) -> DatabaseFacts:
     outage = database.outage
-    return DatabaseFacts(database=DatabaseSeen(trouble=trouble.why, since=outage.since if outage else None))
+    return DatabaseFacts(
+        database=DatabaseSeen(trouble=trouble.explanation, since=outage.since if outage else None)
+    )
 
 
 async def _tables(database: Database) -> TablesSeen:

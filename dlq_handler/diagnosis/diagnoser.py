@@ -25,7 +25,7 @@ from dlq_handler.diagnosis.since import dated, ill_since, is_change, is_due, rec
 from dlq_handler.diagnosis.view import DatabaseSeen, OwnLink, Unknown, View
 from dlq_handler.diagnosis.view_in_outage import unseen, without_database
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import DIAGNOSIS_CHANGED, Part
+from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every
 from dlq_handler.text import in_units
 
@@ -56,14 +56,14 @@ class Diagnoser:
         *,
         look: Callable[[], Awaitable[View]],
         leadership: Leadership,
-        instance: str,
+        replica: str,
         patience: Patience,
         own_link: Callable[[], OwnLink] = OwnLink,
         interval_seconds: float = 10.0,
     ) -> None:
         """`own_link()`: what this process knows of its own connections."""
         self._database, self._look, self._leadership = database, look, leadership
-        self._instance, self._interval_seconds = instance, interval_seconds
+        self._replica, self._interval_seconds = replica, interval_seconds
         self._patience, self._lacks, self._own_link = patience, Lacks(), own_link
         self._latest: Seen | None = None
         self._ill_since: dict[str, datetime] = {}
@@ -88,7 +88,7 @@ class Diagnoser:
         if age <= max(TOO_OLD_SECONDS, 3 * self._interval_seconds):
             return seen
         view = unseen(
-            seen.view, f"the last look was {in_units(age)} ago; the log of {self._instance} says why"
+            seen.view, f"the last look was {in_units(age)} ago; the log of {self._replica} says why"
         )
         return replace(seen, view=view, diagnoses=diagnose(view))
 
@@ -148,11 +148,11 @@ class Diagnoser:
         worst = seen.diagnoses[0]
         await events_sql.tell(
             tx,
-            part=Part.DIAGNOSIS,
+            topic=Topic.DIAGNOSIS,
             kind=DIAGNOSIS_CHANGED,
             subject=worst.kind,
             detail=worst.health.value,
-            instance=self._instance,
+            replica=self._replica,
             at=seen.at,
         )
         return seen.at, list(seen.diagnoses)

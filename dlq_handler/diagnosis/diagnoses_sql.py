@@ -10,7 +10,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.jsonb import as_jsonb
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 
 
 async def record_change(tx: Transaction, diagnoses: Sequence[Diagnosis], *, at: datetime) -> None:
@@ -69,7 +69,7 @@ def _read(written: dict[str, Any]) -> Diagnosis:
     return Diagnosis(
         **written
         | {
-            "part": Part(written["part"]),
+            "component": Component(written["component"]),
             "health": Health(written["health"]),
             "since": datetime.fromisoformat(since) if since else None,
             "evidence": tuple(written["evidence"]),

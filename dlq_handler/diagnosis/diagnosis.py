@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
-from dlq_handler.diagnosis.observation import Health, Looked, Observation, Part
+from dlq_handler.diagnosis.observation import Component, Health, Looked, Observation
 
 RUNBOOK = "docs/runbook.md"
 CONFIG_SHOW = "dlq-handler config show"
 
 # Ours alone: what only a diagnosis looks at.
-GATE = Looked(Part.US, "gate")
-BRAKE = Looked(Part.US, "brake")
-SHADOW = Looked(Part.US, "shadow")
-MONITOR = Looked(Part.US, "monitor")
-ANNOUNCING = Looked(Part.US, "announcing")
+GATE = Looked(Component.DLQ_HANDLER, "gate")
+BRAKE = Looked(Component.DLQ_HANDLER, "brake")
+SHADOW = Looked(Component.DLQ_HANDLER, "shadow")
+MONITOR = Looked(Component.DLQ_HANDLER, "monitor")
+ANNOUNCING = Looked(Component.DLQ_HANDLER, "announcing")
 # One check; its part says whose services are meant: the executor among others, or workers only.
-EXECUTOR_SERVICES = Looked(Part.EXECUTOR, "services")
-WORKER_SERVICES = Looked(Part.WORKERS, "services")
-WORKER_GONE = Looked(Part.WORKERS, "worker gone")
-WORKER_HUNG = Looked(Part.WORKERS, "worker hung")
-WORKER_QUEUE = Looked(Part.WORKERS, "worker queue")
-WORKER_BACKLOG = Looked(Part.WORKERS, "worker backlog")
-UNUSABLE_LETTERS = Looked(Part.SENDERS, "unusable letters")
-ATTUNES_MONITOR = Looked(Part.EXECUTOR, "attune monitor")
+EXECUTOR_SERVICES = Looked(Component.EXECUTOR, "services")
+WORKER_SERVICES = Looked(Component.WORKERS, "services")
+WORKER_GONE = Looked(Component.WORKERS, "worker gone")
+WORKER_HUNG = Looked(Component.WORKERS, "worker hung")
+WORKER_QUEUE = Looked(Component.WORKERS, "worker queue")
+WORKER_BACKLOG = Looked(Component.WORKERS, "worker backlog")
+UNUSABLE_LETTERS = Looked(Component.SENDERS, "unusable letters")
+ATTUNES_MONITOR = Looked(Component.EXECUTOR, "attune monitor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ _PLACE = {kind.looked: place for place, kind in enumerate(KINDS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    part: Part
+    component: Component
     kind: str
     """Stable words, for programs and links."""
     health: Health
@@ -233,17 +233,21 @@ class Diagnosis:
     @property
     def subject(self) -> str:
         """Whose it is and what was looked at, each once: "us: brake", "database"."""
-        return self.part.value if self.kind == self.part.value else f"{self.part.value}: {self.kind}"
+        return (
+            self.component.value
+            if self.kind == self.component.value
+            else f"{self.component.value}: {self.kind}"
+        )
 
     @property
     def said(self) -> str:
         """The sentence behind its subject: an error of a driver names the part by itself."""
-        return self.sentence.removeprefix(f"{self.part.value}: ")
+        return self.sentence.removeprefix(f"{self.component.value}: ")
 
 
 def page_of(seen: Observation) -> str | None:
     """Where the runbook explains it; None for what is looked at only before the first start."""
-    place = _PLACE.get(Looked(seen.part, seen.check))
+    place = _PLACE.get(Looked(seen.component, seen.check))
     return None if place is None else KINDS[place].page
 
 
@@ -258,9 +262,9 @@ def diagnosed(
     """The observation, with all that a person on call asks next. `command`: a better one than the kind's. `about`: ids
     of the workers that it is about.
     """
-    kind = KINDS[_PLACE[Looked(seen.part, seen.check)]]
+    kind = KINDS[_PLACE[Looked(seen.component, seen.check)]]
     return Diagnosis(
-        part=seen.part,
+        component=seen.component,
         kind=kind.name,
         health=seen.health,
         sentence=seen.what,

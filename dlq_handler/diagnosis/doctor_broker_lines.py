@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 
 from dlq_handler.diagnosis.doctor_lines import MANAGEMENT_FIX, some_of
-from dlq_handler.diagnosis.observation import Looked, Observation, Part
+from dlq_handler.diagnosis.observation import Component, Looked, Observation
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS
 from dlq_handler.topology.check import CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.finding import Finding, Severity, listed
 from dlq_handler.topology.walk import Answer
 
-SIDECAR = Looked(Part.US, "sidecar")
-BROKER = Looked(Part.BROKER, "broker")
-ALARMS = Looked(Part.BROKER, "broker alarm")
-BROKER_RIGHTS = Looked(Part.BROKER, "broker rights")
-TOPOLOGY = Looked(Part.BROKER, "topology")
-OTHER_CONSUMERS = Looked(Part.BROKER, "other consumers")
-RESTARTS = Looked(Part.WORKERS, "worker restarts")
-COMPLETIONS = Looked(Part.EXECUTOR, "completions")
-REQUESTS = Looked(Part.EXECUTOR, "requests")
+SIDECAR = Looked(Component.DLQ_HANDLER, "sidecar")
+BROKER = Looked(Component.BROKER, "broker")
+ALARMS = Looked(Component.BROKER, "broker alarm")
+BROKER_RIGHTS = Looked(Component.BROKER, "broker rights")
+TOPOLOGY = Looked(Component.BROKER, "topology")
+OTHER_CONSUMERS = Looked(Component.BROKER, "other consumers")
+RESTARTS = Looked(Component.WORKERS, "worker restarts")
+COMPLETIONS = Looked(Component.EXECUTOR, "completions")
+REQUESTS = Looked(Component.EXECUTOR, "requests")
 
 # The management API's statistics are some seconds old. Right after a start nothing is broken yet.
 _LISTED_LATE = (

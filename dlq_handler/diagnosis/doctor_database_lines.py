@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from dlq_handler.diagnosis.doctor_lines import MANAGEMENT_FIX, some_of
-from dlq_handler.diagnosis.observation import Looked, Observation, Part
+from dlq_handler.diagnosis.observation import Component, Looked, Observation
 from dlq_handler.topology.finding import listed
 
-DATABASE = Looked(Part.DATABASE, "database")
-HOST_TABLES = Looked(Part.DATABASE, "host tables")
-OWN_TABLES = Looked(Part.DATABASE, "own tables")
-DATABASE_RIGHTS = Looked(Part.DATABASE, "database rights")
-MACHINE_CLOCK = Looked(Part.US, "clock")
-BROKER_CLOCK = Looked(Part.BROKER, "broker clock")
-WORKERS = Looked(Part.WORKERS, "workers")
-WORKER_CLOCKS = Looked(Part.WORKERS, "worker clocks")
+DATABASE = Looked(Component.DATABASE, "database")
+HOST_TABLES = Looked(Component.DATABASE, "host tables")
+OWN_TABLES = Looked(Component.DATABASE, "own tables")
+DATABASE_RIGHTS = Looked(Component.DATABASE, "database rights")
+MACHINE_CLOCK = Looked(Component.DLQ_HANDLER, "clock")
+BROKER_CLOCK = Looked(Component.BROKER, "broker clock")
+WORKERS = Looked(Component.WORKERS, "workers")
+WORKER_CLOCKS = Looked(Component.WORKERS, "worker clocks")
 
 # A letter that does not say which attempt it was is decided by the broker's time of death against the row's own time,
 # with so much allowance; no heartbeat is given more by Attune's scheduler.

@@ -7,11 +7,11 @@ are beside it.
 
 from collections.abc import Collection, Sequence
 
-from dlq_handler.diagnosis.observation import Looked, Observation, Part
+from dlq_handler.diagnosis.observation import Component, Looked, Observation
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary, in_words, only_wants_time, worst_of
 
-SETTINGS = Looked(Part.US, "settings")
-CANARY = Looked(Part.BROKER, "canary")
+SETTINGS = Looked(Component.DLQ_HANDLER, "settings")
+CANARY = Looked(Component.BROKER, "canary")
 
 MANAGEMENT_FIX = (
     "let us reach RabbitMQ's management API (dlq_handler.broker.management_url) with the tag 'monitoring'"

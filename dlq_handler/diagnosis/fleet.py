@@ -36,7 +36,7 @@ def _nobody_there(view: View, reporting: Sequence[WorkerSeen]) -> Diagnosis:
     """Nobody is there since the last one went, whoever was gone long before it."""
     unsure = [one for one in reporting if one.standing.availability is Availability.UNKNOWN]
     if unsure:
-        said = f"{unsure[0].name}: {unsure[0].standing.why}"
+        said = f"{unsure[0].name}: {unsure[0].standing.explanation}"
         return diagnosed(doctor_database_lines.WORKERS.unknown(said, WATCH_ON), evidence=_by_state(reporting))
     since = max((at for one in reporting if (at := one.standing.gone_since)), default=None)
     hanging = sum(one.is_consumed for one in reporting)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
-class Part(StrEnum):
+class Component(StrEnum):
     """Whose it is."""
 
-    US = "us"
+    DLQ_HANDLER = "dlq-handler"
     BROKER = "broker"
     DATABASE = "database"
     WORKERS = "workers"
@@ -31,7 +31,7 @@ SIGNS = {Health.PROBLEM: "✕", Health.UNKNOWN: "?", Health.OK: "✓"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    part: Part
+    component: Component
     check: str
     """What was looked at: stable words, for programs and for the page that explains them."""
     health: Health
@@ -49,11 +49,13 @@ class Observation:
 class Looked:
     """Makes the observations of one check."""
 
-    part: Part
+    component: Component
     check: str
 
     def ok(self, what: str, *, notes: Iterable[str] = ()) -> Observation:
-        return Observation(part=self.part, check=self.check, health=Health.OK, what=what, notes=tuple(notes))
+        return Observation(
+            component=self.component, check=self.check, health=Health.OK, what=what, notes=tuple(notes)
+        )
 
     def problem(self, what: str, fix: str, *, notes: Iterable[str] = (), headline: str = "") -> Observation:
         return replace(self._ill(Health.PROBLEM, what, fix, notes), headline=headline)
@@ -63,7 +65,7 @@ class Looked:
 
     def _ill(self, health: Health, what: str, fix: str, notes: Iterable[str]) -> Observation:
         return Observation(
-            part=self.part, check=self.check, health=health, what=what, fix=fix, notes=tuple(notes)
+            component=self.component, check=self.check, health=health, what=what, fix=fix, notes=tuple(notes)
         )
 
 

@@ -69,7 +69,7 @@ def sidecar(view: View) -> Diagnosis | None:
         )
     elif said.health is Health.PROBLEM and isinstance(view.gate, Hung):
         said = doctor_broker_lines.SIDECAR.problem(
-            f"{view.gate.why}; {said.what}", RESTART, headline="A replica of dlq-handler hangs"
+            f"{view.gate.explanation}; {said.what}", RESTART, headline="A replica of dlq-handler hangs"
         )
     elif said.health is Health.PROBLEM and view.own is not None:
         said = _of_own_consumer(view.own, said.what)
@@ -114,9 +114,9 @@ def gate(view: View) -> Diagnosis:
     if isinstance(seen, Unknown):
         if not isinstance(seen, Unsure) and _is_consuming(view):
             return diagnosed(
-                GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.why,)
+                GATE.ok("lets letters pass, for a sidecar of ours takes them"), evidence=(seen.explanation,)
             )
-        return diagnosed(GATE.unknown(seen.why, _way_to_gate(view, seen)))
+        return diagnosed(GATE.unknown(seen.explanation, _way_to_gate(view, seen)))
     worrying = [cause for cause in GateCause if cause in seen.causes and cause is not GateCause.YOUNG_LINK]
     words = seen.words or ", ".join(sorted(seen.causes))
     evidence = (f"asked: {seen.asked}",)
@@ -161,7 +161,7 @@ def brake(view: View) -> Diagnosis:
         return unknown(BRAKE, seen)
     state, evidence = seen.view.state, []
     if mode_of(seen.view, seen.policy).is_tripped:
-        evidence = [state.why] if state.why else []
+        evidence = [state.explanation] if state.explanation else []
         evidence.append(f"tripped by {state.tripped_by}, {the_brake.way_out(seen.view, seen.policy)}")
     ended = f"{seen.view.ended_last_minute} executions were ended in the last {the_brake.WINDOW_SECONDS} s"
     return diagnosed(_of_brake(seen, view), since=state.tripped_at, evidence=(*evidence, ended))
@@ -227,7 +227,7 @@ def _of_free_lease(view: View, seen: LeaderSeen) -> Observation:
             "wait a moment, then ask again; if it stays so, its log says why",
         )
     if own is None and isinstance(view.gate, Hung):
-        return MONITOR.problem(f"{nobody}; {view.gate.why}", RESTART)
+        return MONITOR.problem(f"{nobody}; {view.gate.explanation}", RESTART)
     if own is None:
         return MONITOR.problem(
             nobody, "start `dlq-handler run`; if one runs, its log says why it does not lead"

@@ -11,7 +11,7 @@ from dlq_handler.topology.decide_canary import CanaryState
 
 
 def unknown(looked: Looked, fact: Unknown) -> Diagnosis:
-    return diagnosed(looked.unknown(fact.why, doctor_lines.REPAIR_FIRST))
+    return diagnosed(looked.unknown(fact.explanation, doctor_lines.REPAIR_FIRST))
 
 
 def database(view: View) -> Diagnosis:
@@ -58,7 +58,7 @@ def alarms(view: View) -> Diagnosis:
     if isinstance(seen, Unknown):
         is_broker_there = isinstance(view.broker, BrokerSeen) and not view.broker.trouble
         fix = doctor_lines.MANAGEMENT_FIX if is_broker_there else doctor_lines.REPAIR_FIRST
-        return diagnosed(doctor_broker_lines.ALARMS.unknown(seen.why, fix))
+        return diagnosed(doctor_broker_lines.ALARMS.unknown(seen.explanation, fix))
     return diagnosed(doctor_broker_lines.broker_alarms(seen), evidence=seen)
 
 
@@ -74,11 +74,11 @@ def canary(view: View) -> Diagnosis | None:
     if seen == OFF:
         return None
     if isinstance(seen, Unknown):
-        return diagnosed(doctor_lines.canary((), seen.why))
+        return diagnosed(doctor_lines.canary((), seen.explanation))
     lost = [one for one in seen if one.state is CanaryState.LOST]
     return diagnosed(
         doctor_lines.canary(seen),
-        evidence=[f"worker {one.worker_id}: {one.why}" for one in lost],
+        evidence=[f"worker {one.worker_id}: {one.explanation}" for one in lost],
     )
 
 

@@ -53,7 +53,9 @@ def services(view: View) -> Diagnosis:
     groups = _by_cause(executor, unconsumed, view)
     looked = EXECUTOR_SERVICES if executor else WORKER_SERVICES
     sentences = [*(_sentence(group, view) for group in groups), *_about_inactive(inactive)]
-    cut_off = any(group.look and (group.look.restarted_at or group.look.lost_at) for group in groups)
+    cut_off = any(
+        group.look and (group.look.restarted_at or group.look.connection_lost_at) for group in groups
+    )
     return diagnosed(
         looked.problem(
             " ".join(sentences),
@@ -102,7 +104,7 @@ def _of_none(view: View) -> Diagnosis:
         return unknown(WORKER_SERVICES, view.workers)
     for one in view.workers:
         if isinstance(one.queue, Unknown) and _is_blind(one):
-            return diagnosed(WORKER_SERVICES.unknown(f"{one.name}: {one.queue.why}", REPAIR_FIRST))
+            return diagnosed(WORKER_SERVICES.unknown(f"{one.name}: {one.queue.explanation}", REPAIR_FIRST))
     first = [one for one in view.workers if one.is_reporting and not one.is_consumed and not one.is_inactive]
     if not first:
         return diagnosed(WORKER_SERVICES.ok("every worker that reports consumes its queue"))
@@ -142,7 +144,7 @@ def _look_at(queue: QueueSeen, view: View) -> ServiceLook | None:
 def _was_cut_off(executor: Sequence[QueueSeen], view: View) -> bool:
     """It consumed, the connection to the broker broke, and it consumes no more."""
     looks = [_look_at(one, view) for one in executor]
-    return any(look is not None and (look.restarted_at or look.lost_at) for look in looks)
+    return any(look is not None and (look.restarted_at or look.connection_lost_at) for look in looks)
 
 
 def _by_cause(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen], view: View) -> list[_Stranded]:
@@ -165,7 +167,7 @@ def _by_cause(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen], view
 def _cause(look: ServiceLook | None) -> object:
     if look is None:
         return None
-    return look.restarted_at or ("lost" if look.lost_at else "since")
+    return look.restarted_at or ("lost" if look.connection_lost_at else "since")
 
 
 def _newest(one: ServiceLook | None, other: ServiceLook | None) -> ServiceLook | None:
@@ -178,7 +180,7 @@ def _began(look: ServiceLook) -> datetime:
 
 
 def _since(look: ServiceLook | None) -> datetime | None:
-    return None if look is None else look.restarted_at or look.lost_at or look.unconsumed_since
+    return None if look is None else look.restarted_at or look.connection_lost_at or look.unconsumed_since
 
 
 def _sentence(group: _Stranded, view: View) -> str:
@@ -188,9 +190,9 @@ def _sentence(group: _Stranded, view: View) -> str:
         return f"{what[0].upper()}{what[1:]}." if group.executor else f"{what}."
     if look.restarted_at is not None:
         return f"The broker restarted at {_clock(look.restarted_at, view)}. Since then {what}."
-    if look.lost_at is not None:
-        lost_at = _clock(look.lost_at, view)
-        return f"dlq-handler's connection to the broker broke at {lost_at}. Since then {what}."
+    if look.connection_lost_at is not None:
+        connection_lost_at = _clock(look.connection_lost_at, view)
+        return f"dlq-handler's connection to the broker broke at {connection_lost_at}. Since then {what}."
     return f"Since {_clock(look.unconsumed_since, view)} {what}."
 
 

@@ -8,7 +8,7 @@ wait; what the monitor ended from its decisions of an hour. Spans begin with a w
 from dataclasses import dataclass
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE
 from dlq_handler.dead_letters.masked_rows_sql import for_people
 from dlq_handler.diagnosis.attunes_ends import AttunesEnds
@@ -72,8 +72,8 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
-            SELECT coalesce(sum(letters) FILTER (WHERE cause = :unreadable AND is_late), 0) AS unreadable,
-                   coalesce(sum(letters) FILTER (WHERE cause = :unrelated AND is_late AND NOT is_declined), 0)
+            SELECT coalesce(sum(letters) FILTER (WHERE category = :unreadable AND is_late), 0) AS unreadable,
+                   coalesce(sum(letters) FILTER (WHERE category = :unrelated AND is_late AND NOT is_declined), 0)
                        AS unrelated,
                    coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
                    -- One record per execution, however often it was requested. The words of its index.
@@ -82,17 +82,17 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
                        AND greatest(received_at, repeated_at) >= statement_timestamp() - make_interval(secs => :span)
                        AND queue = :requests) AS declined,
                    min(first_at) FILTER (WHERE NOT is_declined) AS first_at
-              FROM (SELECT g.cause, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
-                           coalesce(g.cause = :unrelated AND g.reason = 'rejected' AND g.detail = :request
+              FROM (SELECT g.category, m.letters - m.failed AS letters, greatest(m.minute, g.first_at) AS first_at,
+                           coalesce(g.category = :unrelated AND g.reason = 'rejected' AND g.detail = :request
                                     AND g.queue = :requests, false) AS is_declined,
                            m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => :span))
                            AS is_late
                       FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
                      WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => 2 * :span))
-                       AND g.cause IN (:unreadable, :unrelated) AND m.letters > m.failed) AS unusable
+                       AND g.category IN (:unreadable, :unrelated) AND m.letters > m.failed) AS unusable
             """,
-            unreadable=Cause.UNREADABLE.value,
-            unrelated=Cause.UNRELATED.value,
+            unreadable=Category.UNREADABLE.value,
+            unrelated=Category.UNRELATED.value,
             span=SPAN_SECONDS,
             requests=requests_queue,
             request=DISPATCH_MESSAGE_TYPE,
@@ -142,7 +142,7 @@ async def waiting_notices(database: Database) -> OutboxSeen:
                    AS oldest,
                    (SELECT last_error FROM own.outbox
                      WHERE confirmed_at IS NULL AND last_error IS NOT NULL
-                     ORDER BY next_try_at, id LIMIT 1) AS last_error
+                     ORDER BY next_attempt_at, id LIMIT 1) AS last_error
               FROM own.outbox WHERE confirmed_at IS NULL
             """
         )

@@ -24,7 +24,7 @@ from dlq_handler.workers.service_look import ServiceLook, ServiceLooks, has_repo
 class Unknown:
     """Nobody could tell, and why."""
 
-    why: str
+    explanation: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ def without_database(view: View, *, trouble: str, since: datetime | None) -> Vie
     )
 
 
-def unseen(view: View, why: str) -> View:
+def unseen(view: View, explanation: str) -> View:
     """The same view as if there had been no look: the last one is too old to say anything about now."""
     forgotten: dict[str, Any] = {
-        field.name: Unknown(why) for field in fields(view) if isinstance(field.default, Unknown)
+        field.name: Unknown(explanation) for field in fields(view) if isinstance(field.default, Unknown)
     }
     return replace(view, **forgotten)

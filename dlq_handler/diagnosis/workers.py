@@ -40,7 +40,7 @@ def gone(view: View) -> Diagnosis:
             # To wait for the first heartbeat of one that never sent any would be in vain.
             one = min(unsure, key=_has_reported)
             fix = WATCH_ON if _has_reported(one) else REPAIR_FIRST
-            return diagnosed(WORKER_GONE.unknown(f"{one.name}: {one.standing.why}", fix))
+            return diagnosed(WORKER_GONE.unknown(f"{one.name}: {one.standing.explanation}", fix))
         return diagnosed(WORKER_GONE.ok("none that is missed"))
     oldest = max(found, key=lambda one: one.silent_seconds)
     lasts = in_units(_gone_seconds(oldest, view))
@@ -197,7 +197,7 @@ def _by_queue(
         return tell(found)
     for one in expected:
         if isinstance(one.queue, Unknown):
-            return diagnosed(looked.unknown(f"{one.name}: {one.queue.why}", REPAIR_FIRST))
+            return diagnosed(looked.unknown(f"{one.name}: {one.queue.explanation}", REPAIR_FIRST))
     return diagnosed(looked.ok(fine))
 
 

@@ -57,8 +57,8 @@ class DatabaseWatch:
                 statements = await grants_sql.grants_for_us(self._database)
                 log.warning("grants.missed", grants=list(missing), run=statements)
         except Unavailable as error:
-            part = "schema" if isinstance(error, SchemaUnfit) else "database"
-            self._readiness.report(part, ok=False, detail=error.what)
+            component = "schema" if isinstance(error, SchemaUnfit) else "database"
+            self._readiness.report(component, ok=False, detail=error.what)
             self._waiting = None
             self._metrics.set_outbox(None, None, None)
             raise

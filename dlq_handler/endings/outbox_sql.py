@@ -38,7 +38,7 @@ class OutboxEntry:
     created_at: datetime
     attempts: int
     """How often it was taken up for publishing, this time included."""
-    maybe_sent: bool = False
+    possibly_published: bool = False
     """An earlier holder died with it, or got no answer: the broker may have it already."""
 
 
@@ -72,7 +72,7 @@ async def add_to_outbox(
         """
         INSERT INTO own.outbox (
             message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key,
-            created_at, next_try_at, attempts, lease_holder, lease_until)
+            created_at, next_attempt_at, attempts, lease_holder, lease_until)
         SELECT given.*, :exchange, :routing_key, now(), now(),
                CASE WHEN may_go THEN 1 ELSE 0 END, CASE WHEN may_go THEN CAST(:holder AS text) END,
                CASE WHEN may_go THEN clock_timestamp() + make_interval(secs => :lease_seconds) END
@@ -126,20 +126,20 @@ async def claim_due(
             """
             WITH due AS MATERIALIZED (
                 SELECT id FROM own.outbox waiting
-                 WHERE confirmed_at IS NULL AND next_try_at <= statement_timestamp()
+                 WHERE confirmed_at IS NULL AND next_attempt_at <= statement_timestamp()
                    AND (lease_until IS NULL OR lease_until < clock_timestamp())
                    AND NOT coalesce((SELECT true FROM own.outbox older
                                       WHERE older.execution_id = waiting.execution_id
                                         AND older.confirmed_at IS NULL AND older.id < waiting.id
                                       LIMIT 1), false)
-                 ORDER BY next_try_at, id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+                 ORDER BY next_attempt_at, id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
             UPDATE own.outbox o
-               SET maybe_sent = o.maybe_sent OR o.lease_holder IS NOT NULL,
+               SET possibly_published = o.possibly_published OR o.lease_holder IS NOT NULL,
                    lease_holder = :holder, attempts = o.attempts + 1,
                    lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
               FROM due WHERE o.id = due.id
             RETURNING o.id, o.message_id, o.correlation_id, o.execution_id, o.is_workflow_task, o.exchange,
-                      o.routing_key, o.body, o.created_at, o.attempts, o.maybe_sent
+                      o.routing_key, o.body, o.created_at, o.attempts, o.possibly_published
             """,
             holder=holder,
             limit=limit,
@@ -177,34 +177,38 @@ async def mark_withheld(database: Database, ids: Sequence[int]) -> None:
             """
             UPDATE own.outbox
                SET confirmed_at = coalesce(confirmed_at, clock_timestamp()), lease_holder = NULL,
-                   lease_until = NULL, last_error = :why
+                   lease_until = NULL, last_error = :explanation
              WHERE id = ANY (CAST(:ids AS bigint[]))
             """,
             ids=sorted(ids),
-            why=WITHHELD,
+            explanation=WITHHELD,
         )
 
 
 async def put_back(
-    database: Database, errors: Mapping[int, str], *, maybe_sent: Collection[int], max_backoff_seconds: float
+    database: Database,
+    errors: Mapping[int, str],
+    *,
+    possibly_published: Collection[int],
+    max_backoff_seconds: float,
 ) -> None:
     """Give up the lease of entries that were not confirmed; each waits twice as long as the time before.
 
-    Those in `maybe_sent` got no answer; the others were certainly not delivered.
+    Those in `possibly_published` got no answer; the others were certainly not delivered.
     """
     async with database.transaction() as tx:
         await tx.run(
             """
             UPDATE own.outbox o
                SET lease_holder = NULL, lease_until = NULL, last_error = failed.error,
-                   maybe_sent = o.maybe_sent OR o.id = ANY (CAST(:maybe_sent AS bigint[])),
-                   next_try_at = clock_timestamp() + make_interval(
+                   possibly_published = o.possibly_published OR o.id = ANY (CAST(:possibly_published AS bigint[])),
+                   next_attempt_at = clock_timestamp() + make_interval(
                        secs => least(:most, 2.0 ^ least(greatest(o.attempts, 1) - 1, 30)))
               FROM unnest(CAST(:ids AS bigint[]), CAST(:errors AS text[])) AS failed(id, error)
              WHERE o.id = failed.id AND o.confirmed_at IS NULL
             """,
             most=float(max_backoff_seconds),
-            maybe_sent=list(maybe_sent),
+            possibly_published=list(possibly_published),
             ids=list(errors),
             errors=[storable(error)[:500] for error in errors.values()],
         )

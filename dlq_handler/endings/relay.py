@@ -94,7 +94,7 @@ class OutboxRelay:
             lease_seconds=self._policy.lease_seconds,
         )
         self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
-        adopted = sum(entry.maybe_sent for entry in due)
+        adopted = sum(entry.possibly_published for entry in due)
         if adopted:
             log.info("outbox_entry.adopted", count=adopted)
         self._hold(await self._without_acted_upon(due), leased_at)
@@ -128,7 +128,7 @@ class OutboxRelay:
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
-        repeats = [entry for entry in entries if entry.maybe_sent and entry.is_workflow_task]
+        repeats = [entry for entry in entries if entry.possibly_published and entry.is_workflow_task]
         ids = [entry.execution_id for entry in repeats]
         retried = await workflow_tasks_sql.already_retried(self._database, ids) if ids else frozenset()
         seen = [entry for entry in repeats if entry.execution_id in retried]
@@ -183,7 +183,7 @@ class OutboxRelay:
         await outbox_sql.put_back(
             self._database,
             {entry.id: _complaint(outcome) for entry, outcome in failed},
-            maybe_sent=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
+            possibly_published=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
             max_backoff_seconds=self._policy.max_backoff_seconds,
         )
 

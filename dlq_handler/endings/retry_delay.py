@@ -6,11 +6,11 @@ FIRST_DELAY = timedelta(minutes=1)
 MOST_DELAY = timedelta(hours=1)
 
 
-def retry_delay(tries: int) -> timedelta:
-    """The pause after the `tries`-th refusal; the first is 1."""
+def retry_delay(attempts: int) -> timedelta:
+    """The pause after the `attempts`-th refusal; the first is 1."""
     # 64 minutes are past the hour already; without the inner limit a large count would overflow.
-    return min(FIRST_DELAY * (1 << min(max(tries - 1, 0), 6)), MOST_DELAY)
+    return min(FIRST_DELAY * (1 << min(max(attempts - 1, 0), 6)), MOST_DELAY)
 
 
-def next_try(now: datetime, tries: int) -> datetime:
-    return now + retry_delay(tries)
+def next_attempt(now: datetime, attempts: int) -> datetime:
+    return now + retry_delay(attempts)

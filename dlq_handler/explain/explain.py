@@ -37,7 +37,7 @@ from dlq_handler.workers.service_looks_sql import eventful_looks
 
 # The row may move between the reading of its story and the deciding of it: then the story is read again, so often.
 _READS = 3
-_MOVED = Waiting(why="its row moves while it is looked at; ask again")
+_MOVED = Waiting(explanation="its row moves while it is looked at; ask again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ async def _waiting(
     if execution is None or execution.is_terminal:
         return None
     if execution.status not in set(ExecutionStatus):
-        return Waiting(why=f"in status {execution.status!r}, which this version does not know")
+        return Waiting(explanation=f"in status {execution.status!r}, which this version does not know")
     decided = await _decide(
         database, execution, policy, sight, requests_queue=requests_queue, connections=connections
     )

@@ -49,7 +49,7 @@ class OutboxRecord:
     created_at: datetime
     attempts: int
     confirmed_at: datetime | None
-    next_try_at: datetime
+    next_attempt_at: datetime
     lease_holder: str | None
     lease_until: datetime | None
     last_error: str | None
@@ -80,7 +80,7 @@ class Records:
 class Waiting:
     """Why an execution that has not ended is still waiting, as far as it is ours to say."""
 
-    why: str
+    explanation: str
     unwatched: str | None = None
     """Why nobody looks for it at present, so that nothing is promised; None: the leader does."""
     until: datetime | None = None

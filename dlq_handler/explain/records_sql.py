@@ -36,8 +36,9 @@ async def records_of(database: Database, execution_id: int) -> Records:
         assert row is not None  # noqa: S101  # joined to a row of our own
         outbox = await tx.rows(
             """
-            SELECT CAST(message_id AS text) AS message_id, routing_key, created_at, attempts, confirmed_at, next_try_at,
-                   lease_holder, lease_until, last_error, coalesce(last_error = :withheld, false) AS is_withheld
+            SELECT CAST(message_id AS text) AS message_id, routing_key, created_at, attempts, confirmed_at,
+                   next_attempt_at, lease_holder, lease_until, last_error, coalesce(last_error = :withheld,
+                   false) AS is_withheld
               FROM own.outbox WHERE execution_id = :id
                -- Only the open ones have an index by execution; of the others, what is older needs no look.
                AND (confirmed_at IS NULL OR created_at >= coalesce(CAST(:created AS timestamptz), '-infinity'))

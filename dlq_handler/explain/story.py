@@ -31,9 +31,9 @@ class Kind(StrEnum):
     DIED = "died"
     DECIDED = "decided"
     CHANGED = "changed"
-    ANNOUNCED = "announced"
+    COMPLETION_PUBLISHED = "completion_published"
     UNCONFIRMED = "unconfirmed"
-    RESURRECTED = "resurrected"
+    REVERTED_BY_WORKER = "reverted_by_worker"
     ENDED = "ended"
     TOUCHED = "touched"
     """The row moved, its status did not: whoever deletes a worker moves every row that it had."""
@@ -80,14 +80,14 @@ def _our_changes(records: Records) -> Iterator[_Change]:
     for letter in records.letters:
         if letter.outcome is Outcome.FAILED and not letter.is_shadow:
             before = str(letter.evidence.get("status", "open"))
-            yield _Change(at=letter.decided_at, before=before, after="failed", by=letter.instance)
+            yield _Change(at=letter.decided_at, before=before, after="failed", by=letter.replica)
     for decision in records.decisions:
         if decision.outcome in _ENDS and not decision.is_shadow:
             yield _Change(
                 at=decision.decided_at,
                 before=decision.original_status,
                 after=decision.outcome.value,
-                by=decision.instance,
+                by=decision.replica,
             )
 
 
@@ -100,16 +100,20 @@ def _host_moments(records: Records, changes: list[_Change]) -> Iterator[Moment]:
     for step in history:
         if not any(_is_the_change(step.at, step.after, change) for change in changes):
             yield _step_moment(step, execution, is_last=step is history[-1])
-    for stamp, worker_id in _stamps(records).items():
-        if stamp not in told:
-            yield _dispatched(stamp, worker_id)
+    for attempt_updated_at, worker_id in _stamps(records).items():
+        if attempt_updated_at not in told:
+            yield _dispatched(attempt_updated_at, worker_id)
     if execution is not None and execution.updated not in told:
         yield from _row_moments(execution, history, changes)
 
 
 def _stamps(records: Records) -> dict[datetime, int | None]:
     """The attempts that dead letters tell of: each carries the moment it was scheduled."""
-    return {letter.stamp: letter.worker_id for letter in records.letters if letter.stamp is not None}
+    return {
+        letter.attempt_updated_at: letter.worker_id
+        for letter in records.letters
+        if letter.attempt_updated_at is not None
+    }
 
 
 def _row_moments(
@@ -167,41 +171,41 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
         x_death = evidence.pop("x_death", None)
         yield Moment(
             # The broker tells whole seconds, by its own clock: no dispatch died before it was sent.
-            at=max(letter.died_at, letter.stamp or letter.died_at),
+            at=max(letter.died_at, letter.attempt_updated_at or letter.died_at),
             kind=Kind.DIED,
             text=f"in {letter.queue or 'some queue'}: {letter.reason}",
             evidence={"x_death": x_death} if x_death else {},
         )
     last = f", last at {clock(letter.repeated_at)}" if letter.repeated_at else ""
     again = f", delivered again {letter.repeats} times{last}" if letter.repeats else ""
-    retry = f"; reprocessed at {clock(letter.next_try_at)}" if letter.next_try_at else ""
+    retry = f"; reprocessed at {clock(letter.next_attempt_at)}" if letter.next_attempt_at else ""
     error = f" ({letter.error})" if letter.error else ""
     yield Moment(
         at=letter.decided_at,
         kind=Kind.DECIDED,
-        text=f"letter {letter.id}{again}: {letter.outcome}: {letter.why}{error}{retry}",
-        by=letter.instance,
+        text=f"letter {letter.id}{again}: {letter.outcome}: {letter.explanation}{error}{retry}",
+        by=letter.replica,
         is_shadow=letter.is_shadow,
         evidence=evidence,
     )
 
 
 def _decision_moment(decision: StaleRecord) -> Moment:
-    retry = f"; tried again at {clock(decision.next_try_at)}" if decision.next_try_at else ""
+    retry = f"; tried again at {clock(decision.next_attempt_at)}" if decision.next_attempt_at else ""
     words = {
-        StaleOutcome.FAILED: f"the monitor: failed: {decision.why}",
-        StaleOutcome.ABANDONED: f"the monitor: abandoned: {decision.why}",
-        StaleOutcome.CANCELLED: f"the monitor: cancelled: {decision.why}",
-        StaleOutcome.REANNOUNCED: f"requested again: {decision.why}",
-        StaleOutcome.ANNOUNCED: f"its end is to be announced: {decision.why}",
-        StaleOutcome.RESURRECTED: f"came back: {decision.why}",
-        StaleOutcome.UPDATE_FAILED: f"the monitor: {decision.why}: {decision.error}{retry}",
+        StaleOutcome.FAILED: f"the monitor: failed: {decision.explanation}",
+        StaleOutcome.ABANDONED: f"the monitor: abandoned: {decision.explanation}",
+        StaleOutcome.CANCELLED: f"the monitor: cancelled: {decision.explanation}",
+        StaleOutcome.REQUEST_REPUBLISHED: f"requested again: {decision.explanation}",
+        StaleOutcome.COMPLETION_PUBLISHED: f"its end is to be announced: {decision.explanation}",
+        StaleOutcome.REVERTED_BY_WORKER: f"came back: {decision.explanation}",
+        StaleOutcome.UPDATE_FAILED: f"the monitor: {decision.explanation}: {decision.error}{retry}",
     }
     return Moment(
         at=decision.decided_at,
-        kind=Kind.RESURRECTED if decision.outcome is StaleOutcome.RESURRECTED else Kind.DECIDED,
+        kind=Kind.REVERTED_BY_WORKER if decision.outcome is StaleOutcome.REVERTED_BY_WORKER else Kind.DECIDED,
         text=words[decision.outcome],
-        by=decision.instance,
+        by=decision.replica,
         is_shadow=decision.is_shadow,
         evidence=decision.evidence,
     )
@@ -217,11 +221,11 @@ def _outbox_moment(entry: OutboxRecord) -> Moment:
     evidence = {"message_id": entry.message_id, "attempts": entry.attempts}
     if entry.confirmed_at is not None and entry.is_withheld:
         text = f"{entry.routing_key} was {entry.last_error}"
-        return Moment(at=entry.confirmed_at, kind=Kind.ANNOUNCED, text=text, evidence=evidence)
+        return Moment(at=entry.confirmed_at, kind=Kind.COMPLETION_PUBLISHED, text=text, evidence=evidence)
     if entry.confirmed_at is not None:
         attempts = "" if entry.attempts <= 1 else f" at attempt {entry.attempts}"
         text = f"{entry.routing_key} published, confirmed by the broker{attempts}"
-        return Moment(at=entry.confirmed_at, kind=Kind.ANNOUNCED, text=text, evidence=evidence)
+        return Moment(at=entry.confirmed_at, kind=Kind.COMPLETION_PUBLISHED, text=text, evidence=evidence)
     text = f"{entry.routing_key} is not confirmed yet: {_why_unconfirmed(entry)}"
     return Moment(at=entry.created_at, kind=Kind.UNCONFIRMED, text=text, evidence=evidence)
 
@@ -242,7 +246,9 @@ def _why_unconfirmed(entry: OutboxRecord) -> str:
     if entry.lease_holder is not None and entry.lease_until is not None:
         return f"held for publishing by {entry.lease_holder} until {clock(entry.lease_until)}"
     if entry.last_error is not None:
-        return f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_try_at)}"
+        return (
+            f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_attempt_at)}"
+        )
     return "nobody has taken it up for publishing; is a sidecar running?"
 
 

@@ -36,12 +36,12 @@ def waiting_of(
     refused = [one for one in decisions if one.outcome is StaleOutcome.UPDATE_FAILED]
     notes += [f"the database refused to let it end: {one.error}" for one in refused]
     match decision:
-        case Wait(why=why, until=until, evidence=evidence):
+        case Wait(explanation=explanation, until=until, evidence=evidence):
             is_away = _is_broker_away(case)
             if _is_restart_hidden(case):
                 notes = [*notes, RESTART_IS_HIDDEN]
             return Waiting(
-                why=_why_it_waits(why, until, case, records, unwatched),
+                explanation=_why_it_waits(explanation, until, case, records, unwatched),
                 unwatched=unwatched,
                 until=until,
                 # The horizon is not known either: the queue may give its messages more time than the settings say.
@@ -49,19 +49,22 @@ def waiting_of(
                 notes=[*notes, BROKER_IS_AWAY] if is_away else notes,
                 evidence=_seen(evidence, case),
             )
-        case NotStale(why=why):
-            return Waiting(why=f"not for us to end: {why}", notes=notes)
-        case AnnounceAgain(why=why, evidence=evidence):
+        case NotStale(explanation=explanation):
+            return Waiting(explanation=f"not for us to end: {explanation}", notes=notes)
+        case AnnounceAgain(explanation=explanation, evidence=evidence):
             promise = _promise(decision, decisions, sidecars)
             return Waiting(
-                why=f"{promise}: {why}", unwatched=unwatched, notes=notes, evidence=_seen(evidence, case)
+                explanation=f"{promise}: {explanation}",
+                unwatched=unwatched,
+                notes=notes,
+                evidence=_seen(evidence, case),
             )
-        case End(why=why, evidence=evidence):
-            times = [one.next_try_at for one in refused if one.next_try_at is not None]
+        case End(explanation=explanation, evidence=evidence):
+            times = [one.next_attempt_at for one in refused if one.next_attempt_at is not None]
             if sidecars.brake_mode is BrakeMode.HOLDING and sidecars.brake.state.hold_until is not None:
                 times.append(sidecars.brake.state.hold_until)
             return Waiting(
-                why=f"{_promise(decision, decisions, sidecars)}: {why}",
+                explanation=f"{_promise(decision, decisions, sidecars)}: {explanation}",
                 unwatched=unwatched,
                 until=max(times, default=None),
                 is_earliest=sidecars.brake_mode is BrakeMode.HOLDING,
@@ -73,8 +76,8 @@ def waiting_of(
 
 
 def _of_this_attempt(records: Records) -> list[StaleRecord]:
-    attempt = records.execution.updated if records.execution else None
-    return [one for one in records.decisions if one.attempt == attempt]
+    attempt_updated_at = records.execution.updated if records.execution else None
+    return [one for one in records.decisions if one.attempt_updated_at == attempt_updated_at]
 
 
 def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], sidecars: Sidecars) -> str:
@@ -94,24 +97,24 @@ def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], si
 
 
 def _why_it_waits(
-    why: str, until: datetime | None, case: StaleCase | None, records: Records, unwatched: str | None
+    explanation: str, until: datetime | None, case: StaleCase | None, records: Records, unwatched: str | None
 ) -> str:
     """The decision's own words, where no more is known than the monitor has to know."""
     if case is None:
-        return _why_not_scheduled(why, records)
+        return _why_not_scheduled(explanation, records)
     row, queue, status = case.worker.row, case.worker.queue, case.execution.status
     if status is ExecutionStatus.RUNNING and row is not None and case.silence is None:
         age = row.heartbeat_age_seconds
         is_process_known = case.worker.process is not None
         if age is None:
             known = f"it runs; whether worker {row.id} is alive is unknown: it has sent no heartbeat"
-            return f"{known}; {why}" if is_process_known else known
+            return f"{known}; {explanation}" if is_process_known else known
         known = f"it runs; worker {row.id} reported {max(age, 0.0):.0f} s ago"
-        return f"{known}; {why if is_process_known else 'nothing to do'}"
+        return f"{known}; {explanation if is_process_known else 'nothing to do'}"
     is_before_horizon = status is ExecutionStatus.SCHEDULED and case.age_seconds < case.horizon_seconds
     if not is_before_horizon or queue is None or queue.ready or not (is_empty(queue) or is_unattended(queue)):
-        return why
-    if any(letter.stamp == case.execution.updated for letter in records.letters):
+        return explanation
+    if any(letter.attempt_updated_at == case.execution.updated for letter in records.letters):
         where = "its letter has come and is told of above"
     else:
         # The counts are some seconds old: a live worker may have it, and not have written so.
@@ -121,10 +124,10 @@ def _why_it_waits(
     return f"it has left the worker's queue: {where}{looks}"
 
 
-def _why_not_scheduled(why: str, records: Records) -> str:
+def _why_not_scheduled(explanation: str, records: Records) -> str:
     """A request that the scheduler rejected since the row last changed is not with it any more."""
-    if not why.startswith(WITH_THE_SCHEDULER) or records.execution is None:
-        return why
+    if not explanation.startswith(WITH_THE_SCHEDULER) or records.execution is None:
+        return explanation
     rejected = [
         letter.repeated_at or letter.received_at
         for letter in records.letters
@@ -132,8 +135,8 @@ def _why_not_scheduled(why: str, records: Records) -> str:
     ]
     last = max(rejected, default=None)
     if last is None or last < records.execution.updated:
-        return why
-    return why.replace(WITH_THE_SCHEDULER, f"the scheduler rejected its request at {clock(last)}")
+        return explanation
+    return explanation.replace(WITH_THE_SCHEDULER, f"the scheduler rejected its request at {clock(last)}")
 
 
 def _is_broker_away(case: StaleCase | None) -> bool:

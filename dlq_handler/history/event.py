@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Part(StrEnum):
+class Topic(StrEnum):
     """What of the page is another one now."""
 
     LETTERS = "letters"
@@ -52,10 +52,10 @@ class HistoryEvent:
     id: int
     """In the order of commits: whoever has seen one has seen all with a smaller one."""
     at: datetime
-    part: str
+    topic: str
     kind: str
     subject: str | None
     """Which one: a worker's name, a cause."""
     detail: str | None
-    instance: str
+    replica: str
     """Who tells it."""

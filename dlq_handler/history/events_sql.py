@@ -39,11 +39,11 @@ async def take_turn(tx: Transaction) -> None:
 async def tell(
     tx: Transaction,
     *,
-    part: str,
+    topic: str,
     kind: str,
     subject: str | None = None,
     detail: str | None = None,
-    instance: str,
+    replica: str,
     at: datetime | None = None,
     once: bool = False,
 ) -> None:
@@ -54,19 +54,19 @@ async def tell(
     await take_turn(tx)
     await tx.run(
         """
-        INSERT INTO own.history_event (at, part, kind, subject, detail, instance)
-        SELECT told.* FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:part AS text),
+        INSERT INTO own.history_event (at, topic, kind, subject, detail, replica)
+        SELECT told.* FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:topic AS text),
                                     CAST(:kind AS text), CAST(:subject AS text), CAST(:detail AS text),
-                                    CAST(:instance AS text))) AS told(at, part, kind)
+                                    CAST(:replica AS text))) AS told(at, topic, kind)
          WHERE NOT :once OR NOT EXISTS (SELECT FROM own.history_event known
                                          WHERE known.at = told.at AND known.kind = told.kind)
         """,
         at=at,
-        part=part,
+        topic=topic,
         kind=kind,
         subject=None if subject is None else storable(subject),
         detail=None if detail is None else storable(detail)[:_LONGEST_DETAIL],
-        instance=storable(instance),
+        replica=storable(replica),
         once=once,
     )
 
@@ -80,21 +80,21 @@ class NewEvent:
     detail: str
 
 
-async def append_events(tx: Transaction, events: Sequence[NewEvent], *, part: str, instance: str) -> None:
+async def append_events(tx: Transaction, events: Sequence[NewEvent], *, topic: str, replica: str) -> None:
     """Write many events, in this order, with one statement. Call it last: the lock is held until the commit."""
     if not events:
         return
     await take_turn(tx)
     await tx.run(
         """
-        INSERT INTO own.history_event (at, part, kind, subject, detail, instance)
-        SELECT clock_timestamp(), :part, given.kind, given.subject, given.detail, :instance
+        INSERT INTO own.history_event (at, topic, kind, subject, detail, replica)
+        SELECT clock_timestamp(), :topic, given.kind, given.subject, given.detail, :replica
           FROM unnest(CAST(:kinds AS text[]), CAST(:subjects AS text[]), CAST(:details AS text[]))
                WITH ORDINALITY AS given(kind, subject, detail, place)
          ORDER BY given.place
         """,
-        part=part,
-        instance=storable(instance),
+        topic=topic,
+        replica=storable(replica),
         kinds=[one.kind for one in events],
         subjects=[storable(one.subject) for one in events],
         details=[storable(one.detail)[:_LONGEST_DETAIL] for one in events],

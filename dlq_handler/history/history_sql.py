@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import Part
+from dlq_handler.history.event import Topic
 from dlq_handler.history.history import Change, Lane, Span, Workers, change_of, event_of, lanes_of, unseen
 from dlq_handler.text import storable
 from dlq_handler.workers.availability import Availability
@@ -29,14 +29,14 @@ async def saw_last_minute(database: Database, *, consuming_seconds: float) -> No
     async with database.transaction() as tx:
         await tx.run(
             """
-            INSERT INTO own.seen_minute (part, minute)
-            SELECT :part, minute
+            INSERT INTO own.observed_minute (topic, minute)
+            SELECT :topic, minute
               FROM (SELECT clock_timestamp() AS now) AS clock,
                    LATERAL (SELECT date_trunc('minute', now) - interval '1 minute' AS minute) AS last
              WHERE minute >= now - make_interval(secs => :consuming_seconds)
             ON CONFLICT DO NOTHING
             """,
-            part=Part.LETTERS.value,
+            topic=Topic.LETTERS.value,
             consuming_seconds=float(consuming_seconds),
         )
 
@@ -44,10 +44,10 @@ async def saw_last_minute(database: Database, *, consuming_seconds: float) -> No
 async def blind(database: Database, *, since: datetime, until: datetime) -> list[Span]:
     """Minutes throughout which no replica consumed, from the first one in which any ever did."""
     async with database.transaction() as tx:
-        return await _unseen(tx, Part.LETTERS, since=since, until=until)
+        return await _unseen(tx, Topic.LETTERS, since=since, until=until)
 
 
-async def note_workers(database: Database, seen: Workers, *, instance: str = "") -> None:
+async def note_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
     """Write and publish the changes since the last look of the leader. A missing worker is not registered anymore.
 
     The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
@@ -56,7 +56,7 @@ async def note_workers(database: Database, seen: Workers, *, instance: str = "")
     async with database.transaction() as tx:
         # Two replicas that both act as leader write a change once.
         await _lock_worker_changes(tx)
-        await _looked(tx, Part.WORKERS)
+        await _looked(tx, Topic.WORKERS)
         before = await _last_changes(tx)
         changes: list[tuple[int, str, Availability | None]] = []
         events: list[events_sql.NewEvent] = []
@@ -75,7 +75,7 @@ async def note_workers(database: Database, seen: Workers, *, instance: str = "")
             if worker_id not in seen and known.availability is not None
         ]
         await _write_changes(tx, changes)
-        await events_sql.append_events(tx, events, part=Part.WORKERS, instance=instance)
+        await events_sql.append_events(tx, events, topic=Topic.WORKERS, replica=replica)
 
 
 async def lanes(database: Database, *, since: datetime, until: datetime) -> list[Lane]:
@@ -95,7 +95,7 @@ async def lanes(database: Database, *, since: datetime, until: datetime) -> list
         )
         if not rows:
             return []
-        unwatched = await _unseen(tx, Part.WORKERS, since=since, until=until)
+        unwatched = await _unseen(tx, Topic.WORKERS, since=since, until=until)
     return lanes_of([_change_of(row) for row in rows], blind=unwatched, since=since, until=rows[0].end)
 
 
@@ -103,7 +103,7 @@ async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     """The last change of a worker that is registered stays: it is how it is found today."""
     async with database.transaction() as tx:
         minutes = await tx.run(
-            "DELETE FROM own.seen_minute WHERE minute < now() - make_interval(secs => :age)",
+            "DELETE FROM own.observed_minute WHERE minute < now() - make_interval(secs => :age)",
             age=float(older_than_seconds),
         )
         changes = await tx.run(
@@ -131,24 +131,25 @@ async def last_change(database: Database, worker_id: int) -> Change | None:
     return _change_of(row) if row else None
 
 
-async def _looked(tx: Transaction, part: Part) -> None:
+async def _looked(tx: Transaction, topic: Topic) -> None:
     """In the minute that has begun: one look tells how the workers are."""
     await tx.run(
-        "INSERT INTO own.seen_minute (part, minute) VALUES (:part, date_trunc('minute', clock_timestamp()))"
+        "INSERT INTO own.observed_minute (topic, minute) VALUES (:topic, date_trunc('minute', clock_timestamp()))"
         " ON CONFLICT DO NOTHING",
-        part=part.value,
+        topic=topic.value,
     )
 
 
-async def _unseen(tx: Transaction, part: Part, *, since: datetime, until: datetime) -> list[Span]:
+async def _unseen(tx: Transaction, topic: Topic, *, since: datetime, until: datetime) -> list[Span]:
     rows = await tx.rows(
         """
-        SELECT clock_timestamp() AS now, (SELECT min(minute) FROM own.seen_minute WHERE part = :part) AS first, s.minute
+        SELECT clock_timestamp() AS now, (SELECT min(minute) FROM own.observed_minute WHERE topic = :topic) AS first,
+               s.minute
           FROM (VALUES (1)) AS one(row)
-          LEFT JOIN own.seen_minute s
-            ON s.part = :part AND s.minute >= date_trunc('minute', CAST(:since AS timestamptz)) AND s.minute < :until
+          LEFT JOIN own.observed_minute s
+            ON s.topic = :topic AND s.minute >= date_trunc('minute', CAST(:since AS timestamptz)) AND s.minute < :until
         """,
-        part=part.value,
+        topic=topic.value,
         since=since,
         until=until,
     )

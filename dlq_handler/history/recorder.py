@@ -24,7 +24,7 @@ from dlq_handler.history.event import (
     LETTERS_DECIDED,
     SIDECAR_STARTED,
     SIDECAR_STOPPED,
-    Part,
+    Topic,
 )
 from dlq_handler.host.workers_sql import worker_names
 from dlq_handler.loop import every
@@ -44,7 +44,7 @@ FAREWELL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRecorderOptions:
-    instance: str
+    replica: str
     is_shadow: bool = False
     """True: it consumes copies, so that it did says nothing about letters."""
     interval_seconds: float = 5.0
@@ -87,7 +87,7 @@ class HistoryRecorder:
 
     async def tick(self) -> None:
         if not self._has_started:
-            await self._tell(Part.SIDECAR, SIDECAR_STARTED, subject=self._policy.instance)
+            await self._tell(Topic.SIDECAR, SIDECAR_STARTED, subject=self._policy.replica)
             self._has_started = True
         consuming_seconds = self._consuming_seconds()
         if consuming_seconds > 0 and not self._policy.is_shadow:
@@ -101,7 +101,7 @@ class HistoryRecorder:
         decided = self._decided()
         if decided == self._told_decided:
             return
-        await self._tell(Part.LETTERS, LETTERS_DECIDED, detail=str(decided - self._told_decided))
+        await self._tell(Topic.LETTERS, LETTERS_DECIDED, detail=str(decided - self._told_decided))
         self._told_decided = decided
 
     async def _note_workers(self) -> None:
@@ -112,12 +112,12 @@ class HistoryRecorder:
         await history_sql.note_workers(
             self._database,
             {one: (names.get(one, str(one)), availability) for one, availability in seen.items()},
-            instance=self._policy.instance,
+            replica=self._policy.replica,
         )
 
     async def _tell_of_gate(self) -> None:
         seen = await self._gate.look()
-        if seen.why_unknown is not None:
+        if seen.unknown_explanation is not None:
             return
         # Every process begins with a young link.
         causes = frozenset(seen.causes) - {GateCause.YOUNG_LINK}
@@ -126,7 +126,7 @@ class HistoryRecorder:
             (GATE_OPENED, self._closed_by - causes),
         ):
             for cause in sorted(changed):
-                await self._tell(Part.GATE, kind, subject=cause.value)
+                await self._tell(Topic.GATE, kind, subject=cause.value)
         self._closed_by = causes
 
     async def _tell_of_brake(self) -> None:
@@ -140,10 +140,10 @@ class HistoryRecorder:
                     continue
                 await events_sql.tell(
                     tx,
-                    part=Part.BRAKE,
+                    topic=Topic.BRAKE,
                     kind=kind,
                     subject=who,
-                    instance=self._policy.instance,
+                    replica=self._policy.replica,
                     at=at,
                     once=True,
                 )
@@ -156,14 +156,14 @@ class HistoryRecorder:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.tell_of_letters()
-                await self._tell(Part.SIDECAR, SIDECAR_STOPPED, subject=self._policy.instance)
+                await self._tell(Topic.SIDECAR, SIDECAR_STOPPED, subject=self._policy.replica)
         except (Unavailable, Contended, TimeoutError) as error:
             log.warning("history.end_unrecorded", error=str(error) or type(error).__name__)
 
     async def _tell(
-        self, part: Part, kind: str, *, subject: str | None = None, detail: str | None = None
+        self, topic: Topic, kind: str, *, subject: str | None = None, detail: str | None = None
     ) -> None:
         async with self._database.transaction() as tx:
             await events_sql.tell(
-                tx, part=part, kind=kind, subject=subject, detail=detail, instance=self._policy.instance
+                tx, topic=topic, kind=kind, subject=subject, detail=detail, replica=self._policy.replica
             )

@@ -30,7 +30,7 @@ class EndOfOurs:
 
     ended_at: datetime
     ended_by: str
-    instance: str
+    replica: str
     execution: Execution
     signature: str | None
     """Who signed the row's result: `failed_by`, `abandoned_by` or `cancelled_by`."""
@@ -43,13 +43,13 @@ class UnconsumedInterval:
     """The queue of completion events had no consumer at every look from the first to the last. Database clock."""
 
     began_at: datetime
-    last_seen_at: datetime
+    last_observed_at: datetime
 
     @property
     def evidence(self) -> dict[str, object]:
         return {
             "no_consumer_from": self.began_at.isoformat(),
-            "no_consumer_until": self.last_seen_at.isoformat(),
+            "no_consumer_until": self.last_observed_at.isoformat(),
         }
 
 

@@ -34,7 +34,8 @@ RESULT = "CASE WHEN pg_column_size(e.result) <= 8192 THEN CAST(e.result AS text)
 # Not while an older notice of it is still to be published. With LIMIT 1, as EXISTS may be planned as a join of
 # everything.
 _TOLD = (
-    "SELECT true FROM own.stale_decision told WHERE told.execution_id = e.id AND told.outcome = 'announced'"
+    "SELECT true FROM own.stale_decision told"
+    " WHERE told.execution_id = e.id AND told.outcome = 'completion_published'"
 )
 _UNPUBLISHED = "SELECT true FROM own.outbox open WHERE open.execution_id = e.id AND open.confirmed_at IS NULL"
 
@@ -47,7 +48,7 @@ IS_END_TOLD = f"""
 # may be touched every minute, so another one goes out only when the last is long past.
 _IS_SLOT_TOLD = f"""
     coalesce(({_TOLD} AND told.is_shadow = :is_shadow
-               AND (told.attempt = e.updated
+               AND (told.attempt_updated_at = e.updated
                     OR told.decided_at > statement_timestamp() - make_interval(secs => :again_after)) LIMIT 1),
              ({_UNPUBLISHED} LIMIT 1), false)
 """
@@ -163,10 +164,10 @@ async def ends_of_ours(
                    AND (e.updated, e.id) > (:after_updated, :after_id)
                  ORDER BY e.updated, e.id LIMIT :limit) AS e
           LEFT JOIN LATERAL (
-            SELECT decided_at AS at, 'letter ' || letter.id AS ended_by, instance FROM own.letter
+            SELECT decided_at AS at, 'letter ' || letter.id AS ended_by, replica FROM own.letter
              WHERE execution_id = e.id AND outcome = 'failed' AND NOT is_shadow {moved.format(at="decided_at")}
             UNION ALL
-            SELECT decided_at, 'the monitor', instance FROM own.stale_decision
+            SELECT decided_at, 'the monitor', replica FROM own.stale_decision
              WHERE execution_id = e.id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
                    {moved.format(at="decided_at")}
           ) AS ours ON true
@@ -196,7 +197,7 @@ def _end_of_ours(row: Row[Any]) -> EndOfOurs:
     return EndOfOurs(
         ended_at=row.at,
         ended_by=row.ended_by,
-        instance=row.instance,
+        replica=row.replica,
         execution=execution_of(row),
         signature=row.signature,
         heartbeat_age_seconds=row.heartbeat_age,

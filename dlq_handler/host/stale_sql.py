@@ -21,9 +21,9 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 # EXISTS, which may be planned as a join of everything.
 IS_REFUSED = """
     coalesce((SELECT true FROM own.stale_decision refused
-               WHERE refused.execution_id = e.id AND refused.attempt = e.updated
+               WHERE refused.execution_id = e.id AND refused.attempt_updated_at = e.updated
                  AND refused.outcome = 'update_failed' AND NOT refused.is_shadow
-                 AND refused.next_try_at > statement_timestamp() LIMIT 1), false)
+                 AND refused.next_attempt_at > statement_timestamp() LIMIT 1), false)
 """
 
 # Who cannot be stale is passed over here already: to lock the executions of a live worker would hold that worker up.

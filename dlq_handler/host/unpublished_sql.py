@@ -45,12 +45,12 @@ async def ends_within(
         f"""
         SELECT e.id, e.updated, {_IS_SIGNED} AND NOT {IS_END_TOLD} AS is_unpublished
           FROM execution e
-         WHERE e.status = '{status.value}' AND e.updated >= :began_at AND e.updated <= :last_seen_at
+         WHERE e.status = '{status.value}' AND e.updated >= :began_at AND e.updated <= :last_observed_at
            AND (e.updated, e.id) > (:after_updated, :after_id)
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout, and a member of our own enum
         began_at=interval.began_at,
-        last_seen_at=interval.last_seen_at,
+        last_observed_at=interval.last_observed_at,
         after_updated=after[0],
         after_id=after[1],
         limit=limit,
@@ -103,10 +103,10 @@ async def monitor_end(tx: Transaction, execution_id: int) -> MonitorEnd | None:
     slot = _HOLDS_SLOT if await has_admission(tx) else "false"
     row = await tx.row(
         f"""
-        SELECT gap.began_at, gap.last_seen_at, {slot} AS holds_slot
+        SELECT gap.began_at, gap.last_observed_at, {slot} AS holds_slot
           FROM execution e LEFT JOIN LATERAL (
-            SELECT began_at, last_seen_at FROM own.unconsumed_interval
-             WHERE e.updated >= began_at AND e.updated <= last_seen_at ORDER BY id LIMIT 1) AS gap ON true
+            SELECT began_at, last_observed_at FROM own.unconsumed_interval
+             WHERE e.updated >= began_at AND e.updated <= last_observed_at ORDER BY id LIMIT 1) AS gap ON true
          WHERE e.id = :id AND CAST(e.status AS text) IN ({_STATUSES}) AND {_IS_SIGNED} AND NOT {IS_END_TOLD}
         """,  # noqa: S608  # our own text throughout
         id=execution_id,
@@ -115,7 +115,7 @@ async def monitor_end(tx: Transaction, execution_id: int) -> MonitorEnd | None:
     if row is None:
         return None
     if row.began_at is not None:
-        interval = UnconsumedInterval(began_at=row.began_at, last_seen_at=row.last_seen_at)
+        interval = UnconsumedInterval(began_at=row.began_at, last_observed_at=row.last_observed_at)
         [end] = await _ends(tx, [execution_id], interval)
         return end
     if row.holds_slot:

@@ -16,7 +16,7 @@ class Unscheduled:
     next_retry_at: str | None
     """As the workflow wrote it; None when it wrote none."""
     is_workflow_parent: bool
-    announced_again_at: datetime | None
+    republished_at: datetime | None
     """When dlq-handler last published its request; None: never."""
     requests: int = 0
     """How often dlq-handler has published its request, whatever the state of the row was."""

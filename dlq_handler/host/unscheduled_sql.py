@@ -37,7 +37,7 @@ _IN_LINE = """
 
 _COLUMNS = f"""
     {EXECUTION_COLUMNS}, statement_timestamp() AS now, e.workflow_task ->> 'next_retry_at' AS next_retry_at,
-    again.last_at AS announced_again_at, coalesce(again.requests, 0) AS requests,
+    again.last_at AS republished_at, coalesce(again.requests, 0) AS requests,
     coalesce((SELECT true FROM own.outbox WHERE outbox.execution_id = e.id AND outbox.confirmed_at IS NULL LIMIT 1),
              false) AS has_unconfirmed
 """  # noqa: S608  # our own text throughout
@@ -211,7 +211,7 @@ def _row(row: Row[Any]) -> UnscheduledRow:
         is_in_line=row.is_in_line,
         next_retry_at=row.next_retry_at,
         is_workflow_parent=row.is_workflow_parent,
-        announced_again_at=row.announced_again_at,
+        republished_at=row.republished_at,
         requests=row.requests,
         has_unconfirmed=row.has_unconfirmed,
     )

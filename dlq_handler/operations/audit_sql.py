@@ -5,7 +5,7 @@ from datetime import datetime
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import OPERATION_RECORDED, Part
+from dlq_handler.history.event import OPERATION_RECORDED, Topic
 from dlq_handler.operations.operation import Operation
 from dlq_handler.text import storable
 
@@ -13,28 +13,28 @@ from dlq_handler.text import storable
 async def record(
     tx: Transaction,
     *,
-    who: str,
-    via: str,
-    what: str,
+    username: str,
+    client: str,
+    action: str,
     target: str | None,
-    reason: str | None,
+    comment: str | None,
     result: str,
 ) -> int:
     """Late in its transaction: it is told of too, and whoever tells something makes others wait."""
     [row] = await tx.rows(
         """
-        INSERT INTO own.operation (at, who, via, what, target, reason, result)
-        VALUES (clock_timestamp(), :who, :via, :what, :target, :reason, :result) RETURNING id
+        INSERT INTO own.operation (at, username, client, action, target, comment, result)
+        VALUES (clock_timestamp(), :username, :client, :action, :target, :comment, :result) RETURNING id
         """,
-        who=storable(who),
-        via=via,
-        what=what,
+        username=storable(username),
+        client=client,
+        action=action,
         target=None if target is None else storable(target),
-        reason=None if reason is None else storable(reason),
+        comment=None if comment is None else storable(comment),
         result=storable(result),
     )
     await events_sql.tell(
-        tx, part=Part.AUDIT, kind=OPERATION_RECORDED, subject=what, detail=target, instance=who
+        tx, topic=Topic.AUDIT, kind=OPERATION_RECORDED, subject=action, detail=target, replica=username
     )
     return int(row.id)
 
@@ -44,8 +44,8 @@ async def list_operations(
     *,
     before_id: int | None = None,
     limit: int = 50,
-    what: str | None = None,
-    who: str | None = None,
+    action: str | None = None,
+    username: str | None = None,
     since: datetime | None = None,
 ) -> list[Operation]:
     """Newest first. `before_id` continues after the last one of the page before."""
@@ -54,14 +54,14 @@ async def list_operations(
             """
             SELECT * FROM own.operation
              WHERE (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
-               AND (CAST(:what AS text) IS NULL OR what = :what)
-               AND (CAST(:who AS text) IS NULL OR who = :who)
+               AND (CAST(:action AS text) IS NULL OR action = :action)
+               AND (CAST(:username AS text) IS NULL OR username = :username)
                AND (CAST(:since AS timestamptz) IS NULL OR at >= :since)
              ORDER BY id DESC LIMIT :limit
             """,
             before_id=before_id,
-            what=None if what is None else storable(what),
-            who=None if who is None else storable(who),
+            action=None if action is None else storable(action),
+            username=None if username is None else storable(username),
             since=since,
             limit=limit,
         )

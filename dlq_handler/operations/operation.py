@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Via(StrEnum):
+class Client(StrEnum):
     CLI = "cli"
     API = "api"
     BROWSER = "browser"
@@ -20,10 +20,10 @@ LETTER_BODY_READ = "letter.body_read"
 class Operation:
     id: int
     at: datetime
-    who: str
+    username: str
     """The name of a token, or user@host of a command."""
-    via: str
-    what: str
+    client: str
+    action: str
     target: str | None
-    reason: str | None
+    comment: str | None
     result: str

@@ -19,12 +19,12 @@ from dlq_handler.dead_letters.reprocess import Reprocessed
 from dlq_handler.dead_letters.state_version import LetterState, brake_version, group_version, letters_version
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations import audit_sql, operation
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeView
 from dlq_handler.text import in_units
 
-LONGEST_REASON = 500
+LONGEST_COMMENT = 500
 _NONE = CappedCount(count=0, is_capped=False)
 
 log = structlog.get_logger()
@@ -34,16 +34,16 @@ log = structlog.get_logger()
 class Actor:
     """Who does it, for the audit: a token's name, or OS user@host."""
 
-    who: str
-    via: Via
+    username: str
+    client: Client
 
 
 class Changed(Exception):
     """The state is not the one that the operator saw. `version` is the one it has now."""
 
-    def __init__(self, what: str, *, version: str) -> None:
-        super().__init__(f"{what} changed since you looked; look again, then decide")
-        self.what, self.version = what, version
+    def __init__(self, action: str, *, version: str) -> None:
+        super().__init__(f"{action} changed since you looked; look again, then decide")
+        self.action, self.version = action, version
 
 
 class Impossible(Exception):
@@ -83,19 +83,21 @@ class Operating:
         self._database, self._reprocessor = database, reprocessor
 
     async def release_brake(
-        self, actor: Actor, *, reason: str, for_seconds: float, version: str | None = None
+        self, actor: Actor, *, comment: str, for_seconds: float, version: str | None = None
     ) -> Released:
         """`version` None, here and below: whatever the state is."""
         async with self._database.transaction() as tx:
             seen = await brake_sql.look(tx)
             _expect(version, brake_version(seen.state), "the brake")
-            is_released = await brake_sql.release(tx, by=actor.who, for_seconds=for_seconds, seen=seen.state)
+            is_released = await brake_sql.release(
+                tx, by=actor.username, for_seconds=for_seconds, seen=seen.state
+            )
             view = await brake_sql.look(tx)
             if not is_released:
                 # Somebody else did, between our two statements.
                 raise Changed("the brake", version=brake_version(view.state))
             result = f"no limit for {in_units(for_seconds)}" if for_seconds else "the limit holds again"
-            noted = await _record(tx, actor, operation.BRAKE_RELEASE, reason=reason, result=result)
+            noted = await _record(tx, actor, operation.BRAKE_RELEASE, comment=comment, result=result)
         return Released(operation_id=noted.told(), view=view)
 
     async def reprocess(
@@ -104,7 +106,7 @@ class Operating:
         *,
         letter_ids: Sequence[int] | None = None,
         group: str | None = None,
-        reason: str,
+        comment: str,
         version: str | None = None,
         at_once: int | None = None,
     ) -> PutUp:
@@ -134,7 +136,7 @@ class Operating:
                 actor,
                 operation.LETTERS_REPROCESS,
                 target=target,
-                reason=reason,
+                comment=comment,
                 result=_put_up(len(due), left),
             )
         number = noted.told()
@@ -190,7 +192,7 @@ class _Noted:
 
     number: int
     actor: Actor
-    what: str
+    action: str
     target: str | None
 
     def told(self) -> int:
@@ -198,9 +200,9 @@ class _Noted:
         log.info(
             "operation.recorded",
             number=self.number,
-            who=self.actor.who,
-            via=self.actor.via.value,
-            what=self.what,
+            username=self.actor.username,
+            client=self.actor.client.value,
+            action=self.action,
             target=self.target,
         )
         return self.number
@@ -209,26 +211,34 @@ class _Noted:
 async def _record(
     tx: Transaction,
     actor: Actor,
-    what: str,
+    action: str,
     *,
     target: str | None = None,
-    reason: str | None = None,
+    comment: str | None = None,
     result: str,
 ) -> _Noted:
     number = await audit_sql.record(
-        tx, who=actor.who, via=actor.via, what=what, target=target, reason=reason, result=result
+        tx,
+        username=actor.username,
+        client=actor.client,
+        action=action,
+        target=target,
+        comment=comment,
+        result=result,
     )
-    return _Noted(number=number, actor=actor, what=what, target=target)
+    return _Noted(number=number, actor=actor, action=action, target=target)
 
 
-def _expect(version: str | None, found: str, what: str) -> None:
+def _expect(version: str | None, found: str, action: str) -> None:
     if version is not None and version != found:
-        raise Changed(what, version=found)
+        raise Changed(action, version=found)
 
 
 def _passed_over(asked: Sequence[int], found: Sequence[LetterState]) -> dict[int, str]:
     by_id = {record.id: record for record in found}
-    return {one: why for one in asked if (why := _why_passed_over(by_id.get(one))) is not None}
+    return {
+        one: explanation for one in asked if (explanation := _why_passed_over(by_id.get(one))) is not None
+    }
 
 
 def _why_passed_over(record: LetterState | None) -> str | None:

@@ -53,7 +53,7 @@ class BrakeState:
     hold_until: datetime | None = None
     """None while tripped: until an operator releases it."""
     tripped_by: str | None = None
-    why: str | None = None
+    explanation: str | None = None
     released_at: datetime | None = None
     released_until: datetime | None = None
     released_by: str | None = None
@@ -86,7 +86,7 @@ class Hold:
     """End nothing. `until` is None when only an operator ends it."""
 
     until: datetime | None
-    why: str
+    explanation: str
 
 
 def mode_of(view: BrakeView, policy: BrakePolicy) -> BrakeMode:
@@ -106,7 +106,7 @@ def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
         case BrakeMode.OFF | BrakeMode.RELEASED:
             return NoLimit()
         case BrakeMode.HOLDING:
-            return Hold(view.state.hold_until, view.state.why or "tripped")
+            return Hold(view.state.hold_until, view.state.explanation or "tripped")
         case BrakeMode.NORMAL | BrakeMode.LIMITED:
             # Transactions that asked at the same time may have exceeded the limit together: never below zero.
             return Room(max(0, policy.max_decisions_per_minute - view.ended_last_minute))
@@ -145,12 +145,12 @@ def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
             return f"released by {state.released_by}: no limit until {_moment(state.released_until)}"
         case BrakeMode.HOLDING:
             return (
-                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; nothing is ended "
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.explanation}; nothing is ended "
                 f"{way_out(view, policy)}"
             )
         case BrakeMode.LIMITED:
             return (
-                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.why}; at most "
+                f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.explanation}; at most "
                 f"{policy.max_decisions_per_minute} are ended in a minute {way_out(view, policy)}"
             )
 

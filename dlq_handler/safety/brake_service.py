@@ -54,12 +54,12 @@ class Brake:
         database: Database,
         policy: BrakePolicy,
         *,
-        instance: str,
+        replica: str,
         readiness: Readiness,
         metrics: Metrics,
         interval_seconds: float = 2.0,
     ) -> None:
-        self._database, self._policy, self._instance = database, policy, instance
+        self._database, self._policy, self._replica = database, policy, replica
         self._readiness, self._metrics = readiness, metrics
         self._interval_seconds = interval_seconds
         # Told once each, whichever of our transactions sees it first; what was there before us is no news.
@@ -131,8 +131,10 @@ class Brake:
         view = await store.look(tx)
         if mode_of(view, self._policy).is_tripped:
             return
-        why = why_tripped(view, self._policy, changed=changed, left_out=left_out)
-        await store.trip(tx, by=self._instance, why=why, hold_seconds=self._policy.hold_seconds)
+        explanation = why_tripped(view, self._policy, changed=changed, left_out=left_out)
+        await store.trip(
+            tx, by=self._replica, explanation=explanation, hold_seconds=self._policy.hold_seconds
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="brake")
@@ -161,7 +163,7 @@ class Brake:
                 by=state.tripped_by,
                 at=state.tripped_at,
                 hold_until=state.hold_until,
-                why=state.why,
+                explanation=state.explanation,
             )
             if self._has_looked:
                 self._metrics.brake_trips.inc()

@@ -30,7 +30,7 @@ async def look(tx: Transaction) -> BrakeView:
         tripped_at=row.tripped_at,
         hold_until=row.hold_until,
         tripped_by=row.tripped_by,
-        why=row.why,
+        explanation=row.explanation,
         released_at=row.released_at,
         released_until=row.released_until,
         released_by=row.released_by,
@@ -51,21 +51,21 @@ async def lock_room(tx: Transaction) -> None:
     )
 
 
-async def trip(tx: Transaction, *, by: str, why: str, hold_seconds: float) -> bool:
+async def trip(tx: Transaction, *, by: str, explanation: str, hold_seconds: float) -> bool:
     """True when it was us: of many that trip at once one does, and none does after a release."""
     row = await tx.row(
         """
-        INSERT INTO own.brake AS b (tripped_at, hold_until, tripped_by, why)
-        VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => NULLIF(:hold, 0)), :by, :why)
-        ON CONFLICT (is_the_row) DO UPDATE
+        INSERT INTO own.brake AS b (tripped_at, hold_until, tripped_by, explanation)
+        VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => NULLIF(:hold, 0)), :by, :explanation)
+        ON CONFLICT (singleton) DO UPDATE
            SET tripped_at = excluded.tripped_at, hold_until = excluded.hold_until,
-               tripped_by = excluded.tripped_by, why = excluded.why
+               tripped_by = excluded.tripped_by, explanation = excluded.explanation
          WHERE b.tripped_at IS NULL AND coalesce(b.released_until <= clock_timestamp(), true)
         RETURNING true AS is_tripped
         """,
         hold=float(hold_seconds),
         by=by,
-        why=why,
+        explanation=explanation,
     )
     return row is not None
 
@@ -76,8 +76,8 @@ async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeSt
         """
         INSERT INTO own.brake AS b (released_at, released_until, released_by)
         VALUES (clock_timestamp(), clock_timestamp() + make_interval(secs => :seconds), :by)
-        ON CONFLICT (is_the_row) DO UPDATE
-           SET tripped_at = NULL, hold_until = NULL, tripped_by = NULL, why = NULL,
+        ON CONFLICT (singleton) DO UPDATE
+           SET tripped_at = NULL, hold_until = NULL, tripped_by = NULL, explanation = NULL,
                released_at = excluded.released_at, released_until = excluded.released_until,
                released_by = excluded.released_by
          WHERE CAST(:is_any AS boolean)

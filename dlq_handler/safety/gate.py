@@ -51,7 +51,7 @@ class GateState:
 
     causes: Mapping[GateCause, str]
     """What closes it, each with an explanation."""
-    why_unknown: str | None = None
+    unknown_explanation: str | None = None
     """None: the state is known."""
 
 

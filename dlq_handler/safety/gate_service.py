@@ -99,9 +99,9 @@ class Gate:
             # Else the answer during a start would be "unknown" until the next question.
             with suppress(Unavailable, Contended):
                 await self.tick()
-        why = self._why_unsure()
-        if why is not None and not self._stopping():
-            return GateState(causes={}, why_unknown=why)
+        explanation = self._why_unsure()
+        if explanation is not None and not self._stopping():
+            return GateState(causes={}, unknown_explanation=explanation)
         return GateState(causes=self._causes)
 
     def check(self) -> None:
@@ -176,33 +176,35 @@ class Gate:
         young = f"we have watched the database for {seconds:.0f} s only; heartbeats are believed after {limit:g} s"
         self._set(GateCause.YOUNG_LINK, young if seconds < limit else None)
 
-    def _blur(self, cause: GateCause, why: str) -> None:
+    def _blur(self, cause: GateCause, explanation: str) -> None:
         self._blurred_at = monotonic_seconds()
         limit = self._policy.unavailable_after_seconds
-        self._set(cause, f"{why}; heartbeats are believed again after {limit:g} s")
+        self._set(cause, f"{explanation}; heartbeats are believed again after {limit:g} s")
 
-    def _set(self, cause: GateCause, why: str | None) -> None:
+    def _set(self, cause: GateCause, explanation: str | None) -> None:
         was_closed = cause in self._causes
-        if why is not None:
+        if explanation is not None:
             # Replaced, not changed: metrics are read in another thread.
-            self._causes = self._causes | {cause: why}
+            self._causes = self._causes | {cause: explanation}
             if not was_closed and cause is GateCause.YOUNG_LINK:
                 # How every process begins.
-                log.info("gate.closed", cause=cause.value, why=why)
+                log.info("gate.closed", cause=cause.value, explanation=explanation)
             elif not was_closed:
-                log.warning("gate.closed", cause=cause.value, why=why)
+                log.warning("gate.closed", cause=cause.value, explanation=explanation)
         elif was_closed:
             self._causes = {one: other for one, other in self._causes.items() if one is not cause}
             log.info("gate.opened", cause=cause.value)
         self._tell()
 
     def _tell(self) -> None:
-        why = self._why_unsure()
-        causes = self._causes if why is None else self._stopping()
-        self._readiness.note(NOTE, "; ".join([*causes.values(), *([why] if why else [])]) or None)
+        explanation = self._why_unsure()
+        causes = self._causes if explanation is None else self._stopping()
+        self._readiness.note(
+            NOTE, "; ".join([*causes.values(), *([explanation] if explanation else [])]) or None
+        )
 
     def _stopping(self) -> dict[GateCause, str]:
-        return {cause: why for cause, why in self._causes.items() if cause.stops_everything}
+        return {cause: explanation for cause, explanation in self._causes.items() if cause.stops_everything}
 
     def _why_unsure(self) -> str | None:
         """None: the database was looked at a moment ago."""

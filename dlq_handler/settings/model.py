@@ -47,17 +47,17 @@ class Settings(BaseSettings):
         return cls.sources or (init_settings,)
 
     @property
-    def instance(self) -> str:
+    def replica(self) -> str:
         """Name of this replica: host name and process id unless one was given."""
-        return self.dlq_handler.instance_name or f"{socket.gethostname()}-{os.getpid()}"
+        return self.dlq_handler.replica_name or f"{socket.gethostname()}-{os.getpid()}"
 
     def new_lease_holder(self) -> str:
         """Never the same for two processes, even if the same instance name was given to both."""
-        return f"{self.instance} {uuid4()}"
+        return f"{self.replica} {uuid4()}"
 
     def new_consumer_tag(self) -> str:
         """Never the same for two processes: the intake watch finds its own consumer by it."""
-        return f"{CONSUMER_TAG_PREFIX}{self.instance}.{uuid4().hex[:8]}"
+        return f"{CONSUMER_TAG_PREFIX}{self.replica}.{uuid4().hex[:8]}"
 
     @property
     def is_shadow(self) -> bool:
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
 def derived_values(settings: Settings) -> dict[str, object]:
     """The value in force, by key, where it is not the one that was given or where none was given.
 
-    `instance_name` is not here: only the process knows it.
+    `replica_name` is not here: only the process knows it.
     """
     return {
         "dlq_handler.prefetch": settings.prefetch,

@@ -66,7 +66,7 @@ class LogOptions(OwnSection):
 class DlqHandler(OwnSection):
     """All that only the sidecar needs."""
 
-    instance_name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    replica_name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None,
         description=(
             "Name of this replica in logs, leases and as AMQP connection name; null means host name and "

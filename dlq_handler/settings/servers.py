@@ -24,7 +24,7 @@ def database_of(settings: Settings) -> Database:
         connect_timeout_seconds=use.connect_timeout_seconds,
         statement_timeout_ms=use.statement_timeout_ms,
         lock_timeout_ms=use.lock_timeout_ms,
-        application_name=f"dlq-handler {settings.instance}",
+        application_name=f"dlq-handler {settings.replica}",
         silence_seconds=silence_within(settings.worker_unavailable_after_seconds),
     )
 
@@ -50,7 +50,7 @@ def ui_database_of(settings: Settings) -> Database:
         connect_timeout_seconds=use.connect_timeout_seconds,
         statement_timeout_ms=min(ui.statement_timeout_ms, use.statement_timeout_ms),
         lock_timeout_ms=use.lock_timeout_ms,
-        application_name=f"dlq-handler {settings.instance} ui",
+        application_name=f"dlq-handler {settings.replica} ui",
     )
 
 
@@ -61,7 +61,7 @@ def broker_of(settings: Settings, *, metrics: Metrics | None = None) -> BrokerAd
         urls=[url.get_secret_value() for url in settings.broker_urls],
         heartbeat_seconds=broker.heartbeat_seconds,
         connect_timeout_seconds=broker.connect_timeout_seconds,
-        instance=f"dlq-handler {settings.instance}",
+        replica=f"dlq-handler {settings.replica}",
     )
     return replace(address, on_reconnect=metrics.count_reconnect) if metrics else address
 

@@ -184,8 +184,8 @@ class StaleCase:
         seen["consumer_connection"] = look.connection if process.is_found else None
         moments = {
             "connection_absent_at": look.absent_at,
-            "connection_seen_at": look.seen_at,
-            "connection_unfound_since": look.unfound_since,
+            "connection_seen_at": look.found_at,
+            "connection_unfound_since": look.missing_since,
         }
         return seen | {name: moment.isoformat() for name, moment in moments.items() if moment is not None}
 
@@ -202,11 +202,11 @@ class StaleCase:
         if self.execution.status is ExecutionStatus.SCHEDULED:
             firsts = {
                 "unavailable_since": look.unavailable_since,
-                "unattended_since": look.unattended_since,
+                "unconsumed_since": look.unconsumed_since,
                 "empty_since": look.empty_since,
             }
             seen = {name: first.isoformat() for name, first in firsts.items() if first is not None}
-            return {**seen, "last": look.looked_at.isoformat()} if seen else {}
+            return {**seen, "last": look.observed_at.isoformat()} if seen else {}
         return {}
 
 

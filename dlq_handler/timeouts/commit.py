@@ -46,7 +46,7 @@ TOLD_ONE_BY_ONE = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleDecisionPolicy:
     stale: StalePolicy
-    instance: str
+    replica: str
     lease_holder: str
     exchange: str
     routing_key: str
@@ -230,7 +230,7 @@ class StaleDecider:
     ) -> tuple[list[StaleRecord], list[OutboxEntry]]:
         policy = self._policy
         records = [
-            record_of(execution, decision, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
+            record_of(execution, decision, now=now, replica=policy.replica, is_shadow=policy.is_shadow)
             for execution, decision in decisions
         ]
         if policy.is_shadow:
@@ -263,9 +263,9 @@ class StaleDecider:
             execution = view.executions.get(candidate.id)
             if execution is None:
                 return
-            tries = 1 + await decisions_sql.refusals(tx, execution.id, execution.updated)
+            attempts = 1 + await decisions_sql.refusals(tx, execution.id, execution.updated)
             record = refused_record(
-                execution, str(error), tries=tries, now=view.now, instance=self._policy.instance
+                execution, str(error), attempts=attempts, now=view.now, replica=self._policy.replica
             )
             await decisions_sql.record(tx, [record])
         self._metrics.stale_executions.labels(record.original_status, record.outcome).inc()
@@ -287,6 +287,6 @@ class StaleDecider:
                 outcome=record.outcome.value,
                 original_status=record.original_status,
                 worker_id=record.worker_id,
-                why=record.why,
+                explanation=record.explanation,
                 is_shadow=is_shadow,
             )

@@ -140,7 +140,7 @@ class CompletionWatch:
             if not await self._walk(interval, scan):
                 return
             if scan.is_settled:
-                await self._keep_progress(interval.last_seen_at)
+                await self._keep_progress(interval.last_observed_at)
         if scan.is_settled:
             await self._keep_progress(now)
         if self._now() >= self._next_slots:

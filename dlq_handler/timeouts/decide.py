@@ -50,14 +50,16 @@ def _decide_scheduled(case: StaleCase) -> StaleDecision:
     if (queue := case.worker.queue) is not None and queue.has_no_ttl:
         # No message expires there: a worker that comes back takes it and runs it, however late that is.
         if queue.holds_messages:
-            why = f"the queue of worker {case.execution.worker_id} has no TTL and holds messages"
-            return _wait(case, why, None)
+            explanation = f"the queue of worker {case.execution.worker_id} has no TTL and holds messages"
+            return _wait(case, explanation, None)
         if queue.may_hold_messages and case.age_seconds < held_timeout:
-            why = f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
-            return _wait(case, why, case.when_aged(held_timeout))
+            explanation = (
+                f"the queue of worker {case.execution.worker_id} has no TTL and may still hold its message"
+            )
+            return _wait(case, explanation, case.when_aged(held_timeout))
     if case.execution.worker_id is None:
-        why = "it has no worker any more: the worker's row was deleted"
-        return _end(case, ExecutionStatus.FAILED, why, horizon)
+        explanation = "it has no worker any more: the worker's row was deleted"
+        return _end(case, ExecutionStatus.FAILED, explanation, horizon)
     if case.silence is not None:
         return _decide_unavailable(case, case.silence)
     finding = _what_a_second_look_must_find(case)
@@ -72,15 +74,15 @@ def _decide_scheduled(case: StaleCase) -> StaleDecision:
     is_beyond_both = case.age_seconds >= held_timeout + horizon
     is_slow = case.publishes.hang_now if is_beyond_both else case.publishes.were_slow_within(horizon)
     if case.age_seconds >= held_timeout and case.are_heartbeats_believed and not is_slow:
-        why = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
-        return _end(case, ExecutionStatus.FAILED, why, max(horizon, held_timeout))
+        explanation = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
+        return _end(case, ExecutionStatus.FAILED, explanation, max(horizon, held_timeout))
     if finding is not None and is_proof:
-        why = f"{finding}; a second look must find it so"
-        return _wait(case, why, case.after(first or case.now, confirm_after))
+        explanation = f"{finding}; a second look must find it so"
+        return _wait(case, explanation, case.after(first or case.now, confirm_after))
     if finding is not None or is_slow:
         seen = finding or _what_is_known(case)
-        why = f"{seen}; its message may hang on the way to the broker: {case.publishes.description}"
-        return _wait(case, why, case.when_publishes_cover(horizon))
+        explanation = f"{seen}; its message may hang on the way to the broker: {case.publishes.description}"
+        return _wait(case, explanation, case.when_publishes_cover(horizon))
     if case.age_seconds >= held_timeout:
         return _wait(case, _what_is_known(case), case.when_heartbeats_are_believed)
     return _wait(case, _what_is_known(case), case.when_aged(held_timeout))
@@ -92,8 +94,8 @@ def _decide_unavailable(case: StaleCase, silence: str) -> StaleDecision:
     first = _first_silent_look(case)
     if is_unattended(queue) or (first is not None and case.seconds_since(first) >= limit):
         return _end(case, ExecutionStatus.FAILED, silence, case.horizon_seconds)
-    why = f"{silence}, but its queue has a consumer; a second look must find it so"
-    return _wait(case, why, case.after(first or case.now, limit))
+    explanation = f"{silence}, but its queue has a consumer; a second look must find it so"
+    return _wait(case, explanation, case.after(first or case.now, limit))
 
 
 def _decide_running(case: StaleCase) -> StaleDecision:
@@ -117,14 +119,14 @@ def _decide_process(case: StaleCase) -> StaleDecision:
         return _wait(case, f"worker {worker_id} is not known to be unavailable", None)
     match process.began(case.execution.updated):
         case Began.BY_PRESENT:
-            why = f"the process of worker {worker_id} that began this run still consumes its queue"
-            return _wait(case, why, None)
+            explanation = f"the process of worker {worker_id} that began this run still consumes its queue"
+            return _wait(case, explanation, None)
         case Began.BY_FORMER:
             limit, first = case.policy.confirm_after_seconds, process.look.alone_since or case.now
-            why = f"worker {worker_id} was restarted: the process that began this run is gone"
+            explanation = f"worker {worker_id} was restarted: the process that began this run is gone"
             if case.seconds_since(first) < limit:
-                return _wait(case, f"{why}; a second look must find it so", case.after(first, limit))
-            return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Worker restarted")
+                return _wait(case, f"{explanation}; a second look must find it so", case.after(first, limit))
+            return _end(case, ExecutionStatus.ABANDONED, explanation, limit, error="Worker restarted")
         case Began.UNKNOWN:
             return _decide_run_limit(case, process)
         case unreachable:
@@ -135,11 +137,11 @@ def _decide_run_limit(case: StaleCase, process: ProcessView) -> StaleDecision:
     limit, updated = case.run_limit_seconds, case.execution.updated
     unknown = (
         f"whether worker {case.execution.worker_id} was restarted after this run began is unknown "
-        f"({process.why_unknown})"
+        f"({process.unknown_explanation})"
     )
     if case.age_seconds < limit:
-        why = f"{unknown}; it is abandoned if it still runs at its limit of {limit:g} s"
-        return _wait(case, why, case.when_aged(limit))
+        explanation = f"{unknown}; it is abandoned if it still runs at its limit of {limit:g} s"
+        return _wait(case, explanation, case.when_aged(limit))
     if not case.are_heartbeats_believed:
         # While the database was away no worker could write that the run has ended.
         return _wait(case, f"{unknown}; the database was away", case.when_heartbeats_are_believed)
@@ -148,10 +150,10 @@ def _decide_run_limit(case: StaleCase, process: ProcessView) -> StaleDecision:
         # Its process was there at the last look that found one: an answer that is missing proves nothing.
         needed = max(KEPT_SECONDS, 3 * needed)
     if case.seconds_since(first) < needed:
-        why = f"it was not ended within {limit:g} s; {unknown}; a second look must find it so"
-        return _wait(case, why, case.after(first, needed))
-    why = f"it was not ended within {limit:g} s; {unknown}"
-    return _end(case, ExecutionStatus.ABANDONED, why, limit, error="Execution timeout")
+        explanation = f"it was not ended within {limit:g} s; {unknown}; a second look must find it so"
+        return _wait(case, explanation, case.after(first, needed))
+    explanation = f"it was not ended within {limit:g} s; {unknown}"
+    return _end(case, ExecutionStatus.ABANDONED, explanation, limit, error="Execution timeout")
 
 
 def _decide_canceling(case: StaleCase) -> StaleDecision:
@@ -160,8 +162,8 @@ def _decide_canceling(case: StaleCase) -> StaleDecision:
         return NotStale("canceling without a worker, as the parent of a workflow does")
     if case.age_seconds < limit:
         return _wait(case, "its worker has time to cancel it", case.when_aged(limit))
-    why = f"worker {case.execution.worker_id} has not confirmed the cancellation"
-    return _end(case, ExecutionStatus.CANCELLED, why, limit)
+    explanation = f"worker {case.execution.worker_id} has not confirmed the cancellation"
+    return _end(case, ExecutionStatus.CANCELLED, explanation, limit)
 
 
 def _what_a_second_look_must_find(case: StaleCase) -> str | None:
@@ -198,7 +200,7 @@ def _first_such_look(case: StaleCase) -> datetime | None:
     look = case.worker.look
     if look is None:
         return None
-    since = look.unattended_since if is_unattended(case.worker.queue) else look.empty_since
+    since = look.unconsumed_since if is_unattended(case.worker.queue) else look.empty_since
     return None if since is None or since < case.execution.updated else since
 
 
@@ -216,13 +218,13 @@ def _first_silent_look(case: StaleCase) -> datetime | None:
 def _end(
     case: StaleCase,
     becomes: ExecutionStatus,
-    why: str,
+    explanation: str,
     limit_seconds: float,
     *,
     error: str = "Worker unavailable",
 ) -> End:
-    return End(becomes, why, case.evidence(), limit_seconds, error=error)
+    return End(becomes, explanation, case.evidence(), limit_seconds, error=error)
 
 
-def _wait(case: StaleCase, why: str, until: datetime | None) -> Wait:
-    return Wait(why, until, case.evidence())
+def _wait(case: StaleCase, explanation: str, until: datetime | None) -> Wait:
+    return Wait(explanation, until, case.evidence())

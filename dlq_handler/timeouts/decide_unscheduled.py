@@ -81,20 +81,21 @@ def decide_unscheduled(
         since = max(since, retry_at)
     # Differences, not sums: a time that others wrote may be the last moment a datetime can hold.
     if not policy.republishes:
-        why = WITH_THE_SCHEDULER if now - since < timeout else "it was not scheduled in time"
-        return Wait(f"{why}; {REPUBLISHING_IS_OFF}", None, evidence)
+        explanation = WITH_THE_SCHEDULER if now - since < timeout else "it was not scheduled in time"
+        return Wait(f"{explanation}; {REPUBLISHING_IS_OFF}", None, evidence)
     if now - since < timeout:
         return Wait(WITH_THE_SCHEDULER, since + timeout if since <= now else None, evidence)
     if row.has_unconfirmed:
         return Wait("the broker has not confirmed its last request yet", None, evidence)
-    repeated_at = row.announced_again_at
+    repeated_at = row.republished_at
     may_end = policy.may_fail and repeated_at is not None and _is_unanswered(row, repeated_at, policy)
     if not may_end and row.requests >= policy.republish_limit:
         return Wait(_at_limit(row), None, evidence)
     pause = policy.pause_after(row.requests)
     if not may_end and repeated_at is not None and now - repeated_at < pause:
-        why = f"requested again {row.requests} of at most {policy.republish_limit} times, and still not scheduled"
-        return Wait(why, repeated_at + pause, evidence)
+        times = f"{row.requests} of at most {policy.republish_limit} times"
+        explanation = f"requested again {times}, and still not scheduled"
+        return Wait(explanation, repeated_at + pause, evidence)
     if quiet_seconds is None or quiet_seconds < policy.quiet_seconds:
         return Wait(
             f"its request may be in the scheduler's queue, which was not seen empty with a consumer for "
@@ -106,13 +107,13 @@ def decide_unscheduled(
     if may_end and repeated_at is not None:
         if now - repeated_at < timeout:
             return Wait("requested again", repeated_at + timeout, evidence)
-        why = f"{waited}, although it was requested again"
-        return End(ExecutionStatus.FAILED, why, evidence, policy.timeout_seconds)
-    why = (
+        explanation = f"{waited}, although it was requested again"
+        return End(ExecutionStatus.FAILED, explanation, evidence, policy.timeout_seconds)
+    explanation = (
         f"request {row.requests + 1} of at most {policy.republish_limit}: {waited}, the scheduler's queue is empty, "
         "and nothing says that it may wait"
     )
-    return AnnounceAgain(why, evidence)
+    return AnnounceAgain(explanation, evidence)
 
 
 def _is_unanswered(row: Unscheduled, repeated_at: datetime, policy: UnscheduledPolicy) -> bool:
@@ -133,14 +134,14 @@ def _at_limit(row: Unscheduled) -> str:
 def _evidence(
     row: Unscheduled, quiet_seconds: float | None, policy: UnscheduledPolicy, now: datetime
 ) -> dict[str, object]:
-    repeated_at = row.announced_again_at
+    repeated_at = row.republished_at
     return {
         "age_seconds": round((now - row.execution.updated).total_seconds(), 1),
         "timeout_seconds": policy.timeout_seconds,
         "scheduler_queue_quiet_seconds": rounded(quiet_seconds),
         "is_in_line": row.is_in_line,
         "next_retry_at": row.next_retry_at,
-        "announced_again_at": repeated_at.isoformat() if repeated_at else None,
+        "republished_at": repeated_at.isoformat() if repeated_at else None,
         "requests": row.requests,
         "has_unconfirmed_request": row.has_unconfirmed,
     }

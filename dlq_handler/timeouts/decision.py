@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from dlq_handler.endings.retry_delay import next_try
+from dlq_handler.endings.retry_delay import next_attempt
 from dlq_handler.host.execution import Execution, ExecutionStatus
 
 
@@ -16,11 +16,11 @@ class StaleOutcome(StrEnum):
     FAILED = "failed"
     ABANDONED = "abandoned"
     CANCELLED = "cancelled"
-    REANNOUNCED = "reannounced"
+    REQUEST_REPUBLISHED = "request_republished"
     """Still not scheduled: its request was published once more."""
-    ANNOUNCED = "announced"
+    COMPLETION_PUBLISHED = "completion_published"
     """Ended by somebody who did not tell: its end was published."""
-    RESURRECTED = "resurrected"
+    REVERTED_BY_WORKER = "reverted_by_worker"
     """Ended by us, and brought back by a late worker."""
     UPDATE_FAILED = "update_failed"
     """The database refused the change; it is tried again."""
@@ -31,7 +31,7 @@ class End:
     """Stale: it ends, and its end is announced."""
 
     becomes: ExecutionStatus
-    why: str
+    explanation: str
     evidence: Mapping[str, object]
     limit_seconds: float
     """The limit it went beyond: the horizon, or what stands for it in another status."""
@@ -47,19 +47,19 @@ class End:
 class AnnounceAgain:
     """Not scheduled yet: its request is published once more; the row stays as it is."""
 
-    why: str
+    explanation: str
     evidence: Mapping[str, object]
 
     @property
     def outcome(self) -> StaleOutcome:
-        return StaleOutcome.REANNOUNCED
+        return StaleOutcome.REQUEST_REPUBLISHED
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Not to be ended yet; `until` is when it is worth while to look again, None when only an event can tell."""
 
-    why: str
+    explanation: str
     until: datetime | None
     evidence: Mapping[str, object]
 
@@ -68,7 +68,7 @@ class Wait:
 class NotStale:
     """None of the monitor's business as long as it is in this status, or has no worker."""
 
-    why: str
+    explanation: str
 
 
 StaleDecision = End | Wait | NotStale
@@ -79,21 +79,21 @@ class StaleRecord:
     """One decision about one attempt of an execution, as it is kept."""
 
     execution_id: int
-    attempt: datetime
+    attempt_updated_at: datetime
     """The `updated` that the decision was made about."""
     original_status: str
     outcome: StaleOutcome
     worker_id: int | None
-    why: str
+    explanation: str
     evidence: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
-    tries: int = 0
+    attempts: int = 0
     """How often the database refused it."""
-    next_try_at: datetime | None = None
+    next_attempt_at: datetime | None = None
     is_shadow: bool = False
     """True: only what would have been done."""
     decided_at: datetime
-    instance: str
+    replica: str
 
 
 def record_of(
@@ -101,37 +101,37 @@ def record_of(
     decision: End | AnnounceAgain,
     *,
     now: datetime,
-    instance: str,
+    replica: str,
     is_shadow: bool = False,
 ) -> StaleRecord:
     return StaleRecord(
         execution_id=execution.id,
-        attempt=execution.updated,
+        attempt_updated_at=execution.updated,
         original_status=execution.status.value,
         outcome=decision.outcome,
         worker_id=execution.worker_id,
-        why=decision.why,
+        explanation=decision.explanation,
         evidence=decision.evidence,
         is_shadow=is_shadow,
         decided_at=now,
-        instance=instance,
+        replica=replica,
     )
 
 
 def refused_record(
-    execution: Execution, error: str, *, tries: int, now: datetime, instance: str
+    execution: Execution, error: str, *, attempts: int, now: datetime, replica: str
 ) -> StaleRecord:
-    """`tries` counts this refusal too."""
+    """`attempts` counts this refusal too."""
     return StaleRecord(
         execution_id=execution.id,
-        attempt=execution.updated,
+        attempt_updated_at=execution.updated,
         original_status=execution.status.value,
         outcome=StaleOutcome.UPDATE_FAILED,
         worker_id=execution.worker_id,
-        why="the database refused to let it end",
+        explanation="the database refused to let it end",
         error=error,
-        tries=tries,
-        next_try_at=next_try(now, tries),
+        attempts=attempts,
+        next_attempt_at=next_attempt(now, attempts),
         decided_at=now,
-        instance=instance,
+        replica=replica,
     )

@@ -21,53 +21,56 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
     """
     if not records:
         return set()
-    ordered = sorted(records, key=lambda one: (one.execution_id, one.attempt, one.outcome))
+    ordered = sorted(records, key=lambda one: (one.execution_id, one.attempt_updated_at, one.outcome))
     rows = await tx.rows(
         """
         INSERT INTO own.stale_decision AS known (
-            execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries, next_try_at,
-            is_shadow, decided_at, instance)
+            execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence, error,
+            attempts,
+            next_attempt_at, is_shadow, decided_at, replica)
         SELECT * FROM unnest(
-            CAST(:execution_id AS bigint[]), CAST(:attempt AS timestamptz[]), CAST(:original_status AS text[]),
-            CAST(:outcome AS text[]), CAST(:worker_id AS bigint[]), CAST(:why AS text[]),
-            CAST(:evidence AS jsonb[]), CAST(:error AS text[]), CAST(:tries AS integer[]),
-            CAST(:next_try_at AS timestamptz[]), CAST(:is_shadow AS boolean[]),
-            CAST(:decided_at AS timestamptz[]), CAST(:instance AS text[]))
-        ON CONFLICT (execution_id, attempt, outcome, is_shadow) DO UPDATE
-           SET error = excluded.error, tries = excluded.tries, next_try_at = excluded.next_try_at,
-               decided_at = excluded.decided_at, instance = excluded.instance, why = excluded.why,
+            CAST(:execution_id AS bigint[]), CAST(:attempt_updated_at AS timestamptz[]),
+            CAST(:original_status AS text[]),
+            CAST(:outcome AS text[]), CAST(:worker_id AS bigint[]), CAST(:explanation AS text[]),
+            CAST(:evidence AS jsonb[]), CAST(:error AS text[]), CAST(:attempts AS integer[]),
+            CAST(:next_attempt_at AS timestamptz[]), CAST(:is_shadow AS boolean[]),
+            CAST(:decided_at AS timestamptz[]), CAST(:replica AS text[]))
+        ON CONFLICT (execution_id, attempt_updated_at, outcome, is_shadow) DO UPDATE
+           SET error = excluded.error, attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at,
+               decided_at = excluded.decided_at, replica = excluded.replica, explanation = excluded.explanation,
                evidence = excluded.evidence
-         WHERE known.outcome IN ('update_failed', 'reannounced')
+         WHERE known.outcome IN ('update_failed', 'request_republished')
         RETURNING execution_id
         """,
         execution_id=[one.execution_id for one in ordered],
-        attempt=[one.attempt for one in ordered],
+        attempt_updated_at=[one.attempt_updated_at for one in ordered],
         original_status=[one.original_status for one in ordered],
         outcome=[one.outcome.value for one in ordered],
         worker_id=[one.worker_id for one in ordered],
-        why=[storable(one.why) for one in ordered],
+        explanation=[storable(one.explanation) for one in ordered],
         evidence=[as_jsonb(one.evidence) for one in ordered],
         error=[None if one.error is None else storable(one.error) for one in ordered],
-        tries=[one.tries for one in ordered],
-        next_try_at=[one.next_try_at for one in ordered],
+        attempts=[one.attempts for one in ordered],
+        next_attempt_at=[one.next_attempt_at for one in ordered],
         is_shadow=[one.is_shadow for one in ordered],
         decided_at=[one.decided_at for one in ordered],
-        instance=[storable(one.instance) for one in ordered],
+        replica=[storable(one.replica) for one in ordered],
     )
     return {row.execution_id for row in rows}
 
 
-async def refusals(tx: Transaction, execution_id: int, attempt: datetime) -> int:
+async def refusals(tx: Transaction, execution_id: int, attempt_updated_at: datetime) -> int:
     """How often the database refused to let this attempt end."""
     row = await tx.row(
         """
-        SELECT tries FROM own.stale_decision
-         WHERE execution_id = :execution_id AND attempt = :attempt AND outcome = 'update_failed' AND NOT is_shadow
+        SELECT attempts FROM own.stale_decision
+         WHERE execution_id = :execution_id AND attempt_updated_at = :attempt_updated_at
+         AND outcome = 'update_failed' AND NOT is_shadow
         """,
         execution_id=execution_id,
-        attempt=attempt,
+        attempt_updated_at=attempt_updated_at,
     )
-    return row.tries if row is not None else 0
+    return row.attempts if row is not None else 0
 
 
 async def of_execution(database: Database, execution_id: int) -> list[StaleRecord]:
@@ -75,8 +78,9 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT execution_id, attempt, original_status, outcome, worker_id, why, evidence, error, tries,
-                   next_try_at, is_shadow, decided_at, instance
+            SELECT execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence,
+            error, attempts,
+                   next_attempt_at, is_shadow, decided_at, replica
               FROM own.stale_decision WHERE execution_id = :execution_id ORDER BY decided_at, id
             """,
             execution_id=execution_id,
@@ -84,7 +88,7 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
     return [StaleRecord(**{**for_people(row), "outcome": StaleOutcome(row.outcome)}) for row in rows]
 
 
-async def resurrected_by_worker(database: Database) -> dict[int, int]:
+async def count_reverted_by_worker(database: Database) -> dict[int, int]:
     """The number of executions that each worker brought back after dlq-handler had ended them."""
     async with database.transaction() as tx:
         ours = await tx.row("SELECT to_regclass('own.stale_decision') IS NOT NULL AS is_there")
@@ -94,7 +98,7 @@ async def resurrected_by_worker(database: Database) -> dict[int, int]:
         rows = await tx.rows(
             """
             SELECT worker_id, count(*) AS executions FROM own.stale_decision
-             WHERE outcome = 'resurrected' AND worker_id IS NOT NULL GROUP BY worker_id
+             WHERE outcome = 'reverted_by_worker' AND worker_id IS NOT NULL GROUP BY worker_id
             """
         )
     return {row.worker_id: row.executions for row in rows}

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPublisherPolicy:
-    instance: str
+    replica: str
     exchange: str
     routing_key: str
     is_shadow: bool = False
@@ -47,7 +47,7 @@ class EndPublisher:
             return 0
         policy = self._policy
         records = [
-            announced_record(end, finding, now=now, instance=policy.instance, is_shadow=policy.is_shadow)
+            announced_record(end, finding, now=now, replica=policy.replica, is_shadow=policy.is_shadow)
             for end in ends
         ]
         async with self._database.transaction() as tx:
@@ -67,7 +67,7 @@ class EndPublisher:
         if fresh:
             self._metrics.reconciled.labels(finding).inc(len(fresh))
             log.warning(
-                "execution.announced",
+                "execution.completion_published",
                 finding=finding.value,
                 execution_ids=[end.execution.id for end in fresh],
                 is_shadow=policy.is_shadow,

@@ -133,7 +133,7 @@ class TimeoutMonitor:
         scan = await self._begin(undrained_seconds)
         try:
             if self._processes is not None:
-                scan.processes = await self._processes.look(scan.spared, asked_at=scan.began_at)
+                scan.processes = await self._processes.look(scan.spared, checked_at=scan.began_at)
             for status in SCANNED:
                 await self._scan(scan, status)
         except LeaseLost as error:

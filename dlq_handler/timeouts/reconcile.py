@@ -22,7 +22,7 @@ class Finding(StrEnum):
     """The host's own handler failed it and told nobody."""
     UNPUBLISHED_END = "unpublished_end"
     """The host's own timeout monitor ended it while no consumer was there to hear of it: its event was lost."""
-    RESURRECTED = "resurrected"
+    REVERTED_BY_WORKER = "reverted_by_worker"
     """We ended it, and a late worker brought it back."""
     LOST_REQUEST = "lost_request"
     """It waits to be scheduled, and nothing says that the scheduler knows of it."""
@@ -46,7 +46,7 @@ def announcement(end: UnheardEnd, *, now: datetime) -> Notice:
 
 
 def announced_record(
-    end: UnheardEnd, finding: Finding, *, now: datetime, instance: str, is_shadow: bool
+    end: UnheardEnd, finding: Finding, *, now: datetime, replica: str, is_shadow: bool
 ) -> StaleRecord:
     whys = {
         Finding.HELD_SLOT: "has ended, and its slot was still taken",
@@ -55,15 +55,15 @@ def announced_record(
     }
     return StaleRecord(
         execution_id=end.execution.id,
-        attempt=end.execution.updated,
+        attempt_updated_at=end.execution.updated,
         original_status=end.execution.status.value,
-        outcome=StaleOutcome.ANNOUNCED,
+        outcome=StaleOutcome.COMPLETION_PUBLISHED,
         worker_id=end.execution.worker_id,
-        why=whys[finding],
+        explanation=whys[finding],
         evidence={"finding": finding.value, **end.evidence},
         is_shadow=is_shadow,
         decided_at=now,
-        instance=instance,
+        replica=replica,
     )
 
 
@@ -80,26 +80,26 @@ def is_brought_back(end: EndOfOurs) -> bool:
     return end.execution.status.is_terminal and has_moved and end.signature != FAILED_BY
 
 
-def resurrected_record(end: EndOfOurs, *, now: datetime, instance: str) -> StaleRecord:
+def resurrected_record(end: EndOfOurs, *, now: datetime, replica: str) -> StaleRecord:
     """One for each ending that was undone, however often the row moves afterwards."""
     execution = end.execution
     by = f"worker {execution.worker_id}" if execution.worker_id is not None else "somebody"
     return StaleRecord(
         execution_id=execution.id,
-        attempt=end.ended_at,
+        attempt_updated_at=end.ended_at,
         original_status=execution.status.value,
-        outcome=StaleOutcome.RESURRECTED,
+        outcome=StaleOutcome.REVERTED_BY_WORKER,
         worker_id=execution.worker_id,
-        why=f"{execution.status} after {end.ended_by} had ended it: {by} went on with it",
+        explanation=f"{execution.status} after {end.ended_by} had ended it: {by} went on with it",
         evidence={
             "ended_by": end.ended_by,
             "ended_at": end.ended_at.isoformat(),
-            "ended_by_instance": end.instance,
+            "ended_by_instance": end.replica,
             "status": execution.status.value,
             "updated": execution.updated.isoformat(),
             "worker": execution.worker_id,
             "heartbeat_age_seconds": rounded(end.heartbeat_age_seconds),
         },
         decided_at=now,
-        instance=instance,
+        replica=replica,
     )

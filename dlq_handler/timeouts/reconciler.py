@@ -50,7 +50,7 @@ OVERLAP = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePolicy:
-    instance: str
+    replica: str
     exchange: str
     routing_key: str
     interval_seconds: float
@@ -82,7 +82,7 @@ class Reconciler:
             database,
             leadership,
             EndPublisherPolicy(
-                instance=policy.instance,
+                replica=policy.replica,
                 exchange=policy.exchange,
                 routing_key=policy.routing_key,
                 is_shadow=policy.is_shadow,
@@ -181,17 +181,17 @@ class Reconciler:
             return
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
-            records = [resurrected_record(end, now=now, instance=self._policy.instance) for end in ends]
+            records = [resurrected_record(end, now=now, replica=self._policy.replica) for end in ends]
             written = await decisions_sql.record(tx, records)
-        self._metrics.reconciled.labels(Finding.RESURRECTED).inc(len(written))
+        self._metrics.reconciled.labels(Finding.REVERTED_BY_WORKER).inc(len(written))
         for record in records:
             if record.execution_id in written:
                 log.warning(
-                    "execution.resurrected",
+                    "execution.reverted_by_worker",
                     execution_id=record.execution_id,
                     worker_id=record.worker_id,
                     status=record.original_status,
-                    why=record.why,
+                    explanation=record.explanation,
                 )
 
     async def _tell_of_silent_ends(self, now: datetime) -> bool:

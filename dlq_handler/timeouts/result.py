@@ -10,7 +10,7 @@ from dlq_handler.timeouts.decision import End
 def stale_result(execution: Execution, decision: End, now: datetime) -> dict[str, object]:
     if decision.becomes is ExecutionStatus.ABANDONED:
         return {
-            "error": f"{decision.error}: {decision.why}",
+            "error": f"{decision.error}: {decision.explanation}",
             "abandoned_by": FAILED_BY,
             "original_status": execution.status.value,
             "worker": execution.worker_id,
@@ -19,7 +19,7 @@ def stale_result(execution: Execution, decision: End, now: datetime) -> dict[str
         }
     is_cancelled = decision.becomes is ExecutionStatus.CANCELLED
     return {
-        "error": f"Execution timeout: {decision.why}",
+        "error": f"Execution timeout: {decision.explanation}",
         "cancelled_by" if is_cancelled else "failed_by": FAILED_BY,
         "timeout_seconds": int(decision.limit_seconds),
         "age_seconds": int((now - execution.updated).total_seconds()),

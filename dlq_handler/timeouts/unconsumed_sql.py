@@ -16,10 +16,10 @@ async def note_no_consumer(tx: Transaction, *, asked_at: datetime, longest_gap_s
     """Extend the interval that the latest look belongs to, or begin one. `asked_at`: the clock before this look."""
     extended = await tx.row(
         """
-        UPDATE own.unconsumed_interval SET last_seen_at = greatest(last_seen_at, CAST(:asked_at AS timestamptz))
+        UPDATE own.unconsumed_interval SET last_observed_at = greatest(last_observed_at, CAST(:asked_at AS timestamptz))
          WHERE id = (SELECT id FROM own.unconsumed_interval
-                      WHERE is_open AND last_seen_at >= CAST(:asked_at AS timestamptz) - make_interval(secs => :gap)
-                      ORDER BY last_seen_at DESC LIMIT 1)
+                      WHERE is_open AND last_observed_at >= CAST(:asked_at AS timestamptz) - make_interval(secs => :gap)
+                      ORDER BY last_observed_at DESC LIMIT 1)
         RETURNING id
         """,
         asked_at=asked_at,
@@ -28,7 +28,7 @@ async def note_no_consumer(tx: Transaction, *, asked_at: datetime, longest_gap_s
     if extended is None:
         await tx.run(
             """
-            INSERT INTO own.unconsumed_interval (began_at, last_seen_at, is_open)
+            INSERT INTO own.unconsumed_interval (began_at, last_observed_at, is_open)
             SELECT now, now, true FROM clock_timestamp() AS now
             """
         )
@@ -43,20 +43,20 @@ async def intervals_after(tx: Transaction, moment: datetime | None) -> Sequence[
     """Those that ended after `moment`, in order of their ends; None: all on record."""
     rows = await tx.rows(
         """
-        SELECT began_at, last_seen_at FROM own.unconsumed_interval
-         WHERE last_seen_at > coalesce(CAST(:moment AS timestamptz), '-infinity') AND last_seen_at > began_at
-         ORDER BY last_seen_at
+        SELECT began_at, last_observed_at FROM own.unconsumed_interval
+         WHERE last_observed_at > coalesce(CAST(:moment AS timestamptz), '-infinity') AND last_observed_at > began_at
+         ORDER BY last_observed_at
         """,
         moment=moment,
     )
-    return [UnconsumedInterval(began_at=row.began_at, last_seen_at=row.last_seen_at) for row in rows]
+    return [UnconsumedInterval(began_at=row.began_at, last_observed_at=row.last_observed_at) for row in rows]
 
 
 async def delete_old(database: Database, *, older_than_seconds: float) -> int:
     """Delete intervals that ended that long ago. Returns their number."""
     async with database.transaction() as tx:
         result = await tx.run(
-            "DELETE FROM own.unconsumed_interval WHERE last_seen_at < now() - make_interval(secs => :age)",
+            "DELETE FROM own.unconsumed_interval WHERE last_observed_at < now() - make_interval(secs => :age)",
             age=float(older_than_seconds),
         )
     return result.rowcount

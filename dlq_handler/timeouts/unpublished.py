@@ -30,14 +30,14 @@ class PublishEnd:
 
 @dataclass(frozen=True, slots=True)
 class WaitToPublish:
-    why: str
+    explanation: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveEnd:
     """The host knows of this end, or no component waits for it any more."""
 
-    why: str
+    explanation: str
 
 
 EndDecision = PublishEnd | WaitToPublish | LeaveEnd
@@ -99,7 +99,9 @@ def unpublished_text(one: MonitorEnd) -> str:
     """For the story of an execution: what becomes of a completion event that dlq-handler has not published."""
     by = "Attune's timeout monitor ended it"
     is_observed = one.interval is not None
-    why = f"{by} while the queue had no consumer" if is_observed else f"{by}, and it still holds its slot"
+    explanation = (
+        f"{by} while the queue had no consumer" if is_observed else f"{by}, and it still holds its slot"
+    )
     decision = decide_end(one, quiet_seconds=float("inf"), wanted_quiet_seconds=0.0, unacked=None)
     match decision:
         case PublishEnd():
@@ -108,14 +110,14 @@ def unpublished_text(one: MonitorEnd) -> str:
                 "" if is_observed else "it has held its slot for dlq_handler.monitor.held_slot_seconds and "
             )
             return (
-                f"{COMPLETED_KEY} is not published yet: {why}; dlq-handler publishes it when {slot}"
+                f"{COMPLETED_KEY} is not published yet: {explanation}; dlq-handler publishes it when {slot}"
                 f"{COMPLETED_QUEUE} has had a consumer and no message for "
                 "dlq_handler.monitor.quiet_seconds"
             )
-        case WaitToPublish(why=wait):
-            return f"{COMPLETED_KEY} is not published yet: {why}; {wait}"
-        case LeaveEnd(why=known):
-            return f"dlq-handler publishes no {COMPLETED_KEY}: {why}, but {known}"
+        case WaitToPublish(explanation=wait):
+            return f"{COMPLETED_KEY} is not published yet: {explanation}; {wait}"
+        case LeaveEnd(explanation=known):
+            return f"dlq-handler publishes no {COMPLETED_KEY}: {explanation}, but {known}"
         case _:
             assert_never(decision)
 

@@ -51,7 +51,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnscheduledWatchPolicy:
     decide: UnscheduledPolicy
-    instance: str
+    replica: str
     exchange: str
     ended_key: str
     check_interval_seconds: float
@@ -162,7 +162,7 @@ class UnscheduledWatch:
         policy = self._policy
         records = [
             record_of(
-                one.row.execution, decision, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+                one.row.execution, decision, now=one.now, replica=policy.replica, is_shadow=policy.is_shadow
             )
             for one, decision in again
         ]
@@ -185,7 +185,7 @@ class UnscheduledWatch:
         self._metrics.reconciled.labels(Finding.LOST_REQUEST).inc(len(requests))
         if requests:
             log.warning(
-                "execution.reannounced",
+                "execution.request_republished",
                 status=status.value,
                 execution_ids=[request.execution_id for request in requests],
                 is_shadow=policy.is_shadow,
@@ -207,14 +207,14 @@ class UnscheduledWatch:
                 outcome=decision.outcome.value,
                 original_status=execution.status.value,
                 worker_id=execution.worker_id,
-                why=decision.why,
+                explanation=decision.explanation,
                 is_shadow=self._policy.is_shadow,
             )
 
     async def _end_alone(self, one: UnscheduledRow, decision: End) -> bool:
         policy, execution = self._policy, one.row.execution
         record = record_of(
-            execution, decision, now=one.now, instance=policy.instance, is_shadow=policy.is_shadow
+            execution, decision, now=one.now, replica=policy.replica, is_shadow=policy.is_shadow
         )
         end = ending(execution, decision.becomes, stale_result(execution, decision, one.now), now=one.now)
         async with self._database.transaction() as tx:
@@ -238,9 +238,9 @@ class UnscheduledWatch:
         log.error("stale_execution.refused", execution_id=execution.id, error=str(error))
         async with self._database.transaction() as tx:
             await self._leadership.fence(tx)
-            tries = 1 + await decisions_sql.refusals(tx, execution.id, execution.updated)
+            attempts = 1 + await decisions_sql.refusals(tx, execution.id, execution.updated)
             record = refused_record(
-                execution, str(error), tries=tries, now=one.now, instance=self._policy.instance
+                execution, str(error), attempts=attempts, now=one.now, replica=self._policy.replica
             )
             await decisions_sql.record(tx, [record])
         self._metrics.stale_executions.labels(execution.status.value, StaleOutcome.UPDATE_FAILED).inc()

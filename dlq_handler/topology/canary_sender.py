@@ -26,7 +26,7 @@ class SenderPolicy:
     names: WorkerQueueNames
     queue: str
     """The intake queue that canaries are to arrive in."""
-    instance: str
+    replica: str
 
 
 class CanarySender:
@@ -59,7 +59,7 @@ class CanarySender:
             worker_of,
             queue=policy.queue,
             ttl_seconds=self.ttl_seconds,
-            by=policy.instance,
+            by=policy.replica,
         )
         messages = [
             OutgoingMessage(
@@ -68,7 +68,7 @@ class CanarySender:
                 exchange=CANARY_EXCHANGE,
                 routing_key=policy.names.routing_key(worker),
                 body=canary_body(
-                    probe_id, worker_id=worker, queue=policy.queue, sent_by=policy.instance, now=now
+                    probe_id, worker_id=worker, queue=policy.queue, sent_by=policy.replica, now=now
                 ),
             )
             for probe_id, worker in worker_of.items()

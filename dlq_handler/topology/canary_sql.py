@@ -22,7 +22,7 @@ async def read_probes(
             SELECT worker_id, ttl_seconds,
                    CAST(extract(epoch FROM clock_timestamp() - created_at) AS double precision) AS created,
                    CAST(extract(epoch FROM clock_timestamp() - sent_at) AS double precision) AS sent,
-                   CAST(extract(epoch FROM seen_at - sent_at) AS double precision) AS took
+                   CAST(extract(epoch FROM received_at - sent_at) AS double precision) AS took
               FROM own.canary
              WHERE queue = :queue AND (CAST(:among AS uuid[]) IS NULL OR id = ANY (CAST(:among AS uuid[])))
             """,
@@ -54,7 +54,7 @@ async def read_stages(
             SELECT id, created_at, ttl_seconds,
                    CAST(extract(epoch FROM clock_timestamp() - created_at) AS double precision) AS age,
                    CAST(extract(epoch FROM sent_at - created_at) AS double precision) AS confirmed,
-                   CAST(extract(epoch FROM seen_at - created_at) AS double precision) AS received, seen_by
+                   CAST(extract(epoch FROM received_at - created_at) AS double precision) AS received, received_by
               FROM own.canary WHERE id = ANY (CAST(:ids AS uuid[]))
             """,
             ids=list(ids),
@@ -62,7 +62,7 @@ async def read_stages(
         [newest] = await tx.rows(
             """
             SELECT CAST(extract(epoch FROM clock_timestamp() - max(created_at)) AS double precision) AS age
-              FROM own.canary WHERE seen_at IS NOT NULL
+              FROM own.canary WHERE received_at IS NOT NULL
             """
         )
     stored = {
@@ -73,7 +73,7 @@ async def read_stages(
             age_seconds=row.age,
             confirmed_seconds=row.confirmed,
             received_seconds=row.received,
-            received_by=row.seen_by,
+            received_by=row.received_by,
         )
         for row in rows
     }
@@ -121,10 +121,10 @@ async def mark_seen(database: Database, ids: Collection[UUID], *, queue: str, by
             """
             WITH known AS MATERIALIZED (
                 SELECT id FROM own.canary
-                 WHERE id = ANY (CAST(:ids AS uuid[])) AND queue = :queue AND seen_at IS NULL
+                 WHERE id = ANY (CAST(:ids AS uuid[])) AND queue = :queue AND received_at IS NULL
                  ORDER BY id FOR NO KEY UPDATE)
             UPDATE own.canary c
-               SET seen_at = clock_timestamp(), seen_by = :by, sent_at = coalesce(c.sent_at, c.created_at)
+               SET received_at = clock_timestamp(), received_by = :by, sent_at = coalesce(c.sent_at, c.created_at)
               FROM known WHERE c.id = known.id
             """,
             ids=list(ids),
@@ -142,10 +142,10 @@ async def delete_old(database: Database, queue: str, *, fresh_seconds: float) ->
              WHERE old.created_at < clock_timestamp() - make_interval(secs => :kept)
                 OR (old.queue = :queue
                     AND old.created_at < clock_timestamp() - make_interval(secs => :fresh + old.ttl_seconds)
-                    AND (old.seen_at IS NULL OR EXISTS (
+                    AND (old.received_at IS NULL OR EXISTS (
                         SELECT FROM own.canary newer
                          WHERE newer.queue = old.queue AND newer.worker_id = old.worker_id
-                           AND newer.created_at > old.created_at AND newer.seen_at IS NOT NULL)))
+                           AND newer.created_at > old.created_at AND newer.received_at IS NOT NULL)))
             """,
             kept=KEPT_SECONDS,
             queue=queue,

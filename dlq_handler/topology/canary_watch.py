@@ -129,8 +129,8 @@ class CanaryWatch:
         # A worker that is history by now is not waited for.
         self._lost = (self._lost | lost) & {one.worker_id for one in canaries} - arrived
         if went:
-            why = next(one.why for one in canaries if one.worker_id in went)
-            log.error("canary.lost", count=len(went), worker_ids=_first(went), why=why)
+            explanation = next(one.explanation for one in canaries if one.worker_id in went)
+            log.error("canary.lost", count=len(went), worker_ids=_first(went), explanation=explanation)
             self._on_lost()
         if returned:
             log.info("canary.returned", count=len(returned), worker_ids=_first(returned))
@@ -139,12 +139,12 @@ class CanaryWatch:
 class CanaryRecorder:
     """Records which canaries this replica received from the intake queue."""
 
-    def __init__(self, database: Database, *, queue: str, instance: str) -> None:
-        self._database, self._queue, self._instance = database, queue, instance
+    def __init__(self, database: Database, *, queue: str, replica: str) -> None:
+        self._database, self._queue, self._replica = database, queue, replica
 
     async def record_received(self, canary_ids: Collection[UUID]) -> None:
         if canary_ids:
-            await store.mark_seen(self._database, canary_ids, queue=self._queue, by=self._instance)
+            await store.mark_seen(self._database, canary_ids, queue=self._queue, by=self._replica)
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:

@@ -69,7 +69,7 @@ class WorkerCanary:
 
     worker_id: int
     state: CanaryState
-    why: str
+    explanation: str
     passes: bool = False
     """Nothing is to be repaired: the next probe tells."""
     took_seconds: float | None = None
@@ -130,7 +130,7 @@ def proven(probes: Collection[Probe]) -> list[Probe]:
 class _Doubt:
     """Why nothing can be told of one worker, and whether that passes by itself."""
 
-    why: str
+    explanation: str
     passes: bool = True
 
 
@@ -145,11 +145,11 @@ def _decide(
 ) -> WorkerCanary:
     seen = next((probe for probe in newest_first if probe.took_seconds is not None), None)
 
-    def answer(state: CanaryState, why: str, *, passes: bool = False) -> WorkerCanary:
+    def answer(state: CanaryState, explanation: str, *, passes: bool = False) -> WorkerCanary:
         return WorkerCanary(
             worker_id=worker,
             state=state,
-            why=why,
+            explanation=explanation,
             passes=passes,
             took_seconds=seen.took_seconds if seen is not None else None,
             seen_seconds_ago=_seen_seconds_ago(seen),
@@ -169,10 +169,10 @@ def _decide(
         excuse = _excuse(probe.sent_seconds_ago, view)
         if excuse is None:
             limit = probe.ttl_seconds + policy.limit_seconds
-            why = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
-            return answer(CanaryState.LOST, why)
+            explanation = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
+            return answer(CanaryState.LOST, explanation)
         doubt = excuse
-    return answer(CanaryState.UNKNOWN, doubt.why, passes=doubt.passes)
+    return answer(CanaryState.UNKNOWN, doubt.explanation, passes=doubt.passes)
 
 
 def _excuse(sent_seconds_ago: float, view: IntakeView) -> _Doubt | None:
@@ -235,8 +235,8 @@ def in_words(canaries: Collection[WorkerCanary]) -> str:
     ids = ", ".join(str(canary.worker_id) for canary in of_that[:5])
     rest = f" and {len(of_that) - 5} more" if len(of_that) > 5 else ""
     word = worst.value.replace("_", " ")
-    why = min(of_that, key=lambda canary: canary.passes).why
-    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {why}"
+    explanation = min(of_that, key=lambda canary: canary.passes).explanation
+    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {explanation}"
 
 
 def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.web.errors import ErrorAnswers
 from dlq_handler.web.guesses import GuessLimit
 from dlq_handler.web.session import Logouts, Session, Sessions
@@ -32,7 +32,9 @@ LARGEST_BODY_BYTES = 65_536
 LARGEST_LOGIN_BYTES = 4096
 MOST_FIELDS = 100
 # Set by proxies. Behind one, the peer's address says nothing about the client.
-FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
+FORWARDED = frozenset(
+    {"forwarded", "client", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"}
+)
 FORWARDED_PREFIX = "x-forwarded-"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -125,9 +127,9 @@ class Guard:
     async def _refused(self, request: Request) -> Response | None:
         request.state.csrf, request.state.user = "", None
         path = request.url.path
-        via = Via.API if path.startswith(API) else Via.BROWSER
+        client = Client.API if path.startswith(API) else Client.BROWSER
         if not self._tokens.are_needed:
-            request.state.user = User(name=ANONYMOUS, role=Role.OPERATE, via=via)
+            request.state.user = User(name=ANONYMOUS, role=Role.OPERATE, client=client)
             request.state.csrf = self._sessions.csrf_of(None)
             return None
         session = self._sessions.read(request)
@@ -144,10 +146,10 @@ class Guard:
                 if owner is None:
                     self._guesses.add(request)
         if owner is not None:
-            request.state.user = User(name=owner.name, role=owner.role, via=via)
+            request.state.user = User(name=owner.name, role=owner.role, client=client)
             request.state.csrf = self._sessions.csrf_of(session)
             return None
-        return None if path.startswith(FOR_EVERYBODY) else self._asked_in(request, via)
+        return None if path.startswith(FOR_EVERYBODY) else self._asked_in(request, client)
 
     async def _checked_body(self, request: Request) -> tuple[Receive, Response | None]:
         """Read, so that its size and the form's own secret can be checked; the route reads it again from memory."""
@@ -204,8 +206,8 @@ class Guard:
             "send it then. Nothing was done.",
         )
 
-    def _asked_in(self, request: Request, via: Via) -> Response:
-        if via is Via.API:
+    def _asked_in(self, request: Request, client: Client) -> Response:
+        if client is Client.API:
             answer = self._errors.answer(
                 request,
                 401,

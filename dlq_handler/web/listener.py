@@ -24,9 +24,9 @@ USUAL_LIMITS = Limits(connections=256, body_bytes=65_536)
 class ListenerRefused(Exception):
     """The address cannot be listened on: taken, not of this machine, or not allowed."""
 
-    def __init__(self, *, host: str, port: int, setting: str, why: str) -> None:
-        super().__init__(f"{setting}: cannot listen on {host}:{port}: {why}")
-        self.host, self.port, self.setting, self.why = host, port, setting, why
+    def __init__(self, *, host: str, port: int, setting: str, explanation: str) -> None:
+        super().__init__(f"{setting}: cannot listen on {host}:{port}: {explanation}")
+        self.host, self.port, self.setting, self.explanation = host, port, setting, explanation
 
 
 class _Server(uvicorn.Server):
@@ -83,7 +83,7 @@ class Listener:
             # and body, would wait 40 ms for the acknowledgement of its head.
             self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         except OSError as error:
-            raise ListenerRefused(host=host, port=port, setting=setting, why=str(error)) from error
+            raise ListenerRefused(host=host, port=port, setting=setting, explanation=str(error)) from error
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind(address)
@@ -91,10 +91,10 @@ class Listener:
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
-            why = str(error)
+            explanation = str(error)
             if error.errno == errno.EADDRINUSE:
-                why += f"; another replica or program uses this port: stop it, or set {setting}.port"
-            raise ListenerRefused(host=host, port=port, setting=setting, why=why) from error
+                explanation += f"; another replica or program uses this port: stop it, or set {setting}.port"
+            raise ListenerRefused(host=host, port=port, setting=setting, explanation=explanation) from error
 
     @property
     def port(self) -> int:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from starlette.requests import Request
 
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.operations.operations import Actor
 from dlq_handler.web.errors import Refused
 
@@ -28,7 +28,7 @@ class Role(StrEnum):
 class User:
     name: str
     role: Role
-    via: Via
+    client: Client
 
     @property
     def may_operate(self) -> bool:
@@ -36,7 +36,7 @@ class User:
 
     @property
     def actor(self) -> Actor:
-        return Actor(who=self.name, via=self.via)
+        return Actor(username=self.name, client=self.client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

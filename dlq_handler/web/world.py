@@ -65,7 +65,7 @@ class UiWorld:
     """For how long chart, lanes, events and changes of diagnosis are kept."""
     ttl_seconds: float
     """Of the workers' queues, as configured."""
-    instance: str
+    replica: str
     tokens: Tokens
     """Empty: whoever is on this machine may operate."""
     count_intake: Callable[[], Awaitable[Consumers | None]] | None = None

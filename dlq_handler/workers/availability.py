@@ -30,7 +30,7 @@ class Availability(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     availability: Availability
-    why: str
+    explanation: str
     gone_since: datetime | None = None
     """When its last heartbeat became too old, which is later than that heartbeat; None: it is not unavailable."""
 
@@ -39,19 +39,21 @@ def standing_of(worker: Worker, *, watched_seconds: float, policy: AvailabilityP
     """`watched_seconds`: for how long we have been able to see heartbeats without a break."""
     age = worker.heartbeat_age_seconds
     if age is None:
-        return Standing(availability=Availability.UNKNOWN, why="it never sent a heartbeat")
+        return Standing(availability=Availability.UNKNOWN, explanation="it never sent a heartbeat")
     if is_unavailable(worker, link_age_seconds=watched_seconds, policy=policy):
-        why = f"its last heartbeat is older than {policy.unavailable_after_seconds:g} s"
+        explanation = f"its last heartbeat is older than {policy.unavailable_after_seconds:g} s"
         limit = timedelta(seconds=policy.unavailable_after_seconds)
         gone_since = worker.last_heartbeat + limit if worker.last_heartbeat else None
-        return Standing(availability=Availability.UNAVAILABLE, why=why, gone_since=gone_since)
+        return Standing(availability=Availability.UNAVAILABLE, explanation=explanation, gone_since=gone_since)
     if age > policy.unavailable_after_seconds:
-        why = f"we have watched for {watched_seconds:.0f} s only, of {policy.unavailable_after_seconds:g}"
-        return Standing(availability=Availability.UNKNOWN, why=why)
+        explanation = (
+            f"we have watched for {watched_seconds:.0f} s only, of {policy.unavailable_after_seconds:g}"
+        )
+        return Standing(availability=Availability.UNKNOWN, explanation=explanation)
     if age > policy.late_after_seconds:
-        why = f"its last heartbeat is older than {policy.late_after_seconds:g} s"
-        return Standing(availability=Availability.LATE, why=why)
-    return Standing(availability=Availability.AVAILABLE, why="it reports")
+        explanation = f"its last heartbeat is older than {policy.late_after_seconds:g} s"
+        return Standing(availability=Availability.LATE, explanation=explanation)
+    return Standing(availability=Availability.AVAILABLE, explanation="it reports")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

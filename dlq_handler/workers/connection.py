@@ -33,17 +33,17 @@ class ConnectionLook:
     """What the leaders' looks say of the connection that consumes one worker's queue."""
 
     worker_id: int
-    asked_at: datetime
+    checked_at: datetime
     """Before the last look, whether it was answered or not."""
-    looked_at: datetime | None = None
+    observed_at: datetime | None = None
     """Before the last look that found one connection, or no consumer. None: there was no such look."""
     connection: str | None = None
     """The last one that was found alone. None: none was."""
     absent_at: datetime | None = None
     """A look at this time did not find the connection, which is not older either. None: there was no such look."""
-    seen_at: datetime | None = None
+    found_at: datetime | None = None
     """After the first of the looks that found this connection alone. None without a connection."""
-    unfound_since: datetime | None = None
+    missing_since: datetime | None = None
     """The first of the looks since then that did not find it. None: the last look found it."""
     shared_from: datetime | None = None
     """The last look that found it alone before looks found others as well. None: none did."""
@@ -58,19 +58,19 @@ class ConnectionLook:
 
         A look that found others again proves that the earlier ones without them were blind.
         """
-        moments = [one for one in (self.seen_at, self.shared_until) if one is not None]
+        moments = [one for one in (self.found_at, self.shared_until) if one is not None]
         return max(moments, default=None)
 
     @property
     def is_still_shared(self) -> bool:
         """No look has found it alone since the looks that found others."""
-        if self.shared_since is None or self.looked_at is None:
+        if self.shared_since is None or self.observed_at is None:
             return False
-        return self.looked_at < self.shared_since
+        return self.observed_at < self.shared_since
 
     def is_proven(self, updated: datetime) -> bool:
         """The process of `connection` began a run that was last changed at this time."""
-        return self.seen_at is not None and updated >= self.seen_at and not self.is_shared(updated)
+        return self.found_at is not None and updated >= self.found_at and not self.is_shared(updated)
 
     def is_shared(self, updated: datetime) -> bool:
         """Others consumed beside it at this time, or may have."""
@@ -80,11 +80,11 @@ class ConnectionLook:
 
     def unknown_since(self, updated: datetime) -> datetime:
         """The first look since which it is unknown what began this run."""
-        if self.seen_at is not None and updated < self.seen_at:
-            return self.seen_at
-        if self.unfound_since is not None:
-            return self.unfound_since
-        return self.shared_since or self.asked_at
+        if self.found_at is not None and updated < self.found_at:
+            return self.found_at
+        if self.missing_since is not None:
+            return self.missing_since
+        return self.shared_since or self.checked_at
 
 
 def look_again(
@@ -92,45 +92,45 @@ def look_again(
     before: ConnectionLook | None,
     sight: ConnectionObservation | None,
     *,
-    asked_at: datetime,
+    checked_at: datetime,
     answered_at: datetime,
 ) -> ConnectionLook:
     """The database's time before and after the look. `sight` None: there was no clear answer."""
-    if before is None or before.asked_at > asked_at:
+    if before is None or before.checked_at > checked_at:
         # Or the database's clock was set back. Compared with times from before that, a live run could look older than
         # the connection that began it.
-        before = ConnectionLook(worker_id=worker_id, asked_at=asked_at)
-    look = replace(before, asked_at=asked_at)
+        before = ConnectionLook(worker_id=worker_id, checked_at=checked_at)
+    look = replace(before, checked_at=checked_at)
     if sight is None or (before.connection not in sight.names and len(sight.names) != 1):
         # Kept: one answer that is missing, or that lists no consumer while the plugin restarts, must not end a run that
         # was known to be the present process's.
-        look = replace(look, unfound_since=before.unfound_since or asked_at)
+        look = replace(look, missing_since=before.missing_since or checked_at)
         if sight is None:
             return look
         if sight.names:
             return _shared(look, answered_at)
         # After looks that found others, an empty list does not show that the connection is alone again.
-        return look if before.is_still_shared else replace(look, looked_at=asked_at)
+        return look if before.is_still_shared else replace(look, observed_at=checked_at)
     if len(sight.names) > 1:
-        return _shared(replace(look, unfound_since=None), answered_at)
+        return _shared(replace(look, missing_since=None), answered_at)
     [name] = sight.names
     is_same_name = before.connection == name
-    if is_same_name and not _is_younger(before, sight, asked_at):
+    if is_same_name and not _is_younger(before, sight, checked_at):
         shared_until = answered_at if before.is_still_shared else before.shared_until
-        return replace(look, looked_at=asked_at, unfound_since=None, shared_until=shared_until)
-    if is_same_name or before.looked_at is None or sight.age_seconds is None:
+        return replace(look, observed_at=checked_at, missing_since=None, shared_until=shared_until)
+    if is_same_name or before.observed_at is None or sight.age_seconds is None:
         absent_at = None
     else:
         # RabbitMQ lists a consumer up to one statistics interval late (5 s by default), and lists none for a while
         # after its management plugin was restarted. The age shows that such a look was blind.
-        absent_at = min(before.looked_at, asked_at - timedelta(seconds=sight.age_seconds))
+        absent_at = min(before.observed_at, checked_at - timedelta(seconds=sight.age_seconds))
     return ConnectionLook(
         worker_id=worker_id,
-        asked_at=asked_at,
-        looked_at=asked_at,
+        checked_at=checked_at,
+        observed_at=checked_at,
         connection=name,
         absent_at=absent_at,
-        seen_at=answered_at,
+        found_at=answered_at,
     )
 
 
@@ -143,17 +143,17 @@ def _shared(look: ConnectionLook, answered_at: datetime) -> ConnectionLook:
     return replace(
         look,
         # Only the last time counts. What began in an earlier one is left alone: in doubt dlq-handler waits.
-        shared_from=look.looked_at if is_first else look.shared_from,
-        shared_since=look.asked_at if is_first else look.shared_since,
+        shared_from=look.observed_at if is_first else look.shared_from,
+        shared_since=look.checked_at if is_first else look.shared_since,
         shared_until=answered_at,
     )
 
 
-def _is_younger(before: ConnectionLook, sight: ConnectionObservation, asked_at: datetime) -> bool:
+def _is_younger(before: ConnectionLook, sight: ConnectionObservation, checked_at: datetime) -> bool:
     """Another connection has the name, because the worker was restarted and its old port was used again."""
-    if before.seen_at is None or sight.age_seconds is None:
+    if before.found_at is None or sight.age_seconds is None:
         return False
-    return asked_at - timedelta(seconds=sight.age_seconds + MARGIN_SECONDS) > before.seen_at
+    return checked_at - timedelta(seconds=sight.age_seconds + MARGIN_SECONDS) > before.found_at
 
 
 class Began(Enum):
@@ -187,7 +187,7 @@ class ProcessView:
     @property
     def known_from(self) -> datetime | None:
         """Runs that began earlier were not begun by the present process, as far as is known. None: unknown of any."""
-        return self.look.seen_at if self.is_found else None
+        return self.look.found_at if self.is_found else None
 
     def began(self, updated: datetime) -> Began:
         """`updated`: the last change of a row that is running.
@@ -207,7 +207,7 @@ class ProcessView:
         return self.began(updated) is Began.BY_PRESENT and (until is None or updated >= until)
 
     @property
-    def why_unknown(self) -> str:
+    def unknown_explanation(self) -> str:
         return self.trouble or "the connection that consumes its queue may have begun after this run"
 
 

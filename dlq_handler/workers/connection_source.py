@@ -128,4 +128,4 @@ def _sight(
 
 def _is_known(look: ConnectionLook | None, connections: frozenset[str]) -> bool:
     """Of one that was not found in between, the age shows whether another connection has its name now."""
-    return look is not None and look.unfound_since is None and look.connection in connections
+    return look is not None and look.missing_since is None and look.connection in connections

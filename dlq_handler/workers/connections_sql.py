@@ -11,11 +11,11 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.workers.connection import ConnectionLook
 
 _MOMENTS = (
-    "asked_at",
-    "looked_at",
+    "checked_at",
+    "observed_at",
     "absent_at",
-    "seen_at",
-    "unfound_since",
+    "found_at",
+    "missing_since",
     "shared_from",
     "shared_since",
     "shared_until",
@@ -39,7 +39,7 @@ async def read_connections(
     """A worker that is missing from the answer was never looked at."""
     rows = await tx.rows(
         """
-        SELECT worker_id, asked_at, looked_at, connection, absent_at, seen_at, unfound_since,
+        SELECT worker_id, checked_at, observed_at, connection, absent_at, found_at, missing_since,
                shared_from, shared_since, shared_until
           FROM own.worker_connection WHERE worker_id = ANY (CAST(:ids AS bigint[])) AND is_shadow = :is_shadow
         """,
@@ -55,17 +55,17 @@ async def keep_connections(tx: Transaction, looks: Collection[ConnectionLook], *
     ordered = sorted(looks, key=lambda look: look.worker_id)
     await tx.run(
         """
-        INSERT INTO own.worker_connection (worker_id, connection, asked_at, looked_at, absent_at, seen_at,
-                                           unfound_since, shared_from, shared_since, shared_until, is_shadow)
+        INSERT INTO own.worker_connection (worker_id, connection, checked_at, observed_at, absent_at, found_at,
+                                           missing_since, shared_from, shared_since, shared_until, is_shadow)
         SELECT look.*, CAST(:is_shadow AS boolean)
-          FROM unnest(CAST(:ids AS bigint[]), CAST(:connections AS text[]), CAST(:asked_at AS timestamptz[]),
-                      CAST(:looked_at AS timestamptz[]), CAST(:absent_at AS timestamptz[]),
-                      CAST(:seen_at AS timestamptz[]), CAST(:unfound_since AS timestamptz[]),
+          FROM unnest(CAST(:ids AS bigint[]), CAST(:connections AS text[]), CAST(:checked_at AS timestamptz[]),
+                      CAST(:observed_at AS timestamptz[]), CAST(:absent_at AS timestamptz[]),
+                      CAST(:found_at AS timestamptz[]), CAST(:missing_since AS timestamptz[]),
                       CAST(:shared_from AS timestamptz[]), CAST(:shared_since AS timestamptz[]),
                       CAST(:shared_until AS timestamptz[])) AS look
         ON CONFLICT (worker_id, is_shadow) DO UPDATE
-           SET connection = excluded.connection, asked_at = excluded.asked_at, looked_at = excluded.looked_at,
-               absent_at = excluded.absent_at, seen_at = excluded.seen_at, unfound_since = excluded.unfound_since,
+           SET connection = excluded.connection, checked_at = excluded.checked_at, observed_at = excluded.observed_at,
+               absent_at = excluded.absent_at, found_at = excluded.found_at, missing_since = excluded.missing_since,
                shared_from = excluded.shared_from, shared_since = excluded.shared_since,
                shared_until = excluded.shared_until
         """,
@@ -80,7 +80,7 @@ async def delete_old_connections(database: Database, *, older_than_seconds: floa
     """Of workers that have run nothing for long. Returns their number."""
     async with database.transaction() as tx:
         result = await tx.run(
-            "DELETE FROM own.worker_connection WHERE asked_at < now() - make_interval(secs => :age)",
+            "DELETE FROM own.worker_connection WHERE checked_at < now() - make_interval(secs => :age)",
             age=float(older_than_seconds),
         )
     return result.rowcount

@@ -19,14 +19,14 @@ class WorkerLook:
     """The last look at one worker, with the time of the first one that saw the same."""
 
     worker_id: int
-    looked_at: datetime
-    """Of the last look that knew the queue, while `unattended_since` is kept from it."""
+    observed_at: datetime
+    """Of the last look that knew the queue, while `unconsumed_since` is kept from it."""
     last_heartbeat: datetime | None = None
     unavailable_since: datetime | None = None
     """The first look that found it unavailable, or its row gone, with this last heartbeat."""
     empty_since: datetime | None = None
     """The look before this one that found nothing ready and nothing held in its queue; this one, if none did."""
-    unattended_since: datetime | None = None
+    unconsumed_since: datetime | None = None
     """In the same way: its queue had no consumer, or did not exist."""
 
 
@@ -49,26 +49,26 @@ def look_again(
         # A heartbeat between two looks is a sign of life, however old it is by the second one.
         is_same = before is not None and before.last_heartbeat == heartbeat
         unavailable_since = (before.unavailable_since if before and is_same else None) or now
-    empty_since = unattended_since = None
+    empty_since = unconsumed_since = None
     if is_empty(queue):
         since = before.empty_since if before else None
         empty_since = _first_of_two(before, since, confirm_after_seconds) or now
-    looked_at = now
+    observed_at = now
     if is_queue_known and is_unattended(queue):
-        since = before.unattended_since if before else None
-        unattended_since = _first_of_two(before, since, confirm_after_seconds) or now
+        since = before.unconsumed_since if before else None
+        unconsumed_since = _first_of_two(before, since, confirm_after_seconds) or now
     elif not is_queue_known and before is not None and _is_recent(before, now):
         # About a missing queue the broker is asked twice in ten minutes: the looks between the two know nothing, and
         # must not take the first of them away. That the broker was well all the time, own publishes have to show.
-        unattended_since = before.unattended_since
-        looked_at = now if unattended_since is None else before.looked_at
+        unconsumed_since = before.unconsumed_since
+        observed_at = now if unconsumed_since is None else before.observed_at
     return WorkerLook(
         worker_id=worker_id,
-        looked_at=looked_at,
+        observed_at=observed_at,
         last_heartbeat=heartbeat,
         unavailable_since=unavailable_since,
         empty_since=empty_since,
-        unattended_since=unattended_since,
+        unconsumed_since=unconsumed_since,
     )
 
 
@@ -83,7 +83,7 @@ def is_unattended(queue: QueueObservation | None) -> bool:
 
 
 def _is_recent(before: WorkerLook, now: datetime) -> bool:
-    return (now - before.looked_at).total_seconds() <= KEPT_SECONDS
+    return (now - before.observed_at).total_seconds() <= KEPT_SECONDS
 
 
 def _first_of_two(
@@ -96,5 +96,5 @@ def _first_of_two(
     """
     if before is None or since is None:
         return None
-    is_complete = (before.looked_at - since).total_seconds() >= confirm_after_seconds
-    return before.looked_at if is_complete else since
+    is_complete = (before.observed_at - since).total_seconds() >= confirm_after_seconds
+    return before.observed_at if is_complete else since

@@ -11,8 +11,8 @@ async def read_looks(tx: Transaction, worker_ids: Iterable[int], *, is_shadow: b
     """An id that is missing from the answer was never looked at."""
     rows = await tx.rows(
         """
-        SELECT worker_id, last_heartbeat, unavailable_since, empty_since, unattended_since, looked_at
-          FROM own.worker_look WHERE worker_id = ANY (CAST(:ids AS bigint[])) AND is_shadow = :is_shadow
+        SELECT worker_id, last_heartbeat, unavailable_since, empty_since, unconsumed_since, observed_at
+          FROM own.worker_observation WHERE worker_id = ANY (CAST(:ids AS bigint[])) AND is_shadow = :is_shadow
         """,
         ids=sorted(set(worker_ids)),
         is_shadow=is_shadow,
@@ -26,23 +26,23 @@ async def keep_looks(tx: Transaction, looks: Collection[WorkerLook], *, is_shado
     ordered = sorted(looks, key=lambda look: look.worker_id)
     await tx.run(
         """
-        INSERT INTO own.worker_look
-               (worker_id, last_heartbeat, unavailable_since, empty_since, unattended_since, looked_at, is_shadow)
+        INSERT INTO own.worker_observation
+               (worker_id, last_heartbeat, unavailable_since, empty_since, unconsumed_since, observed_at, is_shadow)
         SELECT look.*, CAST(:is_shadow AS boolean)
           FROM unnest(CAST(:ids AS bigint[]), CAST(:heartbeats AS timestamptz[]),
                       CAST(:unavailable AS timestamptz[]), CAST(:empty AS timestamptz[]),
-                      CAST(:unattended AS timestamptz[]), CAST(:looked_at AS timestamptz[])) AS look
+                      CAST(:unattended AS timestamptz[]), CAST(:observed_at AS timestamptz[])) AS look
         ON CONFLICT (worker_id, is_shadow) DO UPDATE
            SET last_heartbeat = excluded.last_heartbeat, unavailable_since = excluded.unavailable_since,
-               empty_since = excluded.empty_since, unattended_since = excluded.unattended_since,
-               looked_at = excluded.looked_at
+               empty_since = excluded.empty_since, unconsumed_since = excluded.unconsumed_since,
+               observed_at = excluded.observed_at
         """,
         ids=[look.worker_id for look in ordered],
         heartbeats=[look.last_heartbeat for look in ordered],
         unavailable=[look.unavailable_since for look in ordered],
         empty=[look.empty_since for look in ordered],
-        unattended=[look.unattended_since for look in ordered],
-        looked_at=[look.looked_at for look in ordered],
+        unattended=[look.unconsumed_since for look in ordered],
+        observed_at=[look.observed_at for look in ordered],
         is_shadow=is_shadow,
     )
 
@@ -51,7 +51,7 @@ async def delete_looks(database: Database, *, older_than_seconds: float) -> int:
     """Forget workers that nobody has had to look at for long: ids of gone workers never come back."""
     async with database.transaction() as tx:
         result = await tx.run(
-            "DELETE FROM own.worker_look WHERE looked_at < now() - make_interval(secs => :age)",
+            "DELETE FROM own.worker_observation WHERE observed_at < now() - make_interval(secs => :age)",
             age=float(older_than_seconds),
         )
     return result.rowcount

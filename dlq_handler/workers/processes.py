@@ -35,7 +35,7 @@ class WorkerProcesses:
         self._database, self._source, self._leadership = database, source, leadership
         self._is_shadow = is_shadow
 
-    async def look(self, worker_ids: Collection[int], *, asked_at: datetime) -> dict[int, ProcessView]:
+    async def look(self, worker_ids: Collection[int], *, checked_at: datetime) -> dict[int, ProcessView]:
         """Of those of the workers that run something which the present process is not known to have begun.
 
         `asked_at`: the database's time, before this. Raises `LeaseLost`.
@@ -50,7 +50,7 @@ class WorkerProcesses:
             return {}
         first = sorted(asked, key=lambda one: _turn(one, known.get(one)))[:MOST_AT_ONCE]
         sights = await self._source.ask({one: known.get(one) for one in first})
-        looks = await self._keep(known, sights, asked_at)
+        looks = await self._keep(known, sights, checked_at)
         views = {one: view_of(look, sights[one], self._source.trouble) for one, look in looks.items()}
         return {one: view for one, view in views.items() if not view.began_all_since(runs[one])}
 
@@ -58,12 +58,12 @@ class WorkerProcesses:
         self,
         known: Mapping[int, ConnectionLook],
         sights: Mapping[int, ConnectionObservation | None],
-        asked_at: datetime,
+        checked_at: datetime,
     ) -> dict[int, ConnectionLook]:
         async with self._database.transaction() as tx:
             answered_at = await database_time(tx)
             looks = {
-                one: look_again(one, known.get(one), sight, asked_at=asked_at, answered_at=answered_at)
+                one: look_again(one, known.get(one), sight, checked_at=checked_at, answered_at=answered_at)
                 for one, sight in sights.items()
             }
             await connections_sql.keep_connections(tx, looks.values(), is_shadow=self._is_shadow)
@@ -76,7 +76,7 @@ def _turn(worker_id: int, look: ConnectionLook | None) -> tuple[datetime, dateti
     """The longest unasked first, answered or not: without an answer, too, each run must reach its limit."""
     if look is None:
         return _NEVER, _NEVER, worker_id
-    return look.asked_at, look.looked_at or _NEVER, worker_id
+    return look.checked_at, look.observed_at or _NEVER, worker_id
 
 
 async def look_at_process(
@@ -84,10 +84,10 @@ async def look_at_process(
 ) -> ProcessView:
     """What the leader's next look would find. Keeps nothing."""
     async with database.transaction() as tx:
-        asked_at = await database_time(tx)
+        checked_at = await database_time(tx)
         known = (await connections_sql.read_connections(tx, [worker_id], is_shadow=is_shadow)).get(worker_id)
     sight = (await source.ask({worker_id: known})).get(worker_id)
     async with database.transaction() as tx:
         answered_at = await database_time(tx)
-    look = look_again(worker_id, known, sight, asked_at=asked_at, answered_at=answered_at)
+    look = look_again(worker_id, known, sight, checked_at=checked_at, answered_at=answered_at)
     return view_of(look, sight, source.trouble)

@@ -39,7 +39,7 @@ class ServiceLook:
     """The last look with a consumer before that; None: no look ever found one."""
     restarted_at: datetime | None = None
     """When the broker started, if that was between those two looks; None: not known."""
-    lost_at: datetime | None = None
+    connection_lost_at: datetime | None = None
     """When dlq-handler's own connection to the broker broke, if that was between those two looks."""
     first_heartbeat: datetime | None = None
     """The first heartbeat of the worker that is later than `unconsumed_since`."""
@@ -64,12 +64,12 @@ class ServiceLook:
 class ServiceLooks:
     """The looks of the leaders, by queue; those without events are left out."""
 
-    looked_at: datetime | None
+    observed_at: datetime | None
     """The last one; None: there was none."""
     by_queue: Mapping[str, ServiceLook]
 
     def are_current(self, now: datetime) -> bool:
-        return self.looked_at is not None and now - self.looked_at <= CURRENT_FOR
+        return self.observed_at is not None and now - self.observed_at <= CURRENT_FOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class BrokerRun:
 
     started_at: datetime | None = None
     """By the management API; None: unknown."""
-    lost_at: datetime | None = None
+    connection_lost_at: datetime | None = None
     """When dlq-handler's own connection last broke; None: it did not."""
 
 
@@ -138,8 +138,8 @@ def _unconsumed(
     else:
         consumed_at = None if before is None else looked_before
         look = ServiceLook(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
-        if consumed_at and broker.lost_at and consumed_at <= broker.lost_at <= now:
-            look = replace(look, lost_at=broker.lost_at)
+        if consumed_at and broker.connection_lost_at and consumed_at <= broker.connection_lost_at <= now:
+            look = replace(look, connection_lost_at=broker.connection_lost_at)
     if look.may_learn_start(now) and broker.started_at and look.consumed_at and look.unconsumed_since:
         is_between = look.consumed_at < broker.started_at <= look.unconsumed_since + UPTIME_ERROR
         return replace(look, restarted_at=broker.started_at) if is_between else look

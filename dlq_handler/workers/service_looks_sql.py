@@ -15,10 +15,10 @@ _PROGRESS = "service looks"
 async def eventful_looks(database: Database) -> ServiceLooks:
     """Those that say more than "it has a consumer": a few rows, however many workers there are."""
     async with database.transaction() as tx:
-        own = await tx.row("SELECT to_regclass('own.service_look') IS NOT NULL AS is_there")
+        own = await tx.row("SELECT to_regclass('own.service_observation') IS NOT NULL AS is_there")
         if own is None or not own.is_there:
             # Commands run before the first start, too, and before an update of the tables.
-            return ServiceLooks(looked_at=None, by_queue={})
+            return ServiceLooks(observed_at=None, by_queue={})
         return await _read(tx, "WHERE unconsumed_since IS NOT NULL OR inactive_heartbeat IS NOT NULL")
 
 
@@ -29,12 +29,13 @@ async def all_looks(tx: Transaction) -> ServiceLooks:
 async def _read(tx: Transaction, condition: str) -> ServiceLooks:
     rows = await tx.rows(
         f"""
-        SELECT queue, unconsumed_since, consumed_at, restarted_at, lost_at, first_heartbeat, inactive_heartbeat
-          FROM own.service_look {condition}
+        SELECT queue, unconsumed_since, consumed_at, restarted_at, connection_lost_at, first_heartbeat,
+               inactive_heartbeat
+          FROM own.service_observation {condition}
         """  # noqa: S608  # our own text throughout
     )
     return ServiceLooks(
-        looked_at=await read_progress(tx, _PROGRESS),
+        observed_at=await read_progress(tx, _PROGRESS),
         by_queue={row.queue: ServiceLook(**row._asdict()) for row in rows},
     )
 
@@ -47,7 +48,7 @@ async def keep_looks(
     if ordered:
         await tx.run(
             """
-            INSERT INTO own.service_look (queue, unconsumed_since, consumed_at, restarted_at, lost_at,
+            INSERT INTO own.service_observation (queue, unconsumed_since, consumed_at, restarted_at, connection_lost_at,
                                           first_heartbeat, inactive_heartbeat)
             SELECT * FROM unnest(CAST(:queues AS text[]), CAST(:unconsumed AS timestamptz[]),
                                  CAST(:consumed AS timestamptz[]), CAST(:restarted AS timestamptz[]),
@@ -55,19 +56,20 @@ async def keep_looks(
                                  CAST(:inactive AS timestamptz[]))
             ON CONFLICT (queue) DO UPDATE
                SET unconsumed_since = excluded.unconsumed_since, consumed_at = excluded.consumed_at,
-                   restarted_at = excluded.restarted_at, lost_at = excluded.lost_at,
+                   restarted_at = excluded.restarted_at, connection_lost_at = excluded.connection_lost_at,
                    first_heartbeat = excluded.first_heartbeat, inactive_heartbeat = excluded.inactive_heartbeat
             """,
             queues=[look.queue for look in ordered],
             unconsumed=[look.unconsumed_since for look in ordered],
             consumed=[look.consumed_at for look in ordered],
             restarted=[look.restarted_at for look in ordered],
-            lost=[look.lost_at for look in ordered],
+            lost=[look.connection_lost_at for look in ordered],
             heartbeats=[look.first_heartbeat for look in ordered],
             inactive=[look.inactive_heartbeat for look in ordered],
         )
     if gone:
         await tx.run(
-            "DELETE FROM own.service_look WHERE queue = ANY (CAST(:queues AS text[]))", queues=sorted(gone)
+            "DELETE FROM own.service_observation WHERE queue = ANY (CAST(:queues AS text[]))",
+            queues=sorted(gone),
         )
     await keep_progress(tx, _PROGRESS, until=at)

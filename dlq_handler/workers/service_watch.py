@@ -93,7 +93,7 @@ class ServiceWatch:
         self._looks = None
         now = await self._now()
         started_at = await self._started_at(before.values(), now)
-        broker = BrokerRun(started_at=started_at, lost_at=self._lost_at)
+        broker = BrokerRun(started_at=started_at, connection_lost_at=self._lost_at)
         workers = {self._policy.names.queue(one.id): one for one in fleet.fleet}
         counts_by_queue = {self._policy.names.queue(one): counts for one, counts in fleet.counts.items()}
         after = {
@@ -117,7 +117,7 @@ class ServiceWatch:
     async def _read(self) -> Mapping[str, ServiceLook]:
         async with self._database.transaction() as tx:
             known = await store.all_looks(tx)
-        self._looked_at = known.looked_at
+        self._looked_at = known.observed_at
         return known.by_queue
 
     async def _started_at(self, before: Collection[ServiceLook], now: datetime) -> datetime | None:

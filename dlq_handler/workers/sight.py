@@ -113,10 +113,12 @@ class WorkerObservation:
     def queue_of(self, worker_id: int) -> str:
         return self._names.queue(worker_id)
 
-    def why_unknown(self, worker_id: int) -> str:
+    def unknown_explanation(self, worker_id: int) -> str:
         """The reason why a quiet look left this worker out while the broker answered."""
         return (
-            UNKNOWN_QUEUE if self._queues is None else self._queues.why_unknown(self._names.queue(worker_id))
+            UNKNOWN_QUEUE
+            if self._queues is None
+            else self._queues.unknown_explanation(self._names.queue(worker_id))
         )
 
     async def _look(

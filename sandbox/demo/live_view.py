@@ -153,5 +153,5 @@ def _line(picture: Picture) -> RenderableType:
     )
     grid.add_row("")
     grid.add_row("rescued", Text(str(sight.rescued()), style="bold"))
-    grid.add_row("announced", Text(str(len(sight.notice_ids)), style="bold"))
+    grid.add_row("completion_published", Text(str(len(sight.notice_ids)), style="bold"))
     return Group(Text("line of core.slow", style="bold"), grid)

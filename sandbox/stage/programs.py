@@ -138,7 +138,7 @@ def sidecar_settings(addresses: Addresses, times: Times, config: Path, *, cured:
         "ATTUNE__DLQ_HANDLER__UI__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__UI__PORT": str(addresses.ui_port),
         "ATTUNE__DLQ_HANDLER__UI__ENVIRONMENT": "sandbox",
-        "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": "sandbox",
+        "ATTUNE__DLQ_HANDLER__REPLICA_NAME": "sandbox",
     }
 
 

@@ -56,7 +56,7 @@ async def test_canaries_arrive_for_each_worker_and_are_not_counted_as_dead_lette
         assert 0 < samples["dlq_handler_canary_seconds"] < 3.2
         assert samples["dlq_handler_canary_age_seconds"] < 10
         seen = await world.sql(
-            "SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE seen_at IS NOT NULL"
+            "SELECT DISTINCT worker_id, queue FROM dlq_handler.canary WHERE received_at IS NOT NULL"
         )
         assert {tuple(row) for row in seen} == {(worker.id, topology.DLX_QUEUE) for worker in workers}
         await a_removed_binding_is_reported_and_restored(world, sidecar, workers[1].id)

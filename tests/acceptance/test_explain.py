@@ -25,13 +25,13 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         [dispatch] = await world.executor.schedule_many(1, worker.id)
         scheduled = await sidecar.cli_json("executions", "explain", str(dispatch.execution_id))
         assert kinds(scheduled) == ["created", "moved", "dispatched"]
-        assert "may still be in the worker's queue" in scheduled["waiting"]["why"]
+        assert "may still be in the worker's queue" in scheduled["waiting"]["explanation"]
         # The queue's own TTL, which is longer than what the settings say, and the grace.
         assert scheduled["waiting"]["evidence"]["horizon_seconds"] == 630
         assert scheduled["waiting"]["until"] > scheduled["now"]
 
         in_line = await sidecar.cli_json("executions", "explain", str(second))
-        assert "in the line of its action" in in_line["waiting"]["why"]
+        assert "in the line of its action" in in_line["waiting"]["explanation"]
         _, out, _ = await sidecar.cli("executions", "explain", str(first))
         assert "its request may still be with the scheduler" in out
         assert "until 2" in out
@@ -71,4 +71,4 @@ async def test_without_the_history_and_the_broker_it_tells_what_is_left(
         # By its age, not by how long the commands before took.
         await world.sql("UPDATE worker SET last_heartbeat = now() WHERE id = $1", worker.id)
         running = await sidecar.cli_json("executions", "explain", number)
-        assert running["waiting"]["why"].startswith(f"it runs; worker {worker.id} reported ")
+        assert running["waiting"]["explanation"].startswith(f"it runs; worker {worker.id} reported ")

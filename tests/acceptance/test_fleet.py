@@ -124,7 +124,7 @@ async def faltering_twice(world: World, fleet: Fleet) -> None:
 
     async def are_suspected() -> bool:
         suspected = await world.sql(
-            "SELECT FROM dlq_handler.worker_look look JOIN worker ON worker.id = look.worker_id"
+            "SELECT FROM dlq_handler.worker_observation look JOIN worker ON worker.id = look.worker_id"
             " WHERE worker.id = ANY ($1::bigint[]) AND look.unavailable_since IS NOT NULL"
             " AND look.last_heartbeat = worker.last_heartbeat",
             ids,

@@ -40,11 +40,11 @@ async def test_a_large_dispatch_fails_its_execution_by_the_time_of_its_death(wor
     assert outcomes[large.execution_id] == ("failed", None)
     assert outcomes[small.execution_id] == ("failed", small.scheduled_at)
     assert outcomes[touched.execution_id] == ("stale_attempt", None)
-    [(outcome, why, size)] = await world.sql(
-        "SELECT outcome, why, body_size FROM dlq_handler.letter WHERE execution_id IS NULL"
+    [(outcome, explanation, size)] = await world.sql(
+        "SELECT outcome, explanation, body_size FROM dlq_handler.letter WHERE execution_id IS NULL"
     )
     assert outcome == "unreadable"
-    assert why.startswith("body too large, and no execution_id at its beginning: ")
+    assert explanation.startswith("body too large, and no execution_id at its beginning: ")
     assert size == len(late_id.message.body)
     assert await world.auditor.status(large.execution_id) == "failed"
     assert await world.auditor.status(headless.execution_id) == "scheduled"
@@ -71,6 +71,6 @@ def with_config(dispatch: Dispatch) -> Dispatch:
 
 async def four_outcomes(world: World) -> dict[int | None, tuple[str, object]]:
     """Outcome and stamp by execution, when all four are on record."""
-    rows = await world.sql("SELECT execution_id, outcome, stamp FROM dlq_handler.letter")
+    rows = await world.sql("SELECT execution_id, outcome, attempt_updated_at FROM dlq_handler.letter")
     assert len(rows) == 4
-    return {execution_id: (outcome, stamp) for execution_id, outcome, stamp in rows}
+    return {execution_id: (outcome, attempt_updated_at) for execution_id, outcome, attempt_updated_at in rows}

@@ -143,7 +143,11 @@ async def work_of_the_monitor_is_done(world: World, worker: StockWorker, sidecar
         return await world.auditor.status(running) == "abandoned"
 
     def requested_again() -> set[int]:
-        return {number for one in sidecar.events("execution.reannounced") for number in one["execution_ids"]}
+        return {
+            number
+            for one in sidecar.events("execution.request_republished")
+            for number in one["execution_ids"]
+        }
 
     await eventually(is_abandoned, timeout=60)
     # The parent is older: the scan came to it first.

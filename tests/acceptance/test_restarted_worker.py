@@ -35,13 +35,13 @@ async def looked_at_after(database_url: str, execution_id: int) -> None:
         session = await asyncpg.connect(database_url)
         try:
             row = await session.fetchrow(
-                "SELECT look.looked_at, run.updated FROM dlq_handler.worker_connection look"
+                "SELECT look.observed_at, run.updated FROM dlq_handler.worker_connection look"
                 " JOIN attune.execution run ON run.worker = look.worker_id WHERE run.id = $1",
                 execution_id,
             )
         finally:
             await session.close()
-        return row is not None and bool(row["looked_at"] > row["updated"] + timedelta(seconds=6))
+        return row is not None and bool(row["observed_at"] > row["updated"] + timedelta(seconds=6))
 
     await eventually(is_so, timeout=60, every=0.2)
 

@@ -48,18 +48,18 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> No
             await eventually(deleted_again)
             assert await world.auditor.status(number) == "running"
             story = await sidecar.cli_json("executions", "explain", str(number))
-            [back] = [moment for moment in story["moments"] if moment["kind"] == "resurrected"]
+            [back] = [moment for moment in story["moments"] if moment["kind"] == "reverted_by_worker"]
             assert back["evidence"]["worker"] == late.id
-            assert story["waiting"]["why"].startswith(f"it runs; worker {late.id} reported")
+            assert story["waiting"]["explanation"].startswith(f"it runs; worker {late.id} reported")
             [listed] = await sidecar.cli_json("workers", "list")
-            assert listed["resurrected"] == 1
+            assert listed["reverted_by_worker"] == 1
             go_on.set()
             await eventually(lambda: late.ran == [number])
         assert await world.auditor.status(number) == "completed"
-        [event] = sidecar.events("execution.resurrected")
+        [event] = sidecar.events("execution.reverted_by_worker")
         assert event["execution_id"] == number
         assert await sidecar.terminate() == 0
         assert (await sidecar.cli_json("executions", "explain", str(number)))["moments"][-1]["kind"] in {
             "ended",
-            "resurrected",
+            "reverted_by_worker",
         }

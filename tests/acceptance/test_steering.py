@@ -37,7 +37,7 @@ async def test_a_brake_tripped_by_another_replica_and_locked_tables_are_waited_f
             await eventually(lambda: sidecar.events("loop.interrupted"))
         await sidecar.wait_ready()
         await world.sql(
-            "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'another', why = 'many'"
+            "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'another', explanation = 'many'"
         )
 
         async def is_held() -> bool:

@@ -30,7 +30,7 @@ async def found_without_consumer(world: World, since: datetime) -> None:
     """The leader has looked at the queue since then, and found no consumer."""
 
     async def is_recorded() -> bool:
-        sql = "SELECT 1 FROM dlq_handler.unconsumed_interval WHERE last_seen_at > $1"
+        sql = "SELECT 1 FROM dlq_handler.unconsumed_interval WHERE last_observed_at > $1"
         return bool(await world.sql(sql, since))
 
     await eventually(is_recorded, timeout=60)

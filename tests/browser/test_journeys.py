@@ -101,19 +101,19 @@ async def test_pages_of_letters_lead_back_to_where_one_came_from(
 async def test_a_release_is_confirmed_with_a_reason_and_recorded_without_a_script(
     browser: Browser, the_night: NightWorld
 ) -> None:
-    reason = f"planned work {night.SCRIPT}"
+    comment = f"planned work {night.SCRIPT}"
     async with a_tab(browser, the_night.url, token=TOKENS["operate"], has_script=False) as tab:
         page = tab.page
         await _trip(the_night, "five thousand in a minute")
         await tab.open("/brake/release")
-        await page.get_by_label("Reason").fill(reason)
+        await page.get_by_label("Comment").fill(comment)
         await page.get_by_label("For how long").select_option("0")
         await page.get_by_role("button", name="Release brake").click()
         await expect(page.locator("h1")).to_contain_text("The brake is released")
         await page.get_by_role("link", name="In the audit").click()
         row = page.locator("tbody tr").first
         await expect(row).to_contain_text("ada")
-        await expect(row).to_contain_text(reason)
+        await expect(row).to_contain_text(comment)
 
 
 async def test_who_may_only_read_sees_which_role_may_act(browser: Browser, the_night: NightWorld) -> None:
@@ -145,21 +145,21 @@ async def test_what_changed_since_the_page_was_loaded_is_not_acted_upon(
         assert tab.trouble() == []
 
 
-async def _trip(the_night: NightWorld, why: str) -> None:
+async def _trip(the_night: NightWorld, explanation: str) -> None:
     async with the_night.store.transaction() as tx:
         await tx.run(
             """
-            UPDATE own.brake SET tripped_at = clock_timestamp(), hold_until = now() + interval '1 hour', why = :why,
-                   tripped_by = 'sidecar-1', released_at = NULL
+            UPDATE own.brake SET tripped_at = clock_timestamp(), hold_until = now() + interval '1 hour',
+                   explanation = :explanation, tripped_by = 'sidecar-1', released_at = NULL
             """,
-            why=why,
+            explanation=explanation,
         )
 
 
 async def _untrip(the_night: NightWorld) -> None:
     async with the_night.store.transaction() as tx:
         await tx.run(
-            "UPDATE own.brake SET tripped_at = NULL, hold_until = NULL, why = NULL, tripped_by = NULL"
+            "UPDATE own.brake SET tripped_at = NULL, hold_until = NULL, explanation = NULL, tripped_by = NULL"
         )
 
 

@@ -71,7 +71,7 @@ async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_relea
         await all_waiting()
         assert await on_record(world) == decided
 
-        assert (await two.cli("brake", "release", "--for", "10m", "--reason", "they are gone"))[0] == 0
+        assert (await two.cli("brake", "release", "--for", "10m", "--comment", "they are gone"))[0] == 0
         await world.settled_once(dispatches, timeout=120)
         for replica in (one, two):
             await replica.wait_ready()

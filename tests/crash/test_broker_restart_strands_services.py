@@ -75,7 +75,8 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
 
     async def all_consume() -> bool:
         rows = await world.sql(
-            "SELECT queue FROM dlq_handler.service_look WHERE unconsumed_since IS NULL AND queue = ANY ($1::text[])",
+            "SELECT queue FROM dlq_handler.service_observation WHERE unconsumed_since IS NULL"
+            " AND queue = ANY ($1::text[])",
             [*EXECUTOR, *queues],
         )
         return len(rows) == len(EXECUTOR) + len(queues)

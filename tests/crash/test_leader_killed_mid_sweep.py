@@ -49,7 +49,7 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
     assert Counter(changes) == Counter((one, "failed") for one in ids)
     assert await world.auditor.notice_counts() == Counter(ids)
     decided_by = dict(
-        await world.sql("SELECT instance, count(*) FROM dlq_handler.stale_decision GROUP BY instance")
+        await world.sql("SELECT replica, count(*) FROM dlq_handler.stale_decision GROUP BY replica")
     )
     assert decided_by["killed"] in {count * PAGE for count in pages}
     assert decided_by == {"killed": decided_by["killed"], "heir": STALE - decided_by["killed"]}

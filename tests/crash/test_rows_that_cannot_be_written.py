@@ -22,11 +22,13 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: Wo
         await world.settled_once(healthy)
         refused = await records_refused(world)
         assert refused.keys() == {by_hand.execution_id, by_itself.execution_id}
-        assert await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE next_try_at > now()") == [(2,)]
+        assert await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE next_attempt_at > now()") == [
+            (2,)
+        ]
 
         await repair(world, by_hand)
         [again] = await sidecar.cli_json(
-            "letters", "reprocess", str(refused[by_hand.execution_id]), "--reason", "try"
+            "letters", "reprocess", str(refused[by_hand.execution_id]), "--comment", "try"
         )
         assert again["outcome"] == "failed"
         assert again["before"] in ("update_failed", None), "None: the sidecar itself was quicker"
@@ -34,7 +36,9 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: Wo
         assert await world.auditor.status(by_itself.execution_id) == "scheduled"
 
         await repair(world, by_itself)
-        await world.sql("UPDATE dlq_handler.letter SET next_try_at = now() WHERE outcome = 'update_failed'")
+        await world.sql(
+            "UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE outcome = 'update_failed'"
+        )
         await world.settled_once([*healthy, by_hand, by_itself])
 
 

@@ -31,7 +31,7 @@ async def test_executions_are_failed_by_their_dead_letters_and_not_by_the_monito
 
     errors = await world.sql("SELECT result ->> 'error', count(*) FROM execution GROUP BY 1")
     assert errors == [("Worker queue TTL expired", 10)]
-    assert await world.sql("SELECT why FROM dlq_handler.stale_decision") == []
+    assert await world.sql("SELECT explanation FROM dlq_handler.stale_decision") == []
 
 
 async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> None:

@@ -69,7 +69,9 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
         await rabbitmq.start()
 
         async def is_recorded() -> bool:
-            sql = "SELECT 1 FROM dlq_handler.unconsumed_interval WHERE last_seen_at > began_at AND is_open"
+            sql = (
+                "SELECT 1 FROM dlq_handler.unconsumed_interval WHERE last_observed_at > began_at AND is_open"
+            )
             return bool(await session.fetch(sql))
 
         await eventually(is_recorded, timeout=90)
@@ -83,7 +85,7 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
         async def is_seen() -> bool:
             sql = (
                 "SELECT 1 FROM dlq_handler.unconsumed_interval"
-                " WHERE last_seen_at > (SELECT max(updated) FROM execution)"
+                " WHERE last_observed_at > (SELECT max(updated) FROM execution)"
             )
             return bool(await session.fetch(sql))
 

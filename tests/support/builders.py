@@ -35,7 +35,7 @@ def a_dead_letter(**changes: Any) -> DeadLetter:
         "message_type": "ExecutionRequested",
         "execution_id": 1,
         "worker_id": 7,
-        "stamp": NOON,
+        "attempt_updated_at": NOON,
         "death": a_death(),
         "first_death_queue": "worker.7.executions",
         "exchange": "attune.dlx",
@@ -52,7 +52,7 @@ def a_canary(**changes: Any) -> DeadLetter:
     fields: dict[str, Any] = {
         "message_type": CANARY_MESSAGE_TYPE,
         "execution_id": None,
-        "stamp": None,
+        "attempt_updated_at": None,
         "death": a_death(queue=CANARY_QUEUE),
         "first_death_queue": CANARY_QUEUE,
         "action_ref": None,

@@ -24,7 +24,7 @@ def a_decide(
 ) -> LetterDecider:
     """With `offer`, completion events are leased, and those that an error keeps from the caller go to it."""
     fields: dict[str, Any] = {
-        "instance": "test",
+        "replica": "test",
         "lease_holder": "test",
         "exchange": "attune.executions",
         "routing_key": "execution.completed",

@@ -16,14 +16,14 @@ def a_brake(
     limit: int = 0,
     hold_seconds: float = 600,
     batch_size: int = 500,
-    instance: str = "test",
+    replica: str = "test",
     readiness: Readiness | None = None,
     metrics: Metrics | None = None,
 ) -> Brake:
     return Brake(
         store,
         BrakePolicy(max_decisions_per_minute=limit, hold_seconds=hold_seconds, batch_size=batch_size),
-        instance=instance,
+        replica=replica,
         readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),
     )

@@ -85,7 +85,7 @@ class Host:
         """The letter of the current attempt."""
         updated: datetime = (await self.execution(execution_id))["updated"]
         fields = {"key": f"letter-{execution_id}", "execution_id": execution_id, "worker_id": None}
-        return a_dead_letter(**(fields | {"stamp": updated} | changes))
+        return a_dead_letter(**(fields | {"attempt_updated_at": updated} | changes))
 
     async def letters(self) -> list[Row]:
         return await self.session.fetch("SELECT * FROM dlq_handler.letter ORDER BY id")
@@ -117,7 +117,7 @@ async def commit_batch(
         )
         changed = await end_executions(tx, endings_of(rulings))
         recorded = await batch_sql.record_letters(
-            tx, entries_of(rulings, changed=changed, now=view.now), instance="here"
+            tx, entries_of(rulings, changed=changed, now=view.now), replica="here"
         )
         await count_letters(tx, recorded)
         return await outbox.add_to_outbox(

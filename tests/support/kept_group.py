@@ -10,8 +10,8 @@ async def a_kept_group(store: Database, letters: int) -> None:
     async with store.transaction() as tx:
         await tx.run(
             """
-            INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why,
-                                    received_at, decided_at, instance, group_id)
+            INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome,
+                                    explanation, received_at, decided_at, replica, group_id)
             SELECT 'kept-' || n, n, 'rejected', '', '', '', 0, 'unrelated', '', at, at, '', :group_id
               FROM generate_series(1, :letters) AS n,
                    LATERAL (SELECT now() - interval '1 hour' + make_interval(secs => n * 1e-3) AS at) AS decided

@@ -57,7 +57,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
 
     policy = BrakePolicy(max_decisions_per_minute=10_000, hold_seconds=600)
     view = BrakeView(state=BrakeState(), ended_last_minute=10_000, now=world.now)
-    why = why_tripped(view, policy, changed=500, left_out=letters)
+    explanation = why_tripped(view, policy, changed=500, left_out=letters)
 
     async def is_tripped() -> bool:
         async with world.store.transaction() as tx:
@@ -65,12 +65,12 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
                 """
                 UPDATE own.brake SET tripped_at = now() - interval '40 seconds', tripped_by = 'sidecar-1',
                        hold_until = now() + interval '9 minutes',
-                       why = :why
+                       explanation = :explanation
                  WHERE (SELECT bool_and(seen_at IS NOT NULL) FROM own.canary
                          WHERE created_at > now() - interval '2 seconds')
                 RETURNING true AS is_tripped
                 """,
-                why=why,
+                explanation=explanation,
             )
         return row is not None
 

@@ -15,7 +15,7 @@ from dlq_handler.history.event import (
     WORKER_BACK,
     WORKER_GONE,
     WORKER_LATE,
-    Part,
+    Topic,
 )
 from dlq_handler.host.worker import QueueObservation
 from tests.support import night
@@ -45,9 +45,9 @@ async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -
         )
         await tx.run(
             """
-            INSERT INTO own.seen_minute (part, minute)
-            SELECT part, CAST(:now AS timestamptz) - make_interval(mins => n)
-              FROM unnest(ARRAY['letters', 'workers']) AS part, generate_series(0, 1439) AS n
+            INSERT INTO own.observed_minute (topic, minute)
+            SELECT topic, CAST(:now AS timestamptz) - make_interval(mins => n)
+              FROM unnest(ARRAY['letters', 'workers']) AS topic, generate_series(0, 1439) AS n
              WHERE NOT n = ANY (CAST(:blind AS integer[]))
             ON CONFLICT DO NOTHING
             """,
@@ -87,24 +87,24 @@ async def _events(tx: Transaction, now: datetime) -> None:
     python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
     # Of seeding, and dated by it.
     await tx.run("DELETE FROM own.history_event")
-    for at, part, kind, subject in (
-        (now - night.NODE_GONE, Part.WORKERS, WORKER_GONE, node),
-        (now - night.NODE_BACK, Part.WORKERS, WORKER_BACK, node),
-        (now - timedelta(minutes=blind.stop - 1), Part.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
-        (now - timedelta(minutes=blind.start - 1), Part.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
-        (gone + night.LATE_AFTER, Part.WORKERS, WORKER_LATE, python),
-        (gone + night.UNAVAILABLE_AFTER, Part.WORKERS, WORKER_GONE, python),
+    for at, topic, kind, subject in (
+        (now - night.NODE_GONE, Topic.WORKERS, WORKER_GONE, node),
+        (now - night.NODE_BACK, Topic.WORKERS, WORKER_BACK, node),
+        (now - timedelta(minutes=blind.stop - 1), Topic.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
+        (now - timedelta(minutes=blind.start - 1), Topic.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
+        (gone + night.LATE_AFTER, Topic.WORKERS, WORKER_LATE, python),
+        (gone + night.UNAVAILABLE_AFTER, Topic.WORKERS, WORKER_GONE, python),
     ):
         await tx.run(
             """
-            INSERT INTO own.history_event (at, part, kind, subject, instance)
-            VALUES (:at, :part, :kind, :subject, :instance)
+            INSERT INTO own.history_event (at, topic, kind, subject, replica)
+            VALUES (:at, :topic, :kind, :subject, :replica)
             """,
             at=at,
-            part=part,
+            topic=topic,
             kind=kind,
             subject=subject,
-            instance=night.INSTANCE,
+            replica=night.INSTANCE,
         )
 
 
@@ -132,7 +132,7 @@ async def _diagnoses(tx: Transaction, now: datetime) -> None:
 
 
 async def _operations(tx: Transaction, now: datetime) -> None:
-    for minutes, who, via, what, target, reason, result in (
+    for minutes, username, client, action, target, comment, result in (
         (
             610,
             "ada",
@@ -155,14 +155,14 @@ async def _operations(tx: Transaction, now: datetime) -> None:
     ):
         await tx.run(
             """
-            INSERT INTO own.operation (at, who, via, what, target, reason, result)
-            VALUES (:at, :who, :via, :what, :target, :reason, :result)
+            INSERT INTO own.operation (at, username, client, action, target, comment, result)
+            VALUES (:at, :username, :client, :action, :target, :comment, :result)
             """,
             at=now - timedelta(minutes=minutes),
-            who=who,
-            via=via,
-            what=what,
+            username=username,
+            client=client,
+            action=action,
             target=target,
-            reason=reason,
+            comment=comment,
             result=result,
         )

@@ -29,7 +29,7 @@ async def seed_night(store: Database, *, is_hostile: bool = False) -> datetime:
         workers[night.HOSTILE_WORKER] = night.HOSTILE_NAME
     await _register(store, workers, now)
     await _schedule(store, fallen)
-    decide = a_decide(store, instance=night.INSTANCE)
+    decide = a_decide(store, replica=night.INSTANCE)
     for _, minute in groupby(fallen, key=lambda one: one.died_at.replace(second=0)):
         some = list(minute)
         await decide.commit([one.letter for one in some])

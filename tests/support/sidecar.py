@@ -42,7 +42,7 @@ class SidecarProcess:
                 **QUICK,
                 "ATTUNE__MESSAGE_QUEUE__URL": amqp_url,
                 "ATTUNE__DATABASE__URL": database_url,
-                "ATTUNE__DLQ_HANDLER__INSTANCE_NAME": name,
+                "ATTUNE__DLQ_HANDLER__REPLICA_NAME": name,
                 "ATTUNE__DLQ_HANDLER__HTTP__HOST": "127.0.0.1",
                 "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(self.port),
                 "ATTUNE__DLQ_HANDLER__UI__PORT": str(self.ui_port),

@@ -95,7 +95,7 @@ class Replica:
         )
         policy = StaleDecisionPolicy(
             stale=POLICY,
-            instance=name,
+            replica=name,
             lease_holder=name,
             exchange="attune.executions",
             routing_key="execution.completed",
@@ -189,10 +189,10 @@ class StaleWorld:
     async def looks_age(self, seconds: float) -> None:
         """As if so much time had passed since the last look."""
         await self.host.session.execute(
-            "UPDATE dlq_handler.worker_look SET looked_at = looked_at - make_interval(secs => $1),"
+            "UPDATE dlq_handler.worker_observation SET observed_at = observed_at - make_interval(secs => $1),"
             " unavailable_since = unavailable_since - make_interval(secs => $1),"
             " empty_since = empty_since - make_interval(secs => $1),"
-            " unattended_since = unattended_since - make_interval(secs => $1)",
+            " unconsumed_since = unconsumed_since - make_interval(secs => $1)",
             seconds,
         )
 

@@ -30,7 +30,7 @@ async def a_taker(
         read=read,
         consumer_tag=name,
     )
-    recorder, stop = CanaryRecorder(store, queue=queue, instance=name), asyncio.Event()
+    recorder, stop = CanaryRecorder(store, queue=queue, replica=name), asyncio.Event()
 
     async def take() -> None:
         while not stop.is_set():

@@ -66,7 +66,7 @@ async def a_ui_world(
 
     follower = cast("Leadership", SimpleNamespace(is_leader=False))
     impatient = Patience(opens_within_seconds=0, leads_within_seconds=0)
-    diagnoser = Diagnoser(store, look=look, leadership=follower, instance="test", patience=impatient)
+    diagnoser = Diagnoser(store, look=look, leadership=follower, replica="test", patience=impatient)
     if has_looked:
         await diagnoser.tick()
     decide = a_decide(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))
@@ -79,7 +79,7 @@ async def a_ui_world(
         ),
         "history_days": 7,
         "ttl_seconds": 300.0,
-        "instance": "test",
+        "replica": "test",
         "tokens": Tokens(),
     }
     return UiWorld(
@@ -121,9 +121,9 @@ async def put_on_record(
     store: Database, *letters: DeadLetter, outcome: Outcome = Outcome.FAILED
 ) -> list[int]:
     """Their ids, in order; counted as a batch of the sidecar is."""
-    entries = [Entry(letter=one, outcome=outcome, why="so it was decided") for one in letters]
+    entries = [Entry(letter=one, outcome=outcome, explanation="so it was decided") for one in letters]
     async with store.transaction() as tx:
-        recorded = await record_letters(tx, entries, instance="test")
+        recorded = await record_letters(tx, entries, replica="test")
         await count_letters(tx, recorded, names=WorkerQueueNames())
         rows = await tx.rows("SELECT id FROM own.letter ORDER BY id DESC LIMIT :count", count=len(recorded))
     return sorted(row.id for row in rows)

@@ -77,7 +77,7 @@ def a_brake(**state: Any) -> BrakeSeen:
 
 
 def a_canary(state: CanaryState = CanaryState.OK) -> WorkerCanary:
-    return WorkerCanary(worker_id=7, state=state, why="so it is", took_seconds=0.9)
+    return WorkerCanary(worker_id=7, state=state, explanation="so it is", took_seconds=0.9)
 
 
 def a_queue(
@@ -108,7 +108,7 @@ def facts() -> dict[str, Any]:
         "letters": LettersSeen(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
-        "service_looks": ServiceLooks(looked_at=NOW, by_queue={}),
+        "service_looks": ServiceLooks(observed_at=NOW, by_queue={}),
     }
 
 

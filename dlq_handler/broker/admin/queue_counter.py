@@ -86,7 +86,7 @@ class QueueCounter:
         """None: no such queue. Raises `Unavailable` when that is unknown."""
         counted = await self.count_all([queue])
         if queue not in counted:
-            raise Unavailable("broker", f"queue {queue!r}: {self.why_unknown(queue)}")
+            raise Unavailable("broker", f"queue {queue!r}: {self.unknown_explanation(queue)}")
         return counted[queue]
 
     async def count_known(self, queue: str) -> QueueCounts | None:
@@ -120,7 +120,7 @@ class QueueCounter:
                 unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
             return counted | await self._ask_slowly(unsure)
 
-    def why_unknown(self, queue: str) -> str:
+    def unknown_explanation(self, queue: str) -> str:
         """The reason why `count_all` left it out."""
         return REFUSED_QUEUE if self._is_hidden(queue) else UNKNOWN_QUEUE
 

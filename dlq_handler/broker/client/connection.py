@@ -100,7 +100,7 @@ class BrokerAddress:
     urls: Sequence[str] = field(repr=False)
     heartbeat_seconds: int = 10
     connect_timeout_seconds: float = 5.0
-    instance: str = "dlq-handler"
+    replica: str = "dlq-handler"
     on_reconnect: Callable[[str], None] = field(default=lambda _: None, repr=False)
     """Called with the purpose of each connection that replaces an earlier one."""
     _failures: int = 0
@@ -122,7 +122,7 @@ class BrokerAddress:
             ):
                 opened = await aio_pika.connect(
                     url.update_query(heartbeat=str(self.heartbeat_seconds)),
-                    client_properties={"connection_name": f"{self.instance} {purpose}"},
+                    client_properties={"connection_name": f"{self.replica} {purpose}"},
                     connection_class=Connection,
                 )
         except BaseException:

@@ -137,7 +137,7 @@ class ConsumerSession(Generic[Item]):
 
 def raw_message(deliver: Basic.Deliver, header: ContentHeader, body: MessageBody) -> RawMessage:
     properties = header.properties
-    flaw = properties if isinstance(properties, UndecodableProperties) else None
+    parse_error = properties if isinstance(properties, UndecodableProperties) else None
     return RawMessage(
         exchange=deliver.exchange,
         routing_key=deliver.routing_key or "",
@@ -147,6 +147,6 @@ def raw_message(deliver: Basic.Deliver, header: ContentHeader, body: MessageBody
         headers=properties.headers or {},
         body=body.kept,
         cut=None if body.sha256 is None else CutBody(size=body.size, sha256=body.sha256),
-        undecodable=flaw.reason if flaw else None,
-        raw_properties=flaw.raw if flaw else b"",
+        undecodable=parse_error.reason if parse_error else None,
+        raw_properties=parse_error.raw if parse_error else b"",
     )

@@ -105,7 +105,7 @@ async def _waiting(site: Site) -> Waiting | None:
     seen = None if site.view is None else site.view.intake
     if not isinstance(seen, QueueSeen) or seen.taken is None:
         return None
-    return Waiting(letters=_letters(seen.taken), seen=ago(site.looked_at, site.now))
+    return Waiting(letters=_letters(seen.taken), seen=ago(site.observed_at, site.now))
 
 
 def _letters(taken: Consumers) -> str:
@@ -114,9 +114,9 @@ def _letters(taken: Consumers) -> str:
 
 
 def _release(site: Site) -> Doing:
-    async def release(actor: Actor, reason: str, version: str, form: FormData) -> Done:
+    async def release(actor: Actor, comment: str, version: str, form: FormData) -> Done:
         released = await site.world.operating.release_brake(
-            actor, reason=reason, version=version, for_seconds=chosen_seconds(form, FOR)
+            actor, comment=comment, version=version, for_seconds=chosen_seconds(form, FOR)
         )
         until = released.view.state.released_until
         limit = (

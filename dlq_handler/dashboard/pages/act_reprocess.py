@@ -36,7 +36,7 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
     act = Act(
         title=f"Decider letter {letter_id} again",
         happens=[
-            stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.why}"),
+            stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.explanation}"),
             _CONSEQUENCE,
         ]
         if impossible is None
@@ -48,10 +48,10 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
         impossible=impossible,
     )
 
-    async def decide(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+    async def decide(actor: Actor, comment: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
         return _done(
             await site.world.operating.reprocess(
-                actor, letter_ids=[letter_id], reason=reason, version=version
+                actor, letter_ids=[letter_id], comment=comment, version=version
             )
         )
 
@@ -88,9 +88,9 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
         impossible=None if kept.letters.count else "No letter of this group can be reprocessed.",
     )
 
-    async def decide(actor: Actor, reason: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
+    async def decide(actor: Actor, comment: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
         put_up = await site.world.operating.reprocess(
-            actor, group=group_id, reason=reason, version=version, at_once=AT_ONCE
+            actor, group=group_id, comment=comment, version=version, at_once=AT_ONCE
         )
         return _done(put_up)
 
@@ -114,14 +114,16 @@ def _reach(letters: CappedCount) -> str:
 
 def _done(put_up: PutUp) -> Done:
     decided = [
-        stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.why}")
+        stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.explanation}")
         for one in put_up.decided
     ]
     waiting = [
-        stopped(f"Letter {number} waits: {why}") for number, why in list(put_up.waiting.items())[:AT_ONCE]
+        stopped(f"Letter {number} waits: {explanation}")
+        for number, explanation in list(put_up.waiting.items())[:AT_ONCE]
     ]
     passed = [
-        stopped(f"Letter {number} was passed over: {why}") for number, why in put_up.passed_over.items()
+        stopped(f"Letter {number} was passed over: {explanation}")
+        for number, explanation in put_up.passed_over.items()
     ]
     more = len(put_up.waiting) - len(waiting)
     rest = (

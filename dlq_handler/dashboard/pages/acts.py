@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
-from dlq_handler.operations.operations import LONGEST_REASON, Actor, Impossible
+from dlq_handler.operations.operations import LONGEST_COMMENT, Actor, Impossible
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.guard import csrf_of
 from dlq_handler.web.users import needs_operate, user_of
@@ -54,7 +54,7 @@ Doing = Callable[[Actor, str, str, FormData], Awaitable[Done]]
 
 
 async def confirm(
-    site: Site, request: Request, act: Act, *, problem: str | None = None, reason: str = ""
+    site: Site, request: Request, act: Act, *, problem: str | None = None, comment: str = ""
 ) -> Response:
     user = user_of(request)
     context = {
@@ -63,8 +63,8 @@ async def confirm(
         "user": user,
         "csrf": csrf_of(request),
         "problem": problem,
-        "reason": reason,
-        "longest": LONGEST_REASON,
+        "comment": comment,
+        "longest": LONGEST_COMMENT,
     }
     shell = site.shell(request, act.title, here=act.here)
     return render("act.html", shell, context, status=422 if problem else 200)
@@ -75,12 +75,12 @@ async def carry_out(site: Site, request: Request, act: Act, doing: Doing) -> Res
     if act.impossible is not None:
         raise Refused(409, f"{act.impossible} Nothing was done.")
     form = await request.form()
-    reason = str(form.get("reason", "")).strip()
-    if not reason or len(reason) > LONGEST_REASON:
-        wanted = f"A reason is needed, of at most {LONGEST_REASON} characters: the audit shows it. Nothing was done."
-        return await confirm(site, request, act, problem=wanted, reason=reason[:LONGEST_REASON])
+    comment = str(form.get("comment", "")).strip()
+    if not comment or len(comment) > LONGEST_COMMENT:
+        wanted = f"A reason is needed, of at most {LONGEST_COMMENT} characters: the audit shows it. Nothing was done."
+        return await confirm(site, request, act, problem=wanted, comment=comment[:LONGEST_COMMENT])
     try:
-        done = await doing(user_of(request).actor, reason, str(form.get("version", "")), form)
+        done = await doing(user_of(request).actor, comment, str(form.get("version", "")), form)
     except Impossible as error:
         raise Refused(409, f"{error}. Nothing was done.") from error
     context = {"done": done, "back": act.back}

@@ -25,12 +25,14 @@ class AuditFacts:
     after: int
 
 
-async def gather(database: Database, before: int | None, what: str | None, who: str | None) -> AuditFacts:
+async def gather(
+    database: Database, before: int | None, action: str | None, username: str | None
+) -> AuditFacts:
     return AuditFacts(
         after=await events_sql.latest_id(database),
         # One more than is shown: that says whether there is another page.
         operations=await operations.list_operations(
-            database, before_id=before, what=what, who=who, limit=PAGE_SIZE + 1
+            database, before_id=before, action=action, username=username, limit=PAGE_SIZE + 1
         ),
     )
 
@@ -40,13 +42,13 @@ async def audit_page(site: Site, request: Request) -> Response:
     text = asked.get("before", "")
     is_number = text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LARGEST_ID
     before = int(text) if is_number else None
-    what, who = asked.get("what") or None, asked.get("who") or None
+    action, username = asked.get("action") or None, asked.get("username") or None
     remembered = await site.ask(
-        f"/audit {before} {what} {who}", lambda: gather(site.world.database, before, what, who)
+        f"/audit {before} {action} {username}", lambda: gather(site.world.database, before, action, username)
     )
     facts = remembered.facts
     found = facts.operations if facts else ()
-    kept = {name: value for name, value in (("what", what), ("who", who)) if value}
+    kept = {name: value for name, value in (("action", action), ("username", username)) if value}
     context = {
         "operations": found[:PAGE_SIZE],
         "older": _href({**kept, "before": str(found[PAGE_SIZE - 1].id)}) if len(found) > PAGE_SIZE else None,

@@ -16,7 +16,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
 from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
-from dlq_handler.dead_letters.group import Cause, Group, GroupCount
+from dlq_handler.dead_letters.group import Category, Group, GroupCount
 from dlq_handler.dead_letters.group_title import title_in, waited
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
@@ -132,7 +132,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
     context = {
         "group": group,
         "title": title,
-        "meaning": MEANINGS[group.cause],
+        "meaning": MEANINGS[group.category],
         "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
         "worker_name": site.worker_names.get(group.worker_id or 0),
         "rows": letter_rows(facts.records, site.worker_names),
@@ -148,16 +148,16 @@ def group_not_on_record(site: Site) -> Refused:
 
 
 MEANINGS = {
-    Cause.NOT_TAKEN: "Nobody took these messages out of their queue before their time was over.",
-    Cause.QUEUE_FULL: "The queue was full, and pushed these messages out.",
-    Cause.REJECTED: "Whoever took these messages gave them back for good.",
-    Cause.DELIVERY_LIMIT: "These messages were delivered again and again, and nobody finished with them.",
-    Cause.RESCUED: "We took these messages out of the queue of a worker that is gone, before their time.",
-    Cause.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
-    Cause.OTHER_DEATH: "These messages died of a reason that this version does not know.",
-    Cause.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
-    Cause.UNRELATED: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
-    Cause.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
+    Category.NOT_TAKEN: "Nobody took these messages out of their queue before their time was over.",
+    Category.QUEUE_FULL: "The queue was full, and pushed these messages out.",
+    Category.REJECTED: "Whoever took these messages gave them back for good.",
+    Category.DELIVERY_LIMIT: "These messages were delivered again and again, and nobody finished with them.",
+    Category.RESCUED: "We took these messages out of the queue of a worker that is gone, before their time.",
+    Category.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
+    Category.OTHER_DEATH: "These messages died of a reason that this version does not know.",
+    Category.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
+    Category.UNRELATED: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
+    Category.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
 }
 
 

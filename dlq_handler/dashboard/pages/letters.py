@@ -14,7 +14,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import search_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterPage
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS, UNKNOWN_REASON
 from dlq_handler.history import events_sql
 from dlq_handler.web.no_record import no_letters_sentence
@@ -65,7 +65,7 @@ async def letters_page(site: Site, request: Request) -> Response:
     context = {
         "asked": asked,
         "choices": {
-            "cause": list(Cause),
+            "category": list(Category),
             "reason": [*DEATH_REASONS, UNKNOWN_REASON],
             "outcome": list(Outcome),
         },

@@ -131,7 +131,7 @@ async def now_page(site: Site, request: Request) -> Response:
         "to": partial(link_of, at=at, here=here, window=window),
         "headline": headline,
         "release": _release(view),
-        "looked_at": site.looked_at,
+        "observed_at": site.observed_at,
         # Words of the past are as old as the change that put them on record: "for 15 s" counts until then.
         "told_at": facts.past[0] if facts.past else None,
         "strip": strip(view, past if at else diagnoses),

@@ -38,7 +38,7 @@ async def topology_page(site: Site, request: Request) -> Response:
     rows = () if isinstance(seen, Unknown) else topology_rows(seen.checked, site.world.worker_queues, known)
     shown = [row for row in rows if row.state is not State.WARN]
     context = {
-        "unknown": seen.why if isinstance(seen, Unknown) else None,
+        "unknown": seen.explanation if isinstance(seen, Unknown) else None,
         "rows": shown[:MOST_ROWS],
         "more": thousands(len(shown) - MOST_ROWS) if len(shown) > MOST_ROWS else None,
         "unrecorded": [row for row in rows if row.state is State.WARN],
@@ -46,8 +46,8 @@ async def topology_page(site: Site, request: Request) -> Response:
         "limits": () if isinstance(seen, Unknown) else seen.limits,
         "findings": () if isinstance(seen, Unknown) else seen.checked.findings,
         "canaries_off": canaries == OFF,
-        "canaries_unknown": canaries.why if isinstance(canaries, Unknown) else None,
-        "looked_at": site.looked_at,
+        "canaries_unknown": canaries.explanation if isinstance(canaries, Unknown) else None,
+        "observed_at": site.observed_at,
     }
     shell = site.shell(request, f"Topology · {site.headline().title}", here="/topology")
     return render("topology.html", shell, context)
@@ -63,7 +63,7 @@ class TopologyRow:
     exchange: str
     key: str
     intake: str
-    why: str | None
+    explanation: str | None
     """What is wrong; None: nothing."""
     command: str | None
     canary: str
@@ -92,7 +92,7 @@ def _row(one: CheckedQueue, worker_id: int | None, canaries: Mapping[int, Worker
         exchange=exchange,
         key=key,
         intake=intake,
-        why=None if one.arrives is Answer.ARRIVES else one.sentence,
+        explanation=None if one.arrives is Answer.ARRIVES else one.sentence,
         command=_command(one, worker_id),
         canary=_canary(canary),
         canary_state=_CANARIES[canary.state] if canary else State.UNKNOWN,
@@ -153,6 +153,6 @@ def _canary(canary: WorkerCanary | None) -> str:
         case CanaryState.OK:
             return "arrived" if canary.took_seconds is None else f"{canary.took_seconds:.1f} s"
         case CanaryState.LOST:
-            return f"lost: {canary.why}"
+            return f"lost: {canary.explanation}"
         case CanaryState.UNKNOWN:
-            return canary.why
+            return canary.explanation

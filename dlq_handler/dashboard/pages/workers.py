@@ -68,7 +68,7 @@ async def workers_page(site: Site, request: Request) -> Response:
         "rows": [*ill, *well[:WELL_SHOWN]],
         "well": well[WELL_SHOWN:],
         "history": [row for row in rows if row.is_history],
-        "unknown": seen.why if isinstance(seen, Unknown) else None,
+        "unknown": seen.explanation if isinstance(seen, Unknown) else None,
         "seen": None if isinstance(seen, Unknown) else seen,
         "away": _dated(remembered.away, seen),
     }
@@ -82,7 +82,9 @@ async def workers_page(site: Site, request: Request) -> Response:
 async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
     seen = site.workers
     if isinstance(seen, Unknown):
-        raise Refused(503, f"What is known of workers cannot be told: {seen.why}. Try again in a moment.")
+        raise Refused(
+            503, f"What is known of workers cannot be told: {seen.explanation}. Try again in a moment."
+        )
     one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
     remembered = await site.ask("/workers", lambda: gather(site))
     facts = remembered.facts
@@ -157,7 +159,7 @@ class WorkerRow:
     manner: str
     """How it went: `stopped` by itself, or `vanished`; for one that is there, cordoned, or why to restart it."""
     is_history: bool
-    why: str
+    explanation: str
 
 
 def worker_rows(
@@ -195,7 +197,7 @@ def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) 
         letters=UNKNOWN if letters is None else thousands(letters.get(registered.worker.id, 0)),
         manner=_manner(one, is_gone=is_gone) if restart is None else restart[1],
         is_history=is_history(registered.worker),
-        why=one.standing.why,
+        explanation=one.standing.explanation,
     )
 
 

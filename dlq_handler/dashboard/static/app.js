@@ -90,9 +90,9 @@
     setTimeout(() => refresh(name).then(() => { if (isConnected()) fresh(); }, lost), at - now);
   }
 
-  function changed(component) {
+  function changed(topic) {
     for (const one of document.querySelectorAll("[data-fragment]")) {
-      if (component === null || one.dataset.components.split(" ").includes(component)) later(one.dataset.fragment);
+      if (topic === null || one.dataset.topics.split(" ").includes(topic)) later(one.dataset.fragment);
     }
   }
 
@@ -123,7 +123,7 @@
     on("alive", () => {});
     on("changed", (event) => {
       lastId = event.lastEventId || lastId;
-      changed(JSON.parse(event.data).component);
+      changed(JSON.parse(event.data).topic);
     });
     on("reset", (event) => {
       lastId = event.lastEventId || lastId;

@@ -12,18 +12,18 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.records_sql import MOST_PUT_UP
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.audit_sql import list_operations
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.operations.operations import Actor, Operating
 from dlq_handler.safety import brake_sql
 from tests.support.builders import a_dead_letter
 from tests.support.kept_group import KEPT_GROUP, a_kept_group
 from tests.support.ui import a_ui_world, asking, put_on_record
 
-ADA = Actor(who="ada", via=Via.API)
+ADA = Actor(username="ada", client=Client.API)
 
 
 async def post(api: httpx.AsyncClient, path: str, **ask: Any) -> httpx.Response:
-    return await api.post(path, json={"reason": "it is real", **ask})
+    return await api.post(path, json={"comment": "it is real", **ask})
 
 
 async def version_of(api: httpx.AsyncClient, path: str) -> str:
@@ -32,13 +32,13 @@ async def version_of(api: httpx.AsyncClient, path: str) -> str:
 
 async def test_a_release_is_done_once_upon_what_was_seen(api: httpx.AsyncClient, ui_store: Database) -> None:
     async with ui_store.transaction() as tx:
-        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", explanation="too many", hold_seconds=0)
     seen = await version_of(api, "brake")
     done = await post(api, "brake/release", version=seen, for_seconds=600)
     assert done.json()["brake"]["mode"] == "released"
     [operation] = await list_operations(ui_store)
     assert done.json()["operation_id"] == operation.id
-    assert (operation.what, operation.result) == ("brake.release", "no limit for 10 min")
+    assert (operation.action, operation.result) == ("brake.release", "no limit for 10 min")
 
     again = await post(api, "brake/release", version=seen, for_seconds=600)
     assert again.status_code == 409
@@ -62,7 +62,7 @@ async def test_a_kept_letter_is_decided_again_at_once(api: httpx.AsyncClient, ui
     assert (done["letters"], done["waiting"]) == (1, {})
     assert (done["decided"][0]["before"], done["decided"][0]["outcome"]) == ("unknown_execution",) * 2
     [operation] = await list_operations(ui_store)
-    assert (operation.target, operation.reason) == (f"letter {letter_id}", "it is real")
+    assert (operation.target, operation.comment) == (f"letter {letter_id}", "it is real")
     assert operation.result == "1 letter put up to be reprocessed"
 
     stale = await post(api, "letters/reprocess", letter_id=letter_id, version=seen)
@@ -105,7 +105,7 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
     assert (shown["is_reprocessable"], shown["is_capped"]) == (MOST_PUT_UP, True)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(
-            tx, by="sidecar-1", why="nothing is decided, so that all stays put up", hold_seconds=0
+            tx, by="sidecar-1", explanation="nothing is decided, so that all stays put up", hold_seconds=0
         )
 
     first = (await post(api, "letters/reprocess", group=KEPT_GROUP, version=shown["version"])).json()
@@ -118,7 +118,7 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
     rest = (await post(api, "letters/reprocess", group=KEPT_GROUP, version=seen)).json()
     assert rest["left"] == {"count": 0, "is_capped": False}
     async with ui_store.transaction() as tx:
-        [row] = await tx.rows("SELECT count(*) AS waiting FROM own.letter WHERE next_try_at IS NULL")
+        [row] = await tx.rows("SELECT count(*) AS waiting FROM own.letter WHERE next_attempt_at IS NULL")
     assert row.waiting == 0
     assert [one.result for one in await list_operations(ui_store)] == [
         "10000 letters put up to be reprocessed",
@@ -132,7 +132,7 @@ async def test_what_was_put_up_is_put_up_once_though_nobody_could_decide_it_yet(
     """Behind a tripped brake the outcome does not change, nor does an unrelated one ever: its due time shows it."""
     [letter_id] = await put_on_record(ui_store, a_dead_letter(), outcome=Outcome.UNRELATED)
     async with ui_store.transaction() as tx:
-        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", explanation="too many", hold_seconds=0)
     shown = (await api.get(f"letters/{letter_id}")).json()
     group = {"group": shown["group_id"], "version": await version_of(api, f"groups/{shown['group_id']}")}
     letter = {"letter_id": letter_id, "version": shown["version"]}
@@ -166,13 +166,13 @@ async def test_an_act_without_reason_or_version_or_sense_is_refused(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     for path, ask in (
-        ("brake/release", {"reason": " ", "version": "x"}),
-        ("brake/release", {"reason": "x" * 501, "version": "x"}),
-        ("brake/release", {"reason": "x"}),
-        ("brake/release", {"reason": "x", "version": "x", "for_seconds": -1}),
-        ("brake/release", {"reason": "x", "version": "x", "for": 5}),
-        ("letters/reprocess", {"reason": "x", "version": "x"}),
-        ("letters/reprocess", {"reason": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
+        ("brake/release", {"comment": " ", "version": "x"}),
+        ("brake/release", {"comment": "x" * 501, "version": "x"}),
+        ("brake/release", {"comment": "x"}),
+        ("brake/release", {"comment": "x", "version": "x", "for_seconds": -1}),
+        ("brake/release", {"comment": "x", "version": "x", "for": 5}),
+        ("letters/reprocess", {"comment": "x", "version": "x"}),
+        ("letters/reprocess", {"comment": "x", "version": "x", "letter_id": 1, "group": "0123456789"}),
     ):
         assert (await api.post(path, json=ask)).status_code == 422, (path, ask)
     assert (
@@ -193,8 +193,8 @@ async def test_an_act_that_cannot_be_put_on_record_is_not_done(
 
     monkeypatch.setattr(audit_sql, "record", fail)
     for act in (
-        operating.release_brake(ADA, reason="x", for_seconds=60),
-        operating.reprocess(ADA, letter_ids=[letter_id], reason="x"),
+        operating.release_brake(ADA, comment="x", for_seconds=60),
+        operating.reprocess(ADA, letter_ids=[letter_id], comment="x"),
         operating.read_body(ADA, letter_id),
     ):
         with pytest.raises(RuntimeError, match="no audit"):
@@ -214,10 +214,10 @@ async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Datab
     )
     world = await a_ui_world(ui_store)
     async with ui_store.transaction() as tx:
-        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
-    put_up = await world.operating.reprocess(ADA, letter_ids=kept, reason="x")
+        await brake_sql.trip(tx, by="sidecar-1", explanation="too many", hold_seconds=0)
+    put_up = await world.operating.reprocess(ADA, letter_ids=kept, comment="x")
     assert (list(put_up.letter_ids), list(put_up.decided)) == (kept, [])
-    assert all("brake" in why for why in put_up.waiting.values())
+    assert all("brake" in explanation for explanation in put_up.waiting.values())
     assert set(put_up.waiting) == set(kept)
     assert await records_sql.due_for_reprocess(ui_store) == kept
 
@@ -226,7 +226,7 @@ async def test_of_many_letters_those_that_cannot_be_decided_are_named(ui_store: 
     [kept] = await put_on_record(ui_store, a_dead_letter(key="a"), outcome=Outcome.UNRELATED)
     [settled] = await put_on_record(ui_store, a_dead_letter(key="b"))
     operating: Operating = (await a_ui_world(ui_store)).operating
-    done = await operating.reprocess(ADA, letter_ids=[kept, settled, 4711], reason="x")
+    done = await operating.reprocess(ADA, letter_ids=[kept, settled, 4711], comment="x")
     assert list(done.letter_ids) == [kept]
     assert done.passed_over == {
         settled: "failed is settled for good",

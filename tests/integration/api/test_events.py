@@ -26,14 +26,14 @@ async def tell(store: Database, *subjects: str) -> None:
     for subject in subjects:
         async with store.transaction() as tx:
             await events_sql.tell(
-                tx, part="workers", kind="worker.gone", subject=subject, instance="elsewhere"
+                tx, topic="workers", kind="worker.gone", subject=subject, replica="elsewhere"
             )
 
 
 async def decide(store: Database, count: int) -> None:
     async with store.transaction() as tx:
         await tx.run(
-            "INSERT INTO own.history_event (at, part, kind, instance)"
+            "INSERT INTO own.history_event (at, topic, kind, replica)"
             " SELECT now(), 'letters', 'letters.decided', 'x' FROM generate_series(1, :count)",
             count=count,
         )
@@ -46,7 +46,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             ready = await stream.next()
             assert (ready.kind, ready.content) == (
                 "ready",
-                {"instance": "test", "alive_every_seconds": 15.0},
+                {"replica": "test", "alive_every_seconds": 15.0},
             )
             assert ready.id == await events_sql.latest_id(ui_store), "from here on nothing is missed"
             assert stream.answer.headers["content-type"].startswith("text/event-stream")

@@ -15,7 +15,7 @@ from dlq_handler.explain.story import Kind, Moment
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.operations import audit_sql
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeState
 from dlq_handler.safety.gate import GateCause
@@ -32,7 +32,7 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
     listed = (await api.get("groups", params={"until": soon})).json()
     assert listed["total"] == 2
-    assert [(one["letters"], one["failed"], one["group"]["cause"]) for one in listed["groups"]] == [
+    assert [(one["letters"], one["failed"], one["group"]["category"]) for one in listed["groups"]] == [
         (2, 2, "not_taken"),
         (1, 0, "unknown_execution"),
     ]
@@ -78,7 +78,7 @@ async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> 
         told = (await client.get("/api/v1/diagnosis")).json()
     assert told["conclusion"] == "problem"
     worst = told["diagnoses"][0]
-    assert (worst["part"], worst["kind"]) == ("workers", "worker gone")
+    assert (worst["topic"], worst["kind"]) == ("workers", "worker gone")
     assert "worker-python (7)" in worst["sentence"]
     assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-gone"
 
@@ -111,15 +111,19 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     before = (await api.get("brake")).json()
     assert (before["mode"], before["max_decisions_per_minute"]) == ("normal", 500)
     async with ui_store.transaction() as tx:
-        await brake_sql.trip(tx, by="sidecar-1", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="sidecar-1", explanation="too many", hold_seconds=0)
     tripped = (await api.get("brake")).json()
-    assert (tripped["mode"], tripped["tripped_by"], tripped["why"]) == ("holding", "sidecar-1", "too many")
+    assert (tripped["mode"], tripped["tripped_by"], tripped["explanation"]) == (
+        "holding",
+        "sidecar-1",
+        "too many",
+    )
     assert tripped["version"] != before["version"]
     assert (await api.get("gate")).json() == {
         "is_open": True,
         "causes": [],
         "words": None,
-        "instance": "test",
+        "replica": "test",
     }
     assert (await api.get("shadow")).json() == {"is_shadow": False}
 
@@ -153,7 +157,7 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
     told = Explanation(
         records=Records(execution=facts, now=now),
         moments=[moment],
-        waiting=Waiting(why="it waits for its worker"),
+        waiting=Waiting(explanation="it waits for its worker"),
     )
 
     async def explain(execution_id: int) -> Explanation | None:
@@ -163,7 +167,7 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
         story = (await client.get("/api/v1/executions/7")).json()
         assert story["execution"]["status"] == "scheduled"
         assert story["moments"][0]["evidence"] == {"queue": "q"}
-        assert story["waiting"]["why"] == "it waits for its worker"
+        assert story["waiting"]["explanation"] == "it waits for its worker"
         assert (await client.get("/api/v1/executions/8")).status_code == 404
 
 
@@ -174,9 +178,9 @@ async def test_the_chart_has_letters_lanes_marks_and_blind_time(
     view = (await a_ui_world(ui_store)).diagnoser.latest
     assert view
     async with ui_store.transaction() as tx:
-        await events_sql.tell(tx, part="brake", kind="brake.tripped", subject="x", instance="test")
+        await events_sql.tell(tx, topic="brake", kind="brake.tripped", subject="x", replica="test")
         await tx.run(
-            "INSERT INTO own.seen_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
+            "INSERT INTO own.observed_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
         )
     await history_sql.note_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
     soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
@@ -194,19 +198,19 @@ async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: 
         for number in range(3):
             await audit_sql.record(
                 tx,
-                who=f"ada-{number % 2}",
-                via=Via.CLI,
-                what="brake.release",
+                username=f"ada-{number % 2}",
+                client=Client.CLI,
+                action="brake.release",
                 target=None,
-                reason=f"reason {number}",
+                comment=f"comment {number}",
                 result="done",
             )
     first = (await api.get("audit", params={"limit": "2"})).json()
-    assert [one["reason"] for one in first["operations"]] == ["reason 2", "reason 1"]
+    assert [one["comment"] for one in first["operations"]] == ["comment 2", "comment 1"]
     rest = (await api.get("audit", params={"limit": "2", "before": first["older"]})).json()
-    assert ([one["reason"] for one in rest["operations"]], rest["older"]) == (["reason 0"], None)
-    assert len((await api.get("audit", params={"who": "ada-0"})).json()["operations"]) == 2
-    assert (await api.get("audit", params={"what": "letters.reprocess"})).json()["operations"] == []
+    assert ([one["comment"] for one in rest["operations"]], rest["older"]) == (["comment 0"], None)
+    assert len((await api.get("audit", params={"username": "ada-0"})).json()["operations"]) == 2
+    assert (await api.get("audit", params={"action": "letters.reprocess"})).json()["operations"] == []
 
 
 async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_answers(
@@ -233,9 +237,9 @@ def test_states_that_differ_have_different_versions() -> None:
     assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))
     assert brake_version(BrakeState(tripped_at=at)) == brake_version(BrakeState(tripped_at=at))
 
-    def kept(number: int, next_try_at: datetime | None = None) -> LetterState:
+    def kept(number: int, next_attempt_at: datetime | None = None) -> LetterState:
         return LetterState(
-            id=number, outcome=Outcome.UNRELATED, tries=0, decided_at=at, next_try_at=next_try_at
+            id=number, outcome=Outcome.UNRELATED, attempts=0, decided_at=at, next_attempt_at=next_attempt_at
         )
 
     one, two = kept(1), kept(2)

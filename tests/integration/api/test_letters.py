@@ -42,7 +42,7 @@ async def test_letters_are_found_by_what_people_know_of_them(
     assert await ids(api) == [second, first]
     for only_second in (
         {"outcome": "unknown_execution"},
-        {"cause": "unknown_execution"},
+        {"category": "unknown_execution"},
         {"reason": "maxlen"},
         {"worker_id": 8},
         {"action": "etl.load"},
@@ -190,7 +190,7 @@ async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["Content-Disposition"].startswith("attachment")
     [operation] = await list_operations(ui_store)
-    assert (operation.who, operation.what, operation.target, operation.result) == (
+    assert (operation.username, operation.action, operation.target, operation.result) == (
         "ada",
         "letter.body_read",
         f"letter {letter_id}",

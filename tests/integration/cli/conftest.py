@@ -82,7 +82,9 @@ async def letters(store: Database, host: Host) -> list[int]:
         )
     )
     batch.append(
-        a_dead_letter(key="odd", execution_id=None, worker_id=None, flaw="no execution_id", message_id="odd")
+        a_dead_letter(
+            key="odd", execution_id=None, worker_id=None, parse_error="no execution_id", message_id="odd"
+        )
     )
     for letter in batch:
         await decide.commit([letter])

@@ -25,7 +25,7 @@ CHOSEN = {
     "--worker 9": [],
     "--worker worker-python": [2, 1, 0],
     "--reason rejected": [3],
-    "--cause unreadable": [4],
+    "--category unreadable": [4],
     "--outcome failed --worker 8": [3],
     "--action core.http": [3],
     "--search odd": [4],

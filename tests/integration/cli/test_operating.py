@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from dlq_handler.cli.audit import What
+from dlq_handler.cli.audit import Action
 from dlq_handler.database.engine import Database
 from tests.integration.cli.conftest import Terminal
 from tests.support.host_tables import Host
 from tests.support.terminal_window import in_a_terminal
 
-PUT_UP = "UPDATE dlq_handler.letter SET next_try_at = now()"
+PUT_UP = "UPDATE dlq_handler.letter SET next_attempt_at = now()"
 
 
 async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
@@ -22,10 +22,10 @@ async def audit(terminal: Terminal) -> list[tuple[str, str, str]]:
 
 async def test_without_a_reason_nothing_is_done(terminal: Terminal, store: Database) -> None:
     for act in ("brake release", "letters reprocess --all"):
-        for words in (act.split(), [*act.split(), "--reason", " "]):
+        for words in (act.split(), [*act.split(), "--comment", " "]):
             typed = await terminal.type(*words)
             assert typed.code == 2, words
-            assert "--reason" in typed.err
+            assert "--comment" in typed.err
     nothing = await terminal.type("audit", "list")
     assert (nothing.rows, nothing.err) == ([], "nobody did anything\n")
 
@@ -35,28 +35,33 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
 ) -> None:
     seen = (await terminal.type("brake", "status", "--output", "json")).json["version"]
     async with store.transaction() as tx:
-        await tx.run("UPDATE own.brake SET tripped_at = now(), tripped_by = 'one', why = 'many'")
+        await tx.run("UPDATE own.brake SET tripped_at = now(), tripped_by = 'one', explanation = 'many'")
 
-    late = await terminal.type("brake", "release", "--reason", "real", "--version", seen)
+    late = await terminal.type("brake", "release", "--comment", "real", "--version", seen)
     assert (late.code, "changed since you looked" in late.err) == (1, True)
     assert await audit(terminal) == []
-    released = await terminal.type("brake", "release", "--reason", "INC-7, they are gone")
+    released = await terminal.type("brake", "release", "--comment", "INC-7, they are gone")
 
     assert (released.code, released.err) == (0, "")
     assert await audit(terminal) == [("brake.release", "INC-7, they are gone", "no limit for 10 min")]
     assert (await terminal.type("brake", "status")).code == 0
-    for filtered in ("--what letter.body_read", "--who nobody@nowhere", "--since 2099-01-01", "--before 1"):
+    for filtered in (
+        "--action letter.body_read",
+        "--username nobody@nowhere",
+        "--since 2099-01-01",
+        "--before 1",
+    ):
         other = await terminal.type("audit", "list", *filtered.split())
         assert (other.code, other.rows, other.err) == (0, [], "nothing such on record\n")
-    mistyped = await terminal.type("audit", "list", "--what", "brake.relaese", COLUMNS="200")
+    mistyped = await terminal.type("audit", "list", "--action", "brake.relaese", COLUMNS="200")
     assert mistyped.code == 2
-    assert all(what in mistyped.err for what in What)
+    assert all(action in mistyped.err for action in Action)
 
 
 async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that_does(
     terminal: Terminal, store: Database
 ) -> None:
-    release = ("brake", "release", "--reason", "real")
+    release = ("brake", "release", "--comment", "real")
     at_ease = await terminal.type(*release, "--for", "2m")
     again = await terminal.type(*release, "--for", "3m")
     back = await terminal.type(*release, "--for", "0s")
@@ -78,16 +83,16 @@ async def test_kept_letters_are_decided_again_and_named_ones_that_cannot_be_are_
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE id = $1", letters[0]
     )
     mixed = await terminal.type(
-        "letters", "reprocess", str(letters[0]), str(letters[1]), "--reason", "it is there"
+        "letters", "reprocess", str(letters[0]), str(letters[1]), "--comment", "it is there"
     )
 
     assert mixed.code == 1
     assert f"letter {letters[1]} was not decided: failed is settled for good" in mixed.err
     assert [(row["ID"], row["BEFORE"]) for row in mixed.rows] == [(str(letters[0]), "unknown_execution")]
     assert mixed.err.endswith("\n1 reprocessed, 1 changed, 1 not decided\n")
-    [(what, reason, _)] = await audit(terminal)
-    assert (what, reason) == ("letters.reprocess", "it is there")
-    nothing = await terminal.type("letters", "reprocess", "--outcome", "update_failed", "--reason", "again")
+    [(action, comment, _)] = await audit(terminal)
+    assert (action, comment) == ("letters.reprocess", "it is there")
+    nothing = await terminal.type("letters", "reprocess", "--outcome", "update_failed", "--comment", "again")
     assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to reprocess\n")
     assert len(await audit(terminal)) == 1, "nothing was done, so nothing is on record"
 
@@ -97,12 +102,12 @@ async def test_a_terminal_lists_only_what_deciding_again_has_changed_and_a_pipe_
 ) -> None:
     """One execution is there by now, the other is not."""
     await host.session.execute(
-        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', why = 'as it was',"
+        "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', explanation = 'as it was',"
         " execution_id = CASE id WHEN $2 THEN 999999 ELSE execution_id END WHERE id IN ($1, $2)",
         letters[0],
         letters[1],
     )
-    again = ("letters", "reprocess", "--all", "--reason", "they are there")
+    again = ("letters", "reprocess", "--all", "--comment", "they are there")
     async with in_a_terminal(*again, environment=terminal.environment) as window:
         assert await window.ended() == 0
         await window.shows("2 reprocessed, 1 changed")
@@ -127,16 +132,16 @@ async def test_what_contradicts_itself_is_refused(terminal: Terminal) -> None:
         "--outcome failed",
         "1 --all",
     ):
-        typed = await terminal.type("letters", "reprocess", *words.split(), "--reason", "x")
+        typed = await terminal.type("letters", "reprocess", *words.split(), "--comment", "x")
         assert typed.code == 2, words
 
 
 async def test_all_dead_letters_are_processed_again_only_when_that_is_said(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
-    """`--reason expired` looks like a filter."""
+    """`--comment expired` looks like a filter."""
     await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
-    typed = await terminal.type("letters", "reprocess", "--reason", "expired")
+    typed = await terminal.type("letters", "reprocess", "--comment", "expired")
 
     assert (typed.code, "Give ids, --group, --outcome or --all" in " ".join(typed.err.split())) == (2, True)
     assert {row["outcome"] for row in await host.letters()} == {"unknown_execution"}
@@ -148,7 +153,7 @@ async def test_a_group_is_refused_if_it_has_changed_since_its_version_was_printe
 ) -> None:
     await host.session.execute("UPDATE dlq_handler.letter SET outcome = 'unknown_execution'")
     [group, *_] = (await terminal.type("letters", "groups", "--output", "json")).json
-    again = ("letters", "reprocess", "--group", group["id"], "--reason", "x", "--version")
+    again = ("letters", "reprocess", "--group", group["id"], "--comment", "x", "--version")
     late = await terminal.type(*again, "0" * len(group["version"]))
     assert (late.code, "changed since you looked" in late.err) == (1, True)
     done = await terminal.type(*again, group["version"])
@@ -162,11 +167,11 @@ async def test_a_group_is_decided_again_by_its_name(
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
     )
-    typed = await terminal.type("letters", "reprocess", "--group", group, "--reason", "they exist by now")
+    typed = await terminal.type("letters", "reprocess", "--group", group, "--comment", "they exist by now")
 
     assert typed.code == 0, typed.err
     assert sorted(int(row["ID"]) for row in typed.rows) == letters[:3]
-    mistyped = await terminal.type("letters", "reprocess", "--group", "0123456789", "--reason", "again")
+    mistyped = await terminal.type("letters", "reprocess", "--group", "0123456789", "--comment", "again")
     assert (mistyped.code, mistyped.out) == (1, "")
     assert "No such record. Records are kept for 31 d; it may have been deleted." in mistyped.err
 
@@ -181,7 +186,7 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
     )
     for asked, left in ((("--group", group), "1"), (("--all",), "some")):
-        first = await terminal.type("letters", "reprocess", *asked, "--reason", "they exist by now")
+        first = await terminal.type("letters", "reprocess", *asked, "--comment", "they exist by now")
         assert (first.code, len(first.rows)) == (1, 2)
         assert f"left: {left}, too many for one act; ask again for them" in first.err
         await host.session.execute(

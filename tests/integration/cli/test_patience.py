@@ -19,7 +19,7 @@ from tests.support.terminal_window import in_a_terminal
 
 ASKING_THE_DATABASE = {
     "audit list": "",
-    "brake release": "--reason why",
+    "brake release": "--comment why",
     "brake status": "",
     "canary run": "",
     "doctor": "--no-canary",
@@ -28,7 +28,7 @@ ASKING_THE_DATABASE = {
     "letters export": "--worker 7",
     "letters groups": "",
     "letters list": "",
-    "letters reprocess": "1 --reason why",
+    "letters reprocess": "1 --comment why",
     "letters show": "1",
     "migrate": "",
     "status": "",

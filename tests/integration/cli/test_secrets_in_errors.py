@@ -52,13 +52,14 @@ async def planted(store: Database, host: Host) -> Planted:
     )
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'update_failed', error = $1, evidence = $2::jsonb,"
-        " next_try_at = now() + interval '1 day'",
+        " next_attempt_at = now() + interval '1 day'",
         PLANTED,
         EVIDENCE,
     )
     await host.session.execute(
-        "INSERT INTO dlq_handler.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, error,"
-        " tries, next_try_at, is_shadow, decided_at, instance)"
+        "INSERT INTO dlq_handler.stale_decision (execution_id, attempt_updated_at, original_status, outcome,"
+        " explanation,"
+        " evidence, error, attempts, next_attempt_at, is_shadow, decided_at, replica)"
         " SELECT id, updated, 'running', 'update_failed', 'so it was', $1::jsonb, $2, 1, now() + interval '1 day',"
         " false, now(), 'test' FROM execution WHERE id = $3",
         EVIDENCE,
@@ -68,7 +69,7 @@ async def planted(store: Database, host: Host) -> Planted:
     for number in (ended, waiting):
         await host.session.execute(
             "INSERT INTO dlq_handler.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange,"
-            " routing_key, body, created_at, attempts, next_try_at, last_error)"
+            " routing_key, body, created_at, attempts, next_attempt_at, last_error)"
             " VALUES (gen_random_uuid(), gen_random_uuid(), $1, false, 'attune.executions', 'execution.completed',"
             " '{}', now(), 3, now(), $2)",
             number,

@@ -25,7 +25,7 @@ def fields(page: str) -> dict[str, str]:
 
 async def trip(store: Database) -> None:
     async with store.transaction() as tx:
-        await brake_sql.trip(tx, by="one", why="too many", hold_seconds=0)
+        await brake_sql.trip(tx, by="one", explanation="too many", hold_seconds=0)
 
 
 async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database) -> None:
@@ -37,13 +37,13 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
             r"<button>Release brake, decide 12,431 dead letters \(as seen \d+ s ago\)</button>", page
         )
         assert "cannot be brought back" in page
-        form = {**fields(page), "for_seconds": "600", "reason": "the workers are really gone"}
+        form = {**fields(page), "for_seconds": "600", "comment": "the workers are really gone"}
         done = await client.post("/brake/release", data=form)
     assert done.status_code == 200
     assert "The brake is released" in done.text
     assert 'href="/audit"' in done.text
     [operation] = await audit_sql.list_operations(store)
-    assert (operation.who, operation.via, operation.reason) == (
+    assert (operation.username, operation.client, operation.comment) == (
         "anonymous@loopback",
         "browser",
         "the workers are really gone",
@@ -78,12 +78,12 @@ async def test_the_button_says_how_many_letters_wait_now_and_not_at_the_last_loo
 
 async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) -> None:
     await trip(store)
-    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="<b>`</b>", why="many"))
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="<b>`</b>", explanation="many"))
     async with asking(await a_ui_world(store, view=view)) as client:
         assert f"until {RELEASE}." in (await client.get("/brake/release")).text
         # One alone is part of a name.
         assert "tripped by &lt;b&gt;`&lt;/b&gt;" in (await client.get("/")).text
-    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", explanation="many"))
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/")).text
     assert f"until {RELEASE}" in page
@@ -93,7 +93,7 @@ async def test_commands_in_sentences_are_code_and_no_backticks(store: Database) 
 async def test_without_a_reason_nothing_is_done(store: Database) -> None:
     await trip(store)
     async with asking(await a_ui_world(store)) as client:
-        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "reason": "  "}
+        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "comment": "  "}
         answer = await client.post("/brake/release", data=form)
     assert answer.status_code == 422
     assert "A reason is needed" in answer.text
@@ -103,7 +103,7 @@ async def test_without_a_reason_nothing_is_done(store: Database) -> None:
 async def test_a_form_that_shows_an_old_state_does_nothing(store: Database) -> None:
     await trip(store)
     async with asking(await a_ui_world(store)) as client:
-        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "reason": "so"}
+        form = {**fields((await client.get("/brake/release")).text), "for_seconds": "600", "comment": "so"}
         async with store.transaction() as tx:
             await tx.run("UPDATE own.brake SET tripped_at = clock_timestamp()")
         answer = await client.post("/brake/release", data=form)
@@ -123,7 +123,7 @@ async def test_who_may_only_read_sees_no_button_and_which_role_has_it(store: Dat
     await trip(store)
     async with asking(await a_ui_world(store, tokens=TOKENS), token=READ) as client:
         page = (await client.get("/brake/release")).text
-        refused = await client.post("/brake/release", data={"reason": "so", "version": "x"})
+        refused = await client.post("/brake/release", data={"comment": "so", "version": "x"})
     assert "needs the role operate. You are grace, with the role read." in page
     assert 'method="post"' not in page
     assert refused.status_code == 403
@@ -139,7 +139,7 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
         f"/letters/{number}": ("/reprocess", "Deciding it again needs the role operate."),
         f"/groups/{group.id}": ("/reprocess", "Deciding 1 kept letter again needs the role operate."),
     }
-    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", why="many"))
+    view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", explanation="many"))
     world = await a_ui_world(store, view=view, tokens=TOKENS)
     async with asking(world, token=READ) as reader, asking(world, token=OPERATE) as operator:
         for path, (offer, words) in pages.items():
@@ -155,7 +155,7 @@ async def test_a_kept_letter_is_decided_again(store: Database) -> None:
         page = (await client.get(f"/letters/{number}/reprocess")).text
         assert f"<button>Decider letter {number} again</button>" in page
         answer = await client.post(
-            f"/letters/{number}/reprocess", data={**fields(page), "reason": "its row is back"}
+            f"/letters/{number}/reprocess", data={**fields(page), "comment": "its row is back"}
         )
     assert answer.status_code == 200
     assert "1 letter put up to be reprocessed" in answer.text
@@ -171,7 +171,9 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_decided_a
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/groups/{row.id}/reprocess")).text
         assert "<button>Decider 3 letters again</button>" in page
-        answer = await client.post(f"/groups/{row.id}/reprocess", data={**fields(page), "reason": "restored"})
+        answer = await client.post(
+            f"/groups/{row.id}/reprocess", data={**fields(page), "comment": "restored"}
+        )
     assert "3 letters put up to be reprocessed" in answer.text
 
 
@@ -187,7 +189,9 @@ async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
         assert "Decider 2+ kept letters again" in (await client.get(f"/groups/{row.id}")).text
         page = (await client.get(f"/groups/{row.id}/reprocess")).text
         assert "2+ letters of this group can be reprocessed: 2 at a time" in page
-        answer = await client.post(f"/groups/{row.id}/reprocess", data={**fields(page), "reason": "restored"})
+        answer = await client.post(
+            f"/groups/{row.id}/reprocess", data={**fields(page), "comment": "restored"}
+        )
     assert "2 letters put up to be reprocessed" in answer.text
     assert "Left in this group: 2+." in answer.text
 
@@ -208,7 +212,7 @@ async def test_a_settled_letter_cannot_be_decided_again(store: Database) -> None
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/letters/{number}/reprocess")).text
         assert "Failed is settled for good." in page
-        form = {"csrf": fields((await client.get(f"/letters/{number}")).text)["csrf"], "reason": "so"}
+        form = {"csrf": fields((await client.get(f"/letters/{number}")).text)["csrf"], "comment": "so"}
         assert (await client.post(f"/letters/{number}/reprocess", data=form)).status_code == 409
 
 
@@ -222,7 +226,7 @@ async def test_a_raw_body_is_for_operators_and_each_reading_is_recorded(store: D
         assert "for the role operate" in (await client.get(f"/letters/{number}")).text
         assert (await client.post(f"/letters/{number}/body")).status_code == 403
     [operation] = await audit_sql.list_operations(store)
-    assert operation.what == "letter.body_read"
+    assert operation.action == "letter.body_read"
 
 
 async def test_who_logged_in_can_log_out_on_every_page(store: Database) -> None:

@@ -273,7 +273,7 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
         for name, seconds in (("worker-before", -10), ("worker-after", 10)):
             await tx.run(
                 """
-                INSERT INTO own.history_event (at, part, kind, subject, instance)
+                INSERT INTO own.history_event (at, part, kind, subject, replica)
                 VALUES (:at, 'workers', 'worker.gone', :name, 'test')
                 """,
                 at=night + timedelta(seconds=seconds),
@@ -291,7 +291,7 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
             " SELECT CAST(:at AS timestamptz), id, 31, 0, :at FROM own.letter_group",
             at=quarter + timedelta(minutes=6),
         )
-        await tx.run("INSERT INTO own.seen_minute (part, minute) VALUES ('workers', :at)", at=quarter)
+        await tx.run("INSERT INTO own.observed_minute (part, minute) VALUES ('workers', :at)", at=quarter)
     async with asking(world) as client:
         for span in ("1h", "24h"):
             page = (await client.get("/", params={"span": span, "at": words.iso(night)})).text
@@ -350,7 +350,7 @@ async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClien
 async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, store: Database) -> None:
     await history_sql.saw_last_minute(store, consuming_seconds=180)
     async with store.transaction() as tx:
-        await tx.run("UPDATE own.seen_minute SET minute = minute - interval '30 minutes'")
+        await tx.run("UPDATE own.observed_minute SET minute = minute - interval '30 minutes'")
     page = (await browser.get("/")).text
     assert "not connected" in page
 

@@ -162,10 +162,10 @@ async def test_error_at_commit_is_our_trouble_whatever_its_class(store: Database
         "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON dlq_handler.letter DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION refuse()"
     )
-    entry = Entry(letter=a_dead_letter(), outcome=Outcome.UNRELATED, why="because")
+    entry = Entry(letter=a_dead_letter(), outcome=Outcome.UNRELATED, explanation="because")
     with pytest.raises(Unavailable, match="commit"):
         async with store.transaction() as tx:
-            await batch_sql.record_letters(tx, [entry], instance="here")
+            await batch_sql.record_letters(tx, [entry], replica="here")
     assert await host.letters() == []
 
 

@@ -22,7 +22,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def an_entry(key: str) -> Entry:
-    return Entry(letter=a_dead_letter(key=key), outcome=Outcome.UNRELATED, why="because")
+    return Entry(letter=a_dead_letter(key=key), outcome=Outcome.UNRELATED, explanation="because")
 
 
 async def test_letter_of_the_current_attempt_fails_its_execution_and_is_recorded_and_announced(
@@ -36,9 +36,9 @@ async def test_letter_of_the_current_attempt_fails_its_execution_and_is_recorded
     row = await host.execution(execution_id)
     assert row["status"] == "failed"
     assert row["result"]["failed_by"] == "dlq_handler"
-    assert row["updated"] > letter.stamp
+    assert row["updated"] > letter.attempt_updated_at
     [record] = await host.letters()
-    assert (record["outcome"], record["execution_id"], record["instance"]) == ("failed", execution_id, "here")
+    assert (record["outcome"], record["execution_id"], record["replica"]) == ("failed", execution_id, "here")
     [notice] = await host.outbox()
     assert json.loads(notice["body"])["payload"]["execution_id"] == execution_id
 
@@ -98,12 +98,12 @@ async def test_missed_guard_is_recorded_as_update_failed_with_a_next_try(store: 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
         entries = entries_of(decided(letters, view), changed=set(), now=view.now)
-        await batch_sql.record_letters(tx, entries, instance="here")
+        await batch_sql.record_letters(tx, entries, replica="here")
 
     records = await host.letters()
     assert [record["outcome"] for record in records] == ["update_failed", "update_failed"]
     assert {record["error"] for record in records} == {GUARD_MISSED}
-    assert {record["next_try_at"] for record in records} == {view.now + timedelta(minutes=1)}
+    assert {record["next_attempt_at"] for record in records} == {view.now + timedelta(minutes=1)}
 
 
 async def test_row_that_is_locked_elsewhere_is_neither_waited_for_nor_unknown(
@@ -205,7 +205,7 @@ async def test_of_two_letters_with_one_key_the_first_delivered_stays_on_record(
 
 async def test_record_ids_follow_the_order_of_delivery(store: Database, host: Host) -> None:
     async with store.transaction() as tx:
-        await batch_sql.record_letters(tx, [an_entry("z"), an_entry("a"), an_entry("m")], instance="here")
+        await batch_sql.record_letters(tx, [an_entry("z"), an_entry("a"), an_entry("m")], replica="here")
 
     assert [record["key"] for record in await host.letters()] == ["z", "a", "m"]
 
@@ -222,7 +222,7 @@ async def test_the_same_letters_in_opposite_orders_never_deadlock(store: Databas
     async def record(order: list[str]) -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
             await batch_sql.count_repeats(tx, dict.fromkeys(order, 1))
-            await batch_sql.record_letters(tx, [an_entry(key) for key in order], instance="here")
+            await batch_sql.record_letters(tx, [an_entry(key) for key in order], replica="here")
 
     async with asyncio.TaskGroup() as both:
         both.create_task(record(keys))
@@ -280,11 +280,11 @@ async def test_nul_and_lone_surrogates_reach_neither_text_nor_jsonb(store: Datab
         assert ruling.ending is not None
         ended = replace(ruling.ending, result={nasty: [nasty, {"deep": nasty}]})
         assert await end_executions(tx, [ended]) == {execution_id}
-        entry = Entry(letter=letter, outcome=Outcome.FAILED, why=nasty, error=nasty)
-        await batch_sql.record_letters(tx, [entry], instance="here")
+        entry = Entry(letter=letter, outcome=Outcome.FAILED, explanation=nasty, error=nasty)
+        await batch_sql.record_letters(tx, [entry], replica="here")
 
     visible = "a\\u0000b\\ud800c"
     assert (await host.execution(execution_id))["result"] == {visible: [visible, {"deep": visible}]}
     [record] = await host.letters()
-    assert (record["action_ref"], record["why"], record["error"]) == (visible, visible, visible)
+    assert (record["action_ref"], record["explanation"], record["error"]) == (visible, visible, visible)
     assert record["body"] == letter.body

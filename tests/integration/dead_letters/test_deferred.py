@@ -24,7 +24,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def deferrer(store: Database, metrics: Metrics) -> LetterDeferrer:
-    policy = DeferPolicy(after_deliveries=5, instance="test", names=WorkerQueueNames())
+    policy = DeferPolicy(after_deliveries=5, replica="test", names=WorkerQueueNames())
     return LetterDeferrer(store, policy, metrics=metrics)
 
 
@@ -37,7 +37,12 @@ async def a_letter(host: Host, key: str) -> DeadLetter:
     execution_id = await host.add_execution()
     updated = (await host.execution(execution_id))["updated"]
     return a_dead_letter(
-        key=key, execution_id=execution_id, stamp=updated, worker_id=None, redelivered=True, deliveries=5
+        key=key,
+        execution_id=execution_id,
+        attempt_updated_at=updated,
+        worker_id=None,
+        redelivered=True,
+        deliveries=5,
     )
 
 
@@ -107,7 +112,7 @@ async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
     assert await records_sql.due_for_reprocess(store) == [], "not before its pause is over"
 
     await host.session.execute(
-        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.letter SET next_try_at = now() WHERE tries = 1"
+        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE attempts = 1"
     )
     await reprocessor.tick()
     assert await outcomes(host) == ["failed"] * 3

@@ -9,7 +9,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql, groups_sql
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Cause, group_id_of
+from dlq_handler.dead_letters.group import Category, group_id_of
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
@@ -30,14 +30,14 @@ async def counted(host: Host, *, letters: int | None = None) -> None:
 
 async def record(store: Database, entries: Sequence[Entry], *, lock_timeout_ms: int = 2_000) -> None:
     async with store.transaction(lock_timeout_ms=lock_timeout_ms) as tx:
-        recorded = await batch_sql.record_letters(tx, entries, instance="here")
+        recorded = await batch_sql.record_letters(tx, entries, replica="here")
         await groups_sql.count_letters(tx, recorded)
 
 
 def an_entry(key: str, *, worker: int = 7, outcome: Outcome = Outcome.FAILED, **changes: Any) -> Entry:
     queue = f"worker.{worker}.executions"
     letter = a_dead_letter(key=key, death=a_death(queue=queue), first_death_queue=queue, **changes)
-    return Entry(letter=letter, outcome=outcome, why="because")
+    return Entry(letter=letter, outcome=outcome, explanation="because")
 
 
 async def letters_of(host: Host, count: int) -> list[DeadLetter]:
@@ -57,7 +57,7 @@ async def test_groups_of_a_window_have_their_counts_the_largest_first(store: Dat
         ("worker.3.executions", 1, 0),
     ]
     assert [one.group.worker_id for one in found] == [2, 1, 3]
-    assert (found[2].group.cause, found[2].group.detail) == (Cause.UNRELATED, "Other")
+    assert (found[2].group.category, found[2].group.detail) == (Category.UNRELATED, "Other")
     assert all(one.last_at == one.group.last_at >= one.group.first_at for one in found)
     assert await groups_sql.count_groups(store, **ALWAYS) == 3
     assert len(await groups_sql.groups(store, **ALWAYS, limit=2)) == 2
@@ -96,7 +96,7 @@ async def test_letters_that_are_on_record_already_are_not_counted_again(store: D
 
 async def test_what_a_quicker_replica_recorded_is_counted_once(store: Database, host: Host) -> None:
     """Both have looked for known keys before either has committed: the insert itself tells who was first."""
-    decides = [a_decide(store, instance=name) for name in ("one", "two")]
+    decides = [a_decide(store, replica=name) for name in ("one", "two")]
     unknown = [a_dead_letter(key=f"{n:03}", execution_id=1000 + n) for n in range(100)]
     async with asyncio.TaskGroup() as replicas:
         replicas.create_task(decides[0].commit(unknown[:70]))
@@ -147,7 +147,7 @@ async def test_a_batch_that_fails_at_its_end_leaves_no_count_behind(store: Datab
 
     async def die() -> None:
         async with store.transaction() as tx:
-            recorded = await batch_sql.record_letters(tx, [an_entry("a")], instance="here")
+            recorded = await batch_sql.record_letters(tx, [an_entry("a")], replica="here")
             await groups_sql.count_letters(tx, recorded)
             raise Died
 
@@ -164,7 +164,9 @@ async def test_a_letter_that_fails_its_execution_later_counts_where_it_came_in(
     store: Database, host: Host
 ) -> None:
     [letter] = await letters_of(host, 1)
-    await record(store, [Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, why="not yet replicated")])
+    await record(
+        store, [Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, explanation="not yet replicated")]
+    )
     # An hour ago: the minute is another one by now.
     for column, table in (("received_at", "letter"), ("minute", "letter_minute")):
         await host.session.execute(f"UPDATE dlq_handler.{table} SET {column} = {column} - interval '1 hour'")

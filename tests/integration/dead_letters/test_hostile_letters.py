@@ -178,7 +178,7 @@ async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database
         await a_decide(store).commit([letter])
 
     record = (await records(host, [letter]))[letter.key]
-    assert (record["outcome"], record["why"]) == ("update_failed", OWN_ERROR)
+    assert (record["outcome"], record["explanation"]) == ("update_failed", OWN_ERROR)
     [line] = [one for one in logs if one["event"] == "dead_letter.refused"]
     assert line["frames"][-1].startswith("test_hostile_letters.py:")
     assert "the content" not in str(logs)
@@ -200,13 +200,13 @@ FIELDS = (
     "message_type",
     "execution_id",
     "worker_id",
-    "stamp",
+    "attempt_updated_at",
     "death",
     "first_death_queue",
     "exchange",
     "routing_key",
     "action_ref",
-    "flaw",
+    "parse_error",
     "headers",
 )
 

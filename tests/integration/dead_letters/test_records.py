@@ -19,11 +19,13 @@ from tests.support.host_tables import Host
 
 async def record(store: Database, *entries: Entry) -> None:
     async with store.transaction() as tx:
-        await batch_sql.record_letters(tx, entries, instance="here")
+        await batch_sql.record_letters(tx, entries, replica="here")
 
 
 def an_entry(key: str, outcome: Outcome = Outcome.FAILED, *, reason: str = "expired") -> Entry:
-    return Entry(letter=a_dead_letter(key=key, death=a_death(reason=reason)), outcome=outcome, why="because")
+    return Entry(
+        letter=a_dead_letter(key=key, death=a_death(reason=reason)), outcome=outcome, explanation="because"
+    )
 
 
 async def age(host: Host, key: str, interval: str) -> None:
@@ -44,7 +46,7 @@ async def test_list_is_without_bodies_and_show_has_all(store: Database) -> None:
     full = await records_sql.show(store, brief.id)
     assert full is not None
     assert (brief.body, full.body, full.body_size) == (None, b"{}", 2)
-    assert (full.outcome, full.why, full.queue, full.instance) == (
+    assert (full.outcome, full.explanation, full.queue, full.replica) == (
         Outcome.FAILED,
         "because",
         "worker.7.executions",
@@ -57,15 +59,17 @@ async def test_list_is_without_bodies_and_show_has_all(store: Database) -> None:
     "letter",
     [
         a_dead_letter(),
-        a_dead_letter(death=None, first_death_queue=None, stamp=None, worker_id=None, correlation_id=None),
+        a_dead_letter(
+            death=None, first_death_queue=None, attempt_updated_at=None, worker_id=None, correlation_id=None
+        ),
         a_dead_letter(death=a_death(queue=None, reason="none", time=None, count=0)),
         a_dead_letter(
-            flaw="odd", message_type=None, execution_id=None, body=bytes(range(256)), body_size=2**33
+            parse_error="odd", message_type=None, execution_id=None, body=bytes(range(256)), body_size=2**33
         ),
     ],
 )
 async def test_claimed_letter_is_the_letter_that_was_recorded(store: Database, letter: DeadLetter) -> None:
-    await record(store, Entry(letter=letter, outcome=Outcome.UNRELATED, why="because"))
+    await record(store, Entry(letter=letter, outcome=Outcome.UNRELATED, explanation="because"))
     [record_id] = await records_sql.reprocessable(store)
 
     async with store.transaction() as tx:
@@ -73,7 +77,7 @@ async def test_claimed_letter_is_the_letter_that_was_recorded(store: Database, l
 
     assert claimed is not None
     assert claimed.letter == letter
-    assert (claimed.outcome, claimed.tries) == (Outcome.UNRELATED, 0)
+    assert (claimed.outcome, claimed.attempts) == (Outcome.UNRELATED, 0)
 
 
 async def test_only_what_is_reprocessable_is_taken_up(store: Database, host: Host) -> None:
@@ -97,8 +101,8 @@ async def test_refused_letter_is_due_when_its_pause_is_over(store: Database, hos
     now = await host.session.fetchval("SELECT now()")
     await record(
         store,
-        update_failed(a_dead_letter(key="later"), "refused", tries=1, now=now),
-        update_failed(a_dead_letter(key="due"), "refused", tries=1, now=now - timedelta(minutes=2)),
+        update_failed(a_dead_letter(key="later"), "refused", attempts=1, now=now),
+        update_failed(a_dead_letter(key="due"), "refused", attempts=1, now=now - timedelta(minutes=2)),
         an_entry("other", Outcome.UNRELATED),
     )
     by_key = {row["key"]: row["id"] for row in await host.letters()}
@@ -117,20 +121,24 @@ async def test_record_that_is_being_decided_again_is_passed_over_by_others(store
 
 async def test_new_decision_replaces_the_old_one(store: Database, host: Host) -> None:
     now = await host.session.fetchval("SELECT now()")
-    await record(store, update_failed(a_dead_letter(), "refused", tries=3, now=now))
+    await record(store, update_failed(a_dead_letter(), "refused", attempts=3, now=now))
     [before] = await host.letters()
 
     async with store.transaction() as tx:
         claimed = await records_sql.claim(tx, before["id"])
         assert claimed is not None
-        entry = Entry(letter=claimed.letter, outcome=Outcome.FAILED, why="now it can")
+        entry = Entry(letter=claimed.letter, outcome=Outcome.FAILED, explanation="now it can")
         await records_sql.replace_outcome(tx, claimed.record_id, entry)
 
     [after] = await host.letters()
-    assert (after["outcome"], after["why"], after["error"]) == ("failed", "now it can", None)
-    assert (after["tries"], after["next_try_at"], after["received_at"]) == (0, None, before["received_at"])
+    assert (after["outcome"], after["explanation"], after["error"]) == ("failed", "now it can", None)
+    assert (after["attempts"], after["next_attempt_at"], after["received_at"]) == (
+        0,
+        None,
+        before["received_at"],
+    )
     assert after["decided_at"] > before["decided_at"]
-    assert claimed.tries == 3
+    assert claimed.attempts == 3
 
 
 async def test_resolved_letters_are_deleted_by_age_and_unresolved_ones_stay(

@@ -50,8 +50,8 @@ class Fixture:
         self, key: str, outcome: Outcome, *, age_days: float = 0, decided_days: float | None = None
     ) -> int:
         async with self.store.transaction() as tx:
-            entry = Entry(letter=a_dead_letter(key=key), outcome=outcome, why="test")
-            await batch_sql.record_letters(tx, [entry], instance="test")
+            entry = Entry(letter=a_dead_letter(key=key), outcome=outcome, explanation="test")
+            await batch_sql.record_letters(tx, [entry], replica="test")
         [row] = await self.sql(
             "UPDATE own.letter SET received_at = now() - make_interval(secs => :age),"
             " decided_at = now() - make_interval(secs => :decided) WHERE key = :key RETURNING id",
@@ -90,7 +90,7 @@ async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(
     reprocessed = await it.reprocessor.reprocess(record)
     assert reprocessed
     assert reprocessed.outcome is Outcome.UNKNOWN_EXECUTION
-    assert "too young" in reprocessed.why
+    assert "too young" in reprocessed.explanation
     assert await records_sql.due_for_reprocess(it.store) == [record], (
         "a sidecar that has watched longer takes it up"
     )
@@ -129,8 +129,9 @@ async def test_records_are_deleted_when_their_time_is_over(it: Fixture) -> None:
 
 async def test_decisions_of_the_monitor_are_deleted_too(it: Fixture) -> None:
     await it.sql(
-        "INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
-        " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n * interval '1 day', ''"
+        "INSERT INTO own.stale_decision (execution_id, attempt_updated_at, original_status, outcome, explanation,"
+        " evidence, decided_at, replica) SELECT n, now(), 'running', 'abandoned', '', '{}',"
+        " now() - n * interval '1 day', ''"
         " FROM generate_series(0, 2) AS n"
     )
     await it.retention.tick()
@@ -141,8 +142,9 @@ async def test_decisions_made_again_hide_no_old_one(it: Fixture, monkeypatch: py
     """A decision made again keeps its id and has a new time: ids are not in the order of time."""
     monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
     await it.sql(
-        "INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,"
-        " instance) SELECT n, now(), 'running', 'abandoned', '', '{}', now() - n / 10 * interval '2 days', ''"
+        "INSERT INTO own.stale_decision (execution_id, attempt_updated_at, original_status, outcome, explanation,"
+        " evidence, decided_at, replica) SELECT n, now(), 'running', 'abandoned', '', '{}',"
+        " now() - n / 10 * interval '2 days', ''"
         " FROM generate_series(1, 12) AS n ORDER BY n"
     )
     await it.retention.tick()
@@ -155,23 +157,23 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
         "ARRAY[6, 8]) AS n"
     )
     await it.sql(
-        "INSERT INTO own.seen_minute SELECT 'letters', now() - n * interval '1 day' FROM unnest(ARRAY[6, 8]) AS n"
+        "INSERT INTO own.observed_minute SELECT 'letters', now() - n * interval '1 day' FROM unnest(ARRAY[6, 8]) AS n"
     )
     for table in ("history_event", "diagnosis_change", "operation"):
         values = {
-            "history_event": "(at, part, kind, instance) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
+            "history_event": "(at, topic, kind, replica) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
             "diagnosis_change": "(at, diagnoses) SELECT {at}, '{{}}'",
-            "operation": "(at, who, via, what, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
+            "operation": "(at, username, client, action, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
         }[table].format(at="now() - n * interval '1 day'")
         await it.sql(f"INSERT INTO own.{table} {values} FROM unnest(ARRAY[32, 8, 6]) AS n")
     await it.retention.tick()
     left = {
         table: (await it.sql(f"SELECT count(*) AS rows FROM own.{table}"))[0].rows
-        for table in ("letter_minute", "seen_minute", "history_event", "diagnosis_change", "operation")
+        for table in ("letter_minute", "observed_minute", "history_event", "diagnosis_change", "operation")
     }
     assert left == {
         "letter_minute": 1,
-        "seen_minute": 1,
+        "observed_minute": 1,
         "history_event": 1,
         "diagnosis_change": 1,
         "operation": 2,
@@ -180,8 +182,9 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
 
 async def letters_of_age(it: Fixture, count: int, *, age: str, outcome: Outcome) -> None:
     await it.sql(
-        "INSERT INTO own.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,"
-        " decided_at, instance) SELECT gen_random_uuid(), 'expired', '', '', repeat('x', 500)::bytea, 500, :outcome,"
+        "INSERT INTO own.letter (key, reason, exchange, routing_key, body, body_size, outcome, explanation,"
+        " received_at, decided_at, replica) SELECT gen_random_uuid(), 'expired', '', '', repeat('x',"
+        " 500)::bytea, 500, :outcome,"
         " '', at, at, '' FROM generate_series(1, CAST(:count AS int)),"
         " (SELECT now() - CAST(CAST(:age AS text) AS interval) AS at) AS received",
         count=count,
@@ -198,8 +201,9 @@ async def old_letters(it: Fixture, count: int) -> None:
 async def old_notices(it: Fixture, count: int) -> None:
     await it.sql(
         "INSERT INTO own.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange, routing_key,"
-        " body, created_at, next_try_at, confirmed_at) SELECT gen_random_uuid(), gen_random_uuid(), n, false, '', '',"
-        " '', at, at, at FROM generate_series(1, CAST(:count AS int)) AS n, (SELECT now() - interval '2 days' AS at)"
+        " body, created_at, next_attempt_at, confirmed_at) SELECT gen_random_uuid(), gen_random_uuid(), n,"
+        " false, '', '', '', at, at, at FROM generate_series(1, CAST(:count AS int)) AS n,"
+        " (SELECT now() - interval '2 days' AS at)"
         " AS old",
         count=count,
     )
@@ -327,10 +331,12 @@ async def test_a_record_that_cannot_be_decided_keeps_no_other_from_it(
     await it.keep("odd", Outcome.UPDATE_FAILED)
     await it.keep("sound", Outcome.UPDATE_FAILED)
     # The odd one is due first.
-    await it.sql("UPDATE own.letter SET next_try_at = now() + make_interval(secs => id - 100)")
+    await it.sql("UPDATE own.letter SET next_attempt_at = now() + make_interval(secs => id - 100)")
 
     await it.reprocessor.tick()
 
     assert await it.outcomes() == {"odd": "update_failed", "sound": "unknown_execution"}
-    [odd] = await it.sql("SELECT error, next_try_at > now() AS is_later FROM own.letter WHERE key = 'odd'")
+    [odd] = await it.sql(
+        "SELECT error, next_attempt_at > now() AS is_later FROM own.letter WHERE key = 'odd'"
+    )
     assert (odd.error, odd.is_later) == ("cannot be processed: TypeError", True)

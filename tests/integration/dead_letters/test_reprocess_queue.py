@@ -25,14 +25,14 @@ async def put_up_one_act(store: Database) -> list[int]:
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        "UPDATE dlq_handler.letter SET next_try_at = now() WHERE key = 'kept-2'",
+        "UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE key = 'kept-2'",
         "UPDATE dlq_handler.letter SET decided_at = now() WHERE key = 'kept-2'",
         "UPDATE dlq_handler.letter SET outcome = 'failed' WHERE key = 'kept-2'",
-        "UPDATE dlq_handler.letter SET outcome = 'update_failed', tries = 1 WHERE key = 'kept-2'",
+        "UPDATE dlq_handler.letter SET outcome = 'update_failed', attempts = 1 WHERE key = 'kept-2'",
         "DELETE FROM dlq_handler.letter WHERE key = 'kept-2'",
         """
-        INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,
-                                        decided_at, instance, group_id)
+        INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, explanation,
+                                        received_at, decided_at, replica, group_id)
         SELECT 'new', reason, '', '', '', 0, outcome, '', now(), now(), '', group_id
           FROM dlq_handler.letter WHERE key = 'kept-2'
         """,
@@ -85,7 +85,7 @@ async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_decided_longe
     assert await put_up_one_act(store) == ids[:4]
     # A sidecar decides them while the operator goes on, and they stay what they are.
     await host.session.execute(
-        "UPDATE dlq_handler.letter SET next_try_at = NULL, decided_at = now() WHERE next_try_at IS NOT NULL"
+        "UPDATE dlq_handler.letter SET next_attempt_at = NULL, decided_at = now() WHERE next_attempt_at IS NOT NULL"
     )
     assert await put_up_one_act(store) == ids[4:8]
     assert await put_up_one_act(store) == sorted([*ids[8:], *ids[:2]])
@@ -100,9 +100,9 @@ async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
     monkeypatch.setattr(reprocess_sql, "MOST_PUT_UP", 4)
     await a_kept_group(store, 10)
     before = await version(store)
-    await host.session.execute("UPDATE dlq_handler.letter SET next_try_at = now() WHERE key = 'kept-9'")
+    await host.session.execute("UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE key = 'kept-9'")
     assert await version(store) == before
-    await host.session.execute("UPDATE dlq_handler.letter SET next_try_at = now() WHERE key = 'kept-4'")
+    await host.session.execute("UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE key = 'kept-4'")
     assert await version(store) != before
 
 

@@ -10,7 +10,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql, groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterFilter
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.record import Entry
 from tests.integration.timeouts.test_stale import Explaining, nodes
 from tests.support.builders import a_dead_letter, a_death
@@ -20,7 +20,7 @@ from tests.support.plans import Plans
 
 async def record(store: Database, *entries: Entry) -> None:
     async with store.transaction() as tx:
-        recorded = await batch_sql.record_letters(tx, entries, instance="here")
+        recorded = await batch_sql.record_letters(tx, entries, replica="here")
         await groups_sql.count_letters(tx, recorded)
 
 
@@ -28,7 +28,7 @@ def an_entry(
     key: str, outcome: Outcome = Outcome.FAILED, *, reason: str = "expired", **changes: Any
 ) -> Entry:
     letter = a_dead_letter(key=key, death=a_death(reason=reason), **changes)
-    return Entry(letter=letter, outcome=outcome, why="because")
+    return Entry(letter=letter, outcome=outcome, explanation="because")
 
 
 async def found(store: Database, **wanted: Any) -> list[str]:
@@ -48,7 +48,7 @@ async def test_each_filter_finds_its_letters_and_together_they_narrow(store: Dat
         store, an_entry("a", worker_id=1, action_ref="core.a", message_id="m-a", correlation_id="c-a")
     )
     await record(store, an_entry("b", Outcome.UNRELATED, worker_id=2, reason="maxlen", message_type="Other"))
-    await record(store, an_entry("c", Outcome.UNREADABLE, worker_id=1, flaw="no", action_ref=None))
+    await record(store, an_entry("c", Outcome.UNREADABLE, worker_id=1, parse_error="no", action_ref=None))
     await record(store, an_entry("d", Outcome.STALE_ATTEMPT, worker_id=1, reason="maxlen", execution_id=4711))
 
     assert await found(store) == ["d", "c", "b", "a"]
@@ -56,11 +56,11 @@ async def test_each_filter_finds_its_letters_and_together_they_narrow(store: Dat
     assert await found(store, outcome=Outcome.STALE_ATTEMPT) == ["d"]
     assert await found(store, reason="expired") == ["c", "a"]
     assert await found(store, reason="maxlen") == ["d", "b"]
-    assert await found(store, cause=Cause.QUEUE_FULL) == ["d"]
-    assert await found(store, cause=Cause.UNRELATED) == ["b"]
-    assert await found(store, cause=Cause.RESCUED) == []
+    assert await found(store, category=Category.QUEUE_FULL) == ["d"]
+    assert await found(store, category=Category.UNRELATED) == ["b"]
+    assert await found(store, category=Category.RESCUED) == []
     assert await found(store, worker_id=1) == ["d", "c", "a"]
-    assert await found(store, worker_id=1, reason="expired", cause=Cause.NOT_TAKEN) == ["a"]
+    assert await found(store, worker_id=1, reason="expired", category=Category.NOT_TAKEN) == ["a"]
     assert await found(store, action="core.a") == ["a"]
     group = (await search_sql.search(store, LetterFilter(action="core.a"))).records[0].group_id
     assert await found(store, group=group) == ["a"]
@@ -100,7 +100,7 @@ async def test_windows_of_time_find_their_letters_also_beside_others(store: Data
     assert await found(store, since=now + hour, until=now + 2 * hour) == ["one"]
     assert await found(store, since=now + 2 * hour) == ["three", "two"]
     assert await found(store, until=now + hour) == ["now"]
-    assert await found(store, since=now, until=now + 9 * hour, cause=Cause.NOT_TAKEN) == [
+    assert await found(store, since=now, until=now + 9 * hour, category=Category.NOT_TAKEN) == [
         "three",
         "two",
         "one",
@@ -136,7 +136,7 @@ async def test_counts_stop_at_their_cap(store: Database) -> None:
     assert await search_sql.count(store, LetterFilter(), cap=7) == CappedCount(count=7, is_capped=False)
     assert await search_sql.newer_than(store, LetterFilter(), first) == CappedCount(count=6, is_capped=False)
     assert await search_sql.newer_than(
-        store, LetterFilter(cause=Cause.NOT_TAKEN), first, cap=2
+        store, LetterFilter(category=Category.NOT_TAKEN), first, cap=2
     ) == CappedCount(count=2, is_capped=True)
 
 
@@ -163,7 +163,7 @@ async def test_that_letters_came_outlives_their_retention(store: Database) -> No
 
 RARE = (
     LetterFilter(group="rare"),
-    LetterFilter(cause=Cause.REJECTED),
+    LetterFilter(category=Category.REJECTED),
     LetterFilter(reason="rejected"),
     LetterFilter(outcome=Outcome.UNREADABLE),
     LetterFilter(worker_id=99),
@@ -180,16 +180,16 @@ async def a_flood(host: Host) -> None:
     await host.session.execute(
         """
         INSERT INTO dlq_handler.letter (
-            key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why, received_at, decided_at,
-            instance, message_id, correlation_id, group_id, worker_id, action_ref)
+            key, execution_id, reason, exchange, routing_key, body, body_size, outcome, explanation, received_at,
+            decided_at, replica, message_id, correlation_id, group_id, worker_id, action_ref)
         SELECT n, n, CASE WHEN n % 5000 = 0 THEN 'rejected' ELSE 'expired' END, '', '', '', 0,
                CASE WHEN n % 5000 = 0 THEN 'unreadable' ELSE 'failed' END, '', now(), now(), '', 'm-' || n, 'c-' || n,
                CASE WHEN n % 5000 = 0 THEN 'rare' ELSE 'usual' END, CASE WHEN n % 5000 = 0 THEN 99 ELSE 1 END,
                CASE WHEN n % 5000 = 0 THEN 'rare.action' ELSE 'usual.action' END
           FROM generate_series(1, 20000) AS n;
         INSERT INTO dlq_handler.letter_group
-        SELECT id, cause, 'expired', NULL, NULL, NULL, now(), now(), 1, 1, '{}'
-          FROM (VALUES ('usual', 'not_taken'), ('rare', 'rejected')) AS given(id, cause);
+        SELECT id, category, 'expired', NULL, NULL, NULL, now(), now(), 1, 1, '{}'
+          FROM (VALUES ('usual', 'not_taken'), ('rare', 'rejected')) AS given(id, category);
         ANALYZE dlq_handler.letter; ANALYZE dlq_handler.letter_group
         """
     )

@@ -77,7 +77,7 @@ async def test_shadow_record_is_never_decided_again(store: Database, host: Host)
     gone = a_dead_letter(key="shadow:k", execution_id=execution_id + 1000)
     await a_decide(store, is_shadow=True).commit([gone])
     await host.session.execute(
-        "UPDATE dlq_handler.letter SET next_try_at = now(), execution_id = $1", execution_id
+        "UPDATE dlq_handler.letter SET next_attempt_at = now(), execution_id = $1", execution_id
     )
     [record] = await host.letters()
     assert record["outcome"] == "unknown_execution"
@@ -90,7 +90,10 @@ async def test_shadow_record_is_never_decided_again(store: Database, host: Host)
 
 async def test_shadow_records_are_deleted_like_others(store: Database, host: Host) -> None:
     await a_decide(store, is_shadow=True).commit(
-        [await a_copy(host, await host.add_execution()), a_dead_letter(key="shadow:?", flaw="unreadable")]
+        [
+            await a_copy(host, await host.add_execution()),
+            a_dead_letter(key="shadow:?", parse_error="unreadable"),
+        ]
     )
     await host.session.execute(
         "UPDATE dlq_handler.letter SET received_at = now() - interval '1 day', decided_at = now() - interval '1 day'"

@@ -41,8 +41,8 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
         finally:
             stop.set()
 
-    why = "it has not checked the database yet, or not lately"
-    assert unlooked == Unsure(f"the replica at {url} answers: {why}")
+    explanation = "it has not checked the database yet, or not lately"
+    assert unlooked == Unsure(f"the replica at {url} answers: {explanation}")
     assert open_gate == GateSeen(causes=[], asked=url)
     assert closed == GateSeen(causes=[GateCause.RECOVERY], asked=url)
 

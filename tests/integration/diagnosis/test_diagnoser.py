@@ -42,7 +42,7 @@ class Replica:
             store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
         )
         self.diagnoser = Diagnoser(
-            store, look=self._look, leadership=self.leadership, instance=name, patience=PATIENCE
+            store, look=self._look, leadership=self.leadership, replica=name, patience=PATIENCE
         )
 
     async def _look(self) -> View:
@@ -118,7 +118,7 @@ async def test_changes_are_recorded_and_told_by_the_leader_alone(store: Database
         await other.look(minute, **changed)
         await leader.look(minute, **changed)
     assert await leader.recorded() == 3
-    assert {one.instance for one in await events_sql.after(store, 0)} == {"one"}
+    assert {one.replica for one in await events_sql.after(store, 0)} == {"one"}
     assert [_worst(await diagnoses_sql.as_of(store, NOW + minute * MINUTE)) for minute in (1, 3, 4)] == [
         ("ok", NOW),
         ("problem", NOW + 2 * MINUTE),

@@ -64,7 +64,7 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     )
     execution_id = await host.add_execution(enforcement=enforcement)
     entries = await commit_batch(store, [await host.letter_for(execution_id)], holder="me")
-    await outbox_sql.put_back(store, {entries[0].id: "refused"}, maybe_sent=[], max_backoff_seconds=0)
+    await outbox_sql.put_back(store, {entries[0].id: "refused"}, possibly_published=[], max_backoff_seconds=0)
     entries = await outbox_sql.claim_due(store, holder="me", limit=1, lease_seconds=60)
     await outbox_sql.mark_confirmed(store, [entry.id for entry in entries])
     assert not await already_retried(store, [execution_id])

@@ -16,7 +16,7 @@ from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import KINDS, Diagnosis, conclusion_of
 from dlq_handler.diagnosis.observation import Health
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import SIDECAR_STOPPED, Part
+from dlq_handler.history.event import SIDECAR_STOPPED, Topic
 from dlq_handler.settings import load
 from sandbox.servers.ports import free_port
 from tests.integration.diagnosis.conftest import Patient
@@ -105,7 +105,7 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
     assert code == 1
     assert told["conclusion"] == "problem"
     first = told["diagnoses"][0]
-    assert (first["part"], first["kind"]) == ("us", "sidecar")
+    assert (first["topic"], first["kind"]) == ("us", "sidecar")
     assert "no replica consumes 'attune.dlx.queue'" in first["sentence"]
     assert "`dlq-handler run`" in first["next_step"]
     assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
@@ -232,13 +232,15 @@ async def send_to_worker(patient: Patient, worker: int) -> None:
 
 
 async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
-    letters = [a_dead_letter(key=f"odd-{number}", execution_id=None, flaw="no JSON") for number in range(3)]
+    letters = [
+        a_dead_letter(key=f"odd-{number}", execution_id=None, parse_error="no JSON") for number in range(3)
+    ]
     await commit_batch(patient.store, letters)
     execution = await patient.host.add_execution(worker=1)
     await commit_batch(patient.store, [await patient.host.letter_for(execution)])
     await patient.host.session.execute(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '10 minutes', last_error = 'unroutable';"
-        "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', why = '600 executions ended'"
+        "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', explanation = '600 executions ended'"
     )
     found = await diagnoses(patient)
 
@@ -256,7 +258,7 @@ async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(pati
     async with patient.store.transaction() as tx:
         for minutes in (5, 0):
             at = stopped_at - timedelta(minutes=minutes)
-            await events_sql.tell(tx, part=Part.SIDECAR, kind=SIDECAR_STOPPED, instance="one", at=at)
+            await events_sql.tell(tx, topic=Topic.SIDECAR, kind=SIDECAR_STOPPED, replica="one", at=at)
     found = await diagnoses(patient)
 
     assert (found["sidecar"].health, found["sidecar"].since) == (PROBLEM, stopped_at)

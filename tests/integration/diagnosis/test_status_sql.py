@@ -24,8 +24,8 @@ REQUESTS = "attune.execution.requests.queue"
 
 async def record(store: Database, letter: DeadLetter, outcome: Outcome) -> None:
     async with store.transaction() as tx:
-        entry = Entry(letter=letter, outcome=outcome, why="because")
-        await groups_sql.count_letters(tx, await batch_sql.record_letters(tx, [entry], instance="here"))
+        entry = Entry(letter=letter, outcome=outcome, explanation="because")
+        await groups_sql.count_letters(tx, await batch_sql.record_letters(tx, [entry], replica="here"))
 
 
 async def move_back(host: Host, by: timedelta) -> None:
@@ -47,7 +47,7 @@ async def test_unusable_letters_are_those_of_two_spans_and_since_is_their_beginn
     await record(store, odd("first"), Outcome.UNRELATED)
     await move_back(host, timedelta(minutes=20))
     await record(store, odd("now"), Outcome.UNRELATED)
-    await record(store, a_dead_letter(key="torn", flaw="no JSON"), Outcome.UNREADABLE)
+    await record(store, a_dead_letter(key="torn", parse_error="no JSON"), Outcome.UNREADABLE)
     now: datetime = await host.session.fetchval("SELECT now()")
 
     seen = await status.unusable_letters(store, requests_queue=REQUESTS)
@@ -83,7 +83,7 @@ async def test_what_was_declined_or_failed_its_execution_after_all_is_not_unusab
     await record(store, odd("late"), Outcome.UNRELATED)
     [_, late] = await host.letters()
     async with store.transaction() as tx:
-        ended = Entry(letter=odd("late"), outcome=Outcome.FAILED, why="it is known by now")
+        ended = Entry(letter=odd("late"), outcome=Outcome.FAILED, explanation="it is known by now")
         await groups_sql.count_reprocessed(tx, late["id"], ended)
 
     seen = await status.unusable_letters(store, requests_queue=REQUESTS)
@@ -103,7 +103,7 @@ async def test_harm_is_told_of_the_worker_in_whose_queue_letters_died(store: Dat
     await host.session.execute(
         """
         INSERT INTO dlq_handler.stale_decision (
-            execution_id, attempt, original_status, outcome, worker_id, why, evidence, decided_at, instance)
+            execution_id, attempt, original_status, outcome, worker_id, explanation, evidence, decided_at, replica)
         SELECT n, now(), 'running', 'abandoned', 8, '', '{}', now() - make_interval(mins => n * 40), ''
           FROM generate_series(1, 2) AS n
         """
@@ -121,8 +121,8 @@ async def test_no_letter_is_read_and_of_the_counts_no_more_than_an_hour(
     minutes, groups = 2000, 20
     await host.session.execute(
         f"""
-        INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, why, received_at,
-                                        decided_at, instance, worker_id)
+        INSERT INTO dlq_handler.letter (key, reason, exchange, routing_key, body, body_size, outcome, explanation,
+                                        received_at, decided_at, replica, worker_id)
         SELECT n, 'expired', '', '', '', 0, 'unrelated', '', now(), now(), '', 7 FROM generate_series(1, 20000) AS n;
         INSERT INTO dlq_handler.letter_group
         SELECT 'group-' || g, 'unrelated', 'expired', 'worker.7.executions', 'Odd', 7, now(), now(), 1, 0, '{{}}'

@@ -92,7 +92,7 @@ async def test_notice_that_was_put_back_still_holds_up_the_later_ones_of_its_exe
 ) -> None:
     [first] = await add(store, a_notice(1), holder="me")
     await add(store, a_notice(1), a_notice(2))
-    await outbox_sql.put_back(store, {first.id: "unroutable"}, maybe_sent=[], max_backoff_seconds=60)
+    await outbox_sql.put_back(store, {first.id: "unroutable"}, possibly_published=[], max_backoff_seconds=60)
 
     assert executions(await claim(store)) == [2]
 
@@ -105,7 +105,7 @@ async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
 
     [adopted] = await claim(store)
 
-    assert (adopted.id, adopted.attempts, adopted.maybe_sent) == (left_behind.id, 2, True)
+    assert (adopted.id, adopted.attempts, adopted.possibly_published) == (left_behind.id, 2, True)
     assert await claim(store, holder="another") == []
 
 
@@ -115,12 +115,15 @@ async def test_only_a_notice_without_an_answer_may_have_been_sent(store: Databas
     await outbox_sql.put_back(
         store,
         {refused: "unroutable", unanswered: "no answer"},
-        maybe_sent=[unanswered],
+        possibly_published=[unanswered],
         max_backoff_seconds=0,
     )
-    await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
+    await host.session.execute("UPDATE dlq_handler.outbox SET next_attempt_at = now()")
 
-    assert {entry.id: entry.maybe_sent for entry in await claim(store)} == {refused: False, unanswered: True}
+    assert {entry.id: entry.possibly_published for entry in await claim(store)} == {
+        refused: False,
+        unanswered: True,
+    }
 
 
 async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Host) -> None:
@@ -149,12 +152,14 @@ async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: 
     await add(store, a_notice(1))
     waits = []
     for _ in range(4):
-        await host.session.execute("UPDATE dlq_handler.outbox SET next_try_at = now()")
+        await host.session.execute("UPDATE dlq_handler.outbox SET next_attempt_at = now()")
         [entry] = await claim(store)
-        await outbox_sql.put_back(store, {entry.id: "no\x00 route"}, maybe_sent=[], max_backoff_seconds=3)
+        await outbox_sql.put_back(
+            store, {entry.id: "no\x00 route"}, possibly_published=[], max_backoff_seconds=3
+        )
         waits.append(
             await host.session.fetchval(
-                "SELECT extract(epoch FROM next_try_at - clock_timestamp())::float FROM dlq_handler.outbox"
+                "SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::float FROM dlq_handler.outbox"
             )
         )
         assert await claim(store) == []
@@ -294,7 +299,7 @@ async def test_neither_those_that_are_confirmed_nor_those_that_are_not_due_are_r
         await tx.run(
             """
             INSERT INTO own.outbox (message_id, correlation_id, execution_id, is_workflow_task, exchange, routing_key,
-                                    body, created_at, next_try_at, confirmed_at)
+                                    body, created_at, next_attempt_at, confirmed_at)
             SELECT gen_random_uuid(), gen_random_uuid(), n, false, '', '', '', now(), now() + interval '1 hour',
                    CASE WHEN n <= CAST(:confirmed AS integer) THEN now() END
               FROM generate_series(1, CAST(:confirmed AS integer) + CAST(:waiting AS integer)) AS n
@@ -333,6 +338,6 @@ async def test_entries_are_claimed_in_the_order_in_which_they_became_due(store: 
     """Else those that fail again and again would always come first."""
     await add(store, *(a_notice(number) for number in (1, 2, 3)))
     await host.session.execute(
-        "UPDATE dlq_handler.outbox SET next_try_at = now() - make_interval(secs => execution_id)"
+        "UPDATE dlq_handler.outbox SET next_attempt_at = now() - make_interval(secs => execution_id)"
     )
     assert executions(await claim(store, limit=2)) == [2, 3]

@@ -91,7 +91,7 @@ class Fixture:
     async def end_waits(self) -> None:
         async with self.store.transaction() as tx:
             await tx.run(
-                "UPDATE own.outbox SET next_try_at = now(), lease_until = now() - interval '1 second'"
+                "UPDATE own.outbox SET next_attempt_at = now(), lease_until = now() - interval '1 second'"
             )
 
     async def written_ago(self, seconds: float) -> None:
@@ -329,4 +329,4 @@ async def test_stopping_without_a_broker_still_lets_go_of_every_lease(
     async with asyncio.timeout(30):
         await it.relay.run(stop)
     [claimed] = await outbox_sql.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
-    assert not claimed.maybe_sent
+    assert not claimed.possibly_published

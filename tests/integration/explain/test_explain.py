@@ -76,7 +76,7 @@ async def test_row_that_starts_meanwhile_is_told_as_running(it: StaleWorld) -> N
     assert found.records.execution is not None
     assert found.records.execution.status == "running"
     assert found.waiting is not None
-    assert found.waiting.why.startswith("it runs; ")
+    assert found.waiting.explanation.startswith("it runs; ")
 
 
 async def test_row_that_never_stands_still_is_not_decided(it: StaleWorld) -> None:
@@ -84,7 +84,7 @@ async def test_row_that_never_stands_still_is_not_decided(it: StaleWorld) -> Non
     moves = ["UPDATE execution SET status = 'running'", "UPDATE execution SET status = 'scheduled'"] * 2
     found = await explained(it, number, Meanwhile(it, *moves))
     assert found.waiting is not None
-    assert "ask again" in found.waiting.why
+    assert "ask again" in found.waiting.explanation
 
 
 async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
@@ -102,10 +102,10 @@ async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
     assert of_the_dead is not None
     assert "nobody has the lease" in (of_nobody.unwatched or "")
     assert of_one.unwatched is None
-    assert of_one.why.startswith("the next scan makes it failed")
+    assert of_one.explanation.startswith("the next scan makes it failed")
     assert f"the lease ended at {ended.until:%Y-%m-%d %H:%M:%S}Z" in (of_the_dead.unwatched or "")
-    assert of_the_dead.why == of_nobody.why
-    assert of_nobody.why.startswith("a scan would make it failed")
+    assert of_the_dead.explanation == of_nobody.explanation
+    assert of_nobody.explanation.startswith("a scan would make it failed")
 
 
 async def test_execution_that_was_requested_again_says_how_often_and_when_next(it: StaleWorld) -> None:
@@ -117,15 +117,17 @@ async def test_execution_that_was_requested_again_says_how_often_and_when_next(i
     )
     waiting = (await explained(it, number)).waiting
     assert waiting is not None
-    assert waiting.why == "requested again 3 of at most 20 times, and still not scheduled"
+    assert waiting.explanation == "requested again 3 of at most 20 times, and still not scheduled"
     assert waiting.until is not None
     assert 3000 < (waiting.until - await it.host.session.fetchval("SELECT now()")).total_seconds() <= 3600
 
     await it.host.session.execute("UPDATE dlq_handler.repeated_request SET requests = 20")
     waiting = (await explained(it, number)).waiting
     assert waiting is not None
-    assert waiting.why.startswith("requested again 20 times and never scheduled; dlq-handler stops at")
-    assert "Start a worker" in waiting.why
+    assert waiting.explanation.startswith(
+        "requested again 20 times and never scheduled; dlq-handler stops at"
+    )
+    assert "Start a worker" in waiting.explanation
     assert waiting.until is None
 
 

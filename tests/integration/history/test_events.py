@@ -6,7 +6,7 @@ from typing import Any
 
 from dlq_handler.database.engine import Database
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_DECIDED, WORKER_GONE, WORKER_LATE, Part
+from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_DECIDED, WORKER_GONE, WORKER_LATE, Topic
 from tests.support.builders import NOON
 from tests.support.eventually import eventually
 from tests.support.host_tables import Host
@@ -14,15 +14,15 @@ from tests.support.host_tables import Host
 
 async def tell(store: Database, kind: str = LETTERS_DECIDED, **changes: Any) -> None:
     async with store.transaction() as tx:
-        await events_sql.tell(tx, **({"part": Part.LETTERS, "kind": kind, "instance": "one"} | changes))
+        await events_sql.tell(tx, **({"topic": Topic.LETTERS, "kind": kind, "replica": "one"} | changes))
 
 
 async def test_what_is_told_is_read_in_order_from_anywhere(store: Database) -> None:
     assert (await events_sql.latest_id(store), await events_sql.oldest_id(store)) == (0, None)
-    await tell(store, WORKER_GONE, part=Part.WORKERS, subject="worker-python", detail="7", at=NOON)
+    await tell(store, WORKER_GONE, topic=Topic.WORKERS, subject="worker-python", detail="7", at=NOON)
     await tell(store)
     first, second = await events_sql.after(store, 0)
-    assert (first.at, first.part, first.kind, first.subject, first.detail, first.instance) == (
+    assert (first.at, first.topic, first.kind, first.subject, first.detail, first.replica) == (
         NOON,
         "workers",
         WORKER_GONE,
@@ -41,13 +41,13 @@ async def test_a_reader_never_misses_one_that_was_committed_late(store: Database
 
     async def slow() -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
-            await events_sql.tell(tx, part=Part.BRAKE, kind="slow", instance="one")
+            await events_sql.tell(tx, topic=Topic.BRAKE, kind="slow", replica="one")
             has_told.set()
             await may_commit.wait()
 
     async def quick() -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
-            await events_sql.tell(tx, part=Part.BRAKE, kind="quick", instance="two")
+            await events_sql.tell(tx, topic=Topic.BRAKE, kind="quick", replica="two")
 
     async def is_waiting() -> bool:
         assert not second.done(), "it did not wait: a reader would have seen it, and never the first"
@@ -67,9 +67,9 @@ async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
     async with asyncio.TaskGroup() as replicas:
         for name in ("one", "two", "three"):
             replicas.create_task(
-                tell(store, BRAKE_TRIPPED, part=Part.BRAKE, instance=name, at=NOON, once=True)
+                tell(store, BRAKE_TRIPPED, topic=Topic.BRAKE, replica=name, at=NOON, once=True)
             )
-    await tell(store, BRAKE_TRIPPED, part=Part.BRAKE, at=NOON + timedelta(seconds=1), once=True)
+    await tell(store, BRAKE_TRIPPED, topic=Topic.BRAKE, at=NOON + timedelta(seconds=1), once=True)
     assert [one.at for one in await events_sql.after(store, 0)] == [NOON, NOON + timedelta(seconds=1)]
 
 

@@ -17,7 +17,7 @@ from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.event import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
 from dlq_handler.history.history import Span, Workers
 from dlq_handler.operations import audit_sql
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.operations.operations import Actor, Operating
 from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON
@@ -35,7 +35,7 @@ async def clock(host: Host) -> datetime:
 
 
 async def back(host: Host, interval: str, *tables: str) -> None:
-    columns = {"seen_minute": "minute"}
+    columns = {"observed_minute": "minute"}
     for table in tables:
         column = columns.get(table, "at")
         await host.session.execute(
@@ -49,12 +49,12 @@ async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host:
     assert await history_sql.blind(store, **window) == [], "nobody ever looked"
     await history_sql.saw_last_minute(store, consuming_seconds=180)
     await history_sql.saw_last_minute(store, consuming_seconds=180)
-    seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.seen_minute")
+    seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.observed_minute")
     assert seen - end in (timedelta(minutes=4), timedelta(minutes=5))
     assert await history_sql.blind(store, **window) == [], "nobody had looked yet"
     for minutes in (45, 15):
         await host.session.execute(
-            "INSERT INTO dlq_handler.seen_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
+            "INSERT INTO dlq_handler.observed_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
         )
     assert await history_sql.blind(store, **window) == [
         Span(since=end - timedelta(minutes=44), until=end - timedelta(minutes=15)),
@@ -67,7 +67,7 @@ async def test_a_minute_counts_only_if_somebody_consumed_throughout_it(store: Da
 
     async def last_seen() -> datetime | None:
         minute: datetime | None = await host.session.fetchval(
-            "SELECT max(minute) FROM dlq_handler.seen_minute"
+            "SELECT max(minute) FROM dlq_handler.observed_minute"
         )
         return minute
 
@@ -87,7 +87,7 @@ async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
 ) -> None:
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, instance="leader")
+    await history_sql.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, replica="leader")
     await history_sql.note_workers(store, {1: ("w1", Availability.UNKNOWN), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE)})
     now = await clock(host)
@@ -148,7 +148,7 @@ async def test_the_same_look_of_two_leaders_at_once_is_one_change(store: Databas
     await history_sql.note_workers(store, a_fleet(50, AVAILABLE))
     async with asyncio.TaskGroup() as leaders:
         for name in ("one", "two"):
-            leaders.create_task(history_sql.note_workers(store, a_fleet(50, GONE), instance=name))
+            leaders.create_task(history_sql.note_workers(store, a_fleet(50, GONE), replica=name))
     assert len(await events_sql.after(store, 0)) == 50
 
 
@@ -169,7 +169,9 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
         change = asyncio.create_task(history_sql.note_workers(far, a_fleet(1500, GONE)))
         operating, released = Operating(store, None), 0
         while not change.done() or released == 0:
-            await operating.release_brake(Actor(who="me", via=Via.CLI), reason="test", for_seconds=60)
+            await operating.release_brake(
+                Actor(username="me", client=Client.CLI), comment="test", for_seconds=60
+            )
             released += 1
         await change
         await far.dispose()
@@ -181,7 +183,7 @@ async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_n
     store: Database, host: Host
 ) -> None:
     await history_sql.note_workers(store, {1: ("w1", GONE)})
-    await back(host, "3 hours", "worker_change", "seen_minute")
+    await back(host, "3 hours", "worker_change", "observed_minute")
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     now = await clock(host)
     [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
@@ -192,13 +194,13 @@ async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_n
 async def test_what_is_known_of_today_survives_the_scan(store: Database, host: Host) -> None:
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", GONE)})
-    await back(host, "10 days", "worker_change", "seen_minute")
+    await back(host, "10 days", "worker_change", "observed_minute")
     await history_sql.saw_last_minute(store, consuming_seconds=180)
     await history_sql.delete_old(store, older_than_seconds=7 * 86_400)
     now = await clock(host)
     [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
     assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
-    [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.seen_minute")
+    [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.observed_minute")
     assert row["minutes"] == 1
 
 
@@ -250,26 +252,33 @@ async def test_whom_a_diagnosis_is_about_is_kept_and_a_record_without_it_can_sti
     assert {one.about for one in found[1]} == {""}
 
 
-async def operate(store: Database, what: str, **changes: Any) -> int:
-    fields: dict[str, Any] = {"who": "night-shift", "via": "api", "target": None, "reason": "it is real"}
+async def operate(store: Database, action: str, **changes: Any) -> int:
+    fields: dict[str, Any] = {
+        "username": "night-shift",
+        "client": "api",
+        "target": None,
+        "comment": "it is real",
+    }
     async with store.transaction() as tx:
-        return await audit_sql.record(tx, what=what, result="done", **(fields | changes))
+        return await audit_sql.record(tx, action=action, result="done", **(fields | changes))
 
 
 async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
     first = await operate(store, "brake.release")
     second = await operate(
-        store, "letters.reprocess", who="me@here", via="cli", target="letter 7\x00", reason=None
+        store, "letters.reprocess", username="me@here", client="cli", target="letter 7\x00", comment=None
     )
     listed = await audit_sql.list_operations(store)
-    assert [(one.id, one.who, one.via, one.what, one.target, one.reason, one.result) for one in listed] == [
+    assert [
+        (one.id, one.username, one.client, one.action, one.target, one.comment, one.result) for one in listed
+    ] == [
         (second, "me@here", "cli", "letters.reprocess", "letter 7\\u0000", None, "done"),
         (first, "night-shift", "api", "brake.release", None, "it is real", "done"),
     ]
     now = await clock(host)
     for wanted, found in (
-        ({"what": "brake.release"}, [first]),
-        ({"who": "me@here"}, [second]),
+        ({"action": "brake.release"}, [first]),
+        ({"username": "me@here"}, [second]),
         ({"before_id": second}, [first]),
         ({"limit": 1}, [second]),
         ({"since": now}, []),
@@ -286,7 +295,7 @@ async def test_an_operation_that_fails_leaves_no_line(store: Database) -> None:
     async def release_in_vain() -> None:
         async with store.transaction() as tx:
             await audit_sql.record(
-                tx, who="me", via="cli", what="brake.release", target=None, reason="", result=""
+                tx, username="me", client="cli", action="brake.release", target=None, comment="", result=""
             )
             raise RuntimeError
 

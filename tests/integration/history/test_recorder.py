@@ -32,7 +32,7 @@ class Replica:
         )
         self.history_recorder = HistoryRecorder(
             store,
-            HistoryRecorderOptions(instance=name, **policy),
+            HistoryRecorderOptions(replica=name, **policy),
             leadership=self.leadership,
             gate=self.gate,
             consuming_seconds=lambda: self.consuming_seconds,
@@ -64,7 +64,7 @@ async def test_a_process_tells_that_it_came_decided_and_went(store: Database) ->
         "sidecar.stopped",
     ]
     assert [one.detail for one in told if one.kind == "letters.decided"] == ["3", "2"]
-    assert {one.instance for one in told} == {"one"}
+    assert {one.replica for one in told} == {"one"}
 
 
 async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> None:
@@ -84,10 +84,10 @@ async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
     replica.consuming_seconds, shadow.consuming_seconds = 30.0, 3600.0
     for one in (replica, shadow):
         await one.history_recorder.tick()
-    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 0
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 0
     replica.consuming_seconds = 120.0
     await replica.history_recorder.tick()
-    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.seen_minute") == 1
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 1
 
 
 async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database, host: Host) -> None:
@@ -134,7 +134,7 @@ async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, h
 
     assert await look() == []
     async with store.transaction() as tx:
-        await brake_sql.trip(tx, by="one", why="too many", hold_seconds=600)
+        await brake_sql.trip(tx, by="one", explanation="too many", hold_seconds=600)
     assert await look() == [("brake.tripped", "one")]
     tripped_at = await host.session.fetchval("SELECT tripped_at FROM dlq_handler.brake")
     assert (await events_sql.after(store, 0))[-1].at == tripped_at

@@ -80,9 +80,9 @@ async def test_every_statement_that_reads_a_heartbeat_reads_it(it: StaleWorld, m
     async with it.store.transaction() as tx:
         [found] = (await read_workers(tx)).values()
     [listed] = await workers_sql.list_workers(it.store)
-    looked_at, _ = await workers_sql.look_at_worker(it.store, odd)
-    assert looked_at is not None
-    for one in (found, listed.worker, looked_at):
+    observed_at, _ = await workers_sql.look_at_worker(it.store, odd)
+    assert observed_at is not None
+    for one in (found, listed.worker, observed_at):
         assert one.heartbeat_age_seconds is None, "a moment out of range says nothing about the worker"
         assert one.last_heartbeat is None
 

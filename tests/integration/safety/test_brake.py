@@ -69,7 +69,7 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
     store: Database, host: Host
 ) -> None:
     letters = await letters_of(host, 8)
-    decide = a_decide(store, brake=a_brake(store, limit=5, instance="replica-1"))
+    decide = a_decide(store, brake=a_brake(store, limit=5, replica="replica-1"))
     committed = await decide.commit(letters)
     assert committed.held_over == keys(letters[5:])
     assert await failed(host) == 5
@@ -78,8 +78,8 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
     row = await the_row(host)
     assert row["tripped_by"] == "replica-1"
     assert (row["hold_until"] - row["tripped_at"]).total_seconds() == pytest.approx(600, abs=1)
-    assert "5 executions ended" in row["why"]
-    assert "3 more" in row["why"]
+    assert "5 executions ended" in row["explanation"]
+    assert "3 more" in row["explanation"]
 
 
 async def test_up_to_the_limit_nothing_happens(store: Database, host: Host) -> None:
@@ -170,7 +170,9 @@ async def test_letters_that_end_nothing_need_no_room(store: Database, host: Host
     decide = a_decide(store, brake=a_brake(store, limit=1))
     await decide.commit(await letters_of(host, 1))
     done = await host.add_execution(status="completed")
-    committed = await decide.commit([await host.letter_for(done), a_dead_letter(key="?", flaw="unreadable")])
+    committed = await decide.commit(
+        [await host.letter_for(done), a_dead_letter(key="?", parse_error="unreadable")]
+    )
     assert not committed.held_over
     assert (await the_row(host))["tripped_at"] is None
 
@@ -192,7 +194,7 @@ async def test_batches_at_once_trip_it_once_and_go_past_the_limit_by_themselves_
     shares = [await letters_of(host, 200) for _ in range(4)]
     metrics = [new_metrics() for _ in shares]
     brakes = [
-        a_brake(store, limit=50, instance=f"replica-{number}", metrics=one)
+        a_brake(store, limit=50, replica=f"replica-{number}", metrics=one)
         for number, one in enumerate(metrics)
     ]
     for brake in brakes:
@@ -220,7 +222,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
     other = a_brake(store, limit=1, readiness=readiness, metrics=metrics)
     await other.tick()
     assert readiness.notes == {}
-    await a_decide(store, brake=a_brake(store, limit=1, instance="replica-1")).commit(
+    await a_decide(store, brake=a_brake(store, limit=1, replica="replica-1")).commit(
         await letters_of(host, 2)
     )
     with capture_logs() as told:
@@ -329,8 +331,8 @@ async def test_kept_letter_that_the_brake_has_no_room_for_keeps_its_place(
     await decide.commit(await letters_of(host, 1))
     [letter] = await letters_of(host, 1)
     async with store.transaction() as tx:
-        kept = Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, why="test")
-        await batch_sql.record_letters(tx, [kept], instance="test")
+        kept = Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, explanation="test")
+        await batch_sql.record_letters(tx, [kept], replica="test")
     record_id = (await host.letters())[-1]["id"]
     reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
     assert await reprocessor.reprocess(record_id) is None
@@ -358,7 +360,7 @@ async def test_command_shows_the_brake_and_releases_it(
         code, out, _ = await process.cli("brake", "status")
         assert code == 1
         assert "nothing is ended until" in out
-        released = await process.cli_json("brake", "release", "--for", "2m", "--reason", "gone")
+        released = await process.cli_json("brake", "release", "--for", "2m", "--comment", "gone")
         assert released["state"] == "released"
         assert "@" in released["released_by"]
         row = await the_row(host)

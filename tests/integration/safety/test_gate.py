@@ -33,7 +33,7 @@ async def restore(host: Host, letters: list[DeadLetter]) -> None:
         "INSERT INTO execution (id, action_ref, status, worker, updated)"
         " SELECT unnest($1::bigint[]), 'core.echo', 'scheduled', 7, $2",
         [letter.execution_id for letter in letters],
-        letters[0].stamp,
+        letters[0].attempt_updated_at,
     )
 
 

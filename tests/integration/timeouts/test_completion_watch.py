@@ -75,7 +75,7 @@ class Fixture(StaleWorld):
             self.store,
             leadership,
             EndPublisherPolicy(
-                instance="one",
+                replica="one",
                 exchange="attune.executions",
                 routing_key="execution.completed",
                 is_shadow=is_shadow,
@@ -158,7 +158,7 @@ class Fixture(StaleWorld):
     async def intervals_age(self, seconds: float) -> None:
         await self.host.session.execute(
             "UPDATE dlq_handler.unconsumed_interval SET began_at = began_at - make_interval(secs => $1),"
-            " last_seen_at = last_seen_at - make_interval(secs => $1)",
+            " last_observed_at = last_observed_at - make_interval(secs => $1)",
             seconds,
         )
 
@@ -179,12 +179,12 @@ async def test_interval_reaches_from_the_first_to_the_last_look_without_a_consum
     await it.pass_looks(3)
     [one] = await it.intervals()
     after = await it.host.session.fetchval("SELECT clock_timestamp()")
-    assert before < one["began_at"] < one["last_seen_at"] < after
+    assert before < one["began_at"] < one["last_observed_at"] < after
     assert one["is_open"]
     it.queue = IDLE
     await it.pass_looks(2)
     [closed] = await it.intervals()
-    assert (closed["last_seen_at"], closed["is_open"]) == (one["last_seen_at"], False)
+    assert (closed["last_observed_at"], closed["is_open"]) == (one["last_observed_at"], False)
 
 
 @pytest.mark.parametrize("what", ["a consumer came and went", "the leader was away for a minute"])
@@ -201,7 +201,7 @@ async def test_interval_does_not_reach_over_what_was_seen_otherwise_or_not_at_al
     [lost] = await it.ended()
     await it.pass_looks(2)
     first, second = await it.intervals()
-    assert first["last_seen_at"] < second["began_at"]
+    assert first["last_observed_at"] < second["began_at"]
     await it.come_back()
     assert await it.published() == [], f"execution {lost} ended when nobody looked"
 
@@ -271,7 +271,7 @@ async def test_ends_without_an_event_are_published_once_when_consumers_are_back(
     assert (payload["status"], payload["result"]) == ("Abandoned", ABANDONED)
     assert it.counted("unpublished_end") == 8
     [record] = [row for row in await it.decisions() if row["execution_id"] == abandoned]
-    assert record["outcome"] == "announced"
+    assert record["outcome"] == "completion_published"
     assert set(record["evidence"]) == {"finding", "no_consumer_from", "no_consumer_until"}
 
     await it.come_back(600)
@@ -347,13 +347,13 @@ async def test_ends_that_are_given_twice_are_published_once(it: Fixture) -> None
     """As a leader does that found a page, lost the answer to its commit, and goes on with the same page."""
     ids = await it.ended_meanwhile(2)
     [row] = await it.intervals()
-    interval = UnconsumedInterval(began_at=row["began_at"], last_seen_at=row["last_seen_at"])
+    interval = UnconsumedInterval(began_at=row["began_at"], last_observed_at=row["last_observed_at"])
     async with it.store.transaction() as tx:
         page = await unpublished.ends_within(
             tx, interval, ExecutionStatus.FAILED, after=(interval.began_at, 0), limit=3, is_shadow=False
         )
     ends = [one.end for one in page.ends]
-    publisher, now = it.a_publisher(it.leadership), interval.last_seen_at
+    publisher, now = it.a_publisher(it.leadership), interval.last_observed_at
     assert await publisher.publish(ends, Finding.UNPUBLISHED_END, now) == 2
     assert await publisher.publish(ends, Finding.UNPUBLISHED_END, now) == 0
     assert await it.published() == ids

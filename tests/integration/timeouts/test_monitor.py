@@ -40,7 +40,7 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     assert row["result"]["failed_by"] == "dlq_handler"
     assert row["result"]["original_status"] == "scheduled"
     [kept] = await decisions_sql.of_execution(it.store, stale)
-    assert (kept.outcome, kept.attempt, kept.worker_id) == (StaleOutcome.FAILED, updated, worker)
+    assert (kept.outcome, kept.attempt_updated_at, kept.worker_id) == (StaleOutcome.FAILED, updated, worker)
     assert kept.evidence == row["result"]["evidence"]
     assert kept.evidence["horizon_seconds"] == 330
     [notice] = await it.host.outbox()
@@ -182,7 +182,7 @@ async def test_running_execution_is_abandoned_at_the_second_look_also_by_another
     }
     assert row["result"]["worker"] == worker
     [kept] = await it.decisions()
-    assert (kept["outcome"], kept["instance"]) == ("abandoned", "two")
+    assert (kept["outcome"], kept["replica"]) == ("abandoned", "two")
 
 
 async def test_heartbeat_between_two_looks_saves_what_is_running(it: StaleWorld) -> None:
@@ -328,7 +328,7 @@ async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_
     assert waits.until is not None
     assert isinstance(await think(parent), NotStale)
     assert await think(10**9) is None
-    assert await it.host.session.fetch("SELECT * FROM dlq_handler.worker_look") == []
+    assert await it.host.session.fetch("SELECT * FROM dlq_handler.worker_observation") == []
     assert await it.changes() == []
 
     await it.a_replica().scan()
@@ -487,4 +487,6 @@ async def test_nothing_is_held_for_too_long_0_seconds_after_the_start(it: StaleW
         await replica.scan()
         await it.looks_age(30)
     assert await it.statuses(ids) == {"failed"}
-    assert all(row["why"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.decisions())
+    assert all(
+        row["explanation"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.decisions()
+    )

@@ -43,7 +43,7 @@ async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_du
     assert await it.statuses(ids) == {"failed"}
     assert await it.status(poison) == "scheduled"
     [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
-    assert (refused["execution_id"], refused["tries"]) == (poison, 1)
+    assert (refused["execution_id"], refused["attempts"]) == (poison, 1)
     assert refused["error"].startswith("22023")
     assert replica.found == {
         ("scheduled", StaleOutcome.FAILED): 29,
@@ -52,14 +52,14 @@ async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_du
     await replica.scan()
     assert sum(replica.found.values()) == 30, "not before it is due"
 
-    await it.host.session.execute("UPDATE dlq_handler.stale_decision SET next_try_at = now()")
+    await it.host.session.execute("UPDATE dlq_handler.stale_decision SET next_attempt_at = now()")
     await replica.scan()
     [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
-    assert refused["tries"] == 2
+    assert refused["attempts"] == 2
 
     await it.host.session.execute(
         "SET session_replication_role = replica; UPDATE execution SET workflow_task = NULL;"
-        "SET session_replication_role = DEFAULT; UPDATE dlq_handler.stale_decision SET next_try_at = now()"
+        "SET session_replication_role = DEFAULT; UPDATE dlq_handler.stale_decision SET next_attempt_at = now()"
     )
     await replica.scan()
     assert await it.status(poison) == "failed"
@@ -126,14 +126,14 @@ async def test_one_execution_that_takes_too_long_alone_does_not_stop_the_others(
     with pytest.raises(TooSlow):
         await replica.scan()
     [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
-    assert (refused["execution_id"], refused["tries"]) == (slow, 1)
+    assert (refused["execution_id"], refused["attempts"]) == (slow, 1)
     assert "57014" in refused["error"]
     await replica.scan()
     assert await it.statuses(others) == {"failed"}
     assert await it.status(slow) == "scheduled"
 
     await it.host.session.execute(
-        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.stale_decision SET next_try_at = now()"
+        "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.stale_decision SET next_attempt_at = now()"
     )
     await replica.scan()
     assert await it.status(slow) == "failed"
@@ -158,7 +158,7 @@ async def test_of_two_replicas_only_the_leader_scans(it: StaleWorld) -> None:
         both.create_task(two.scan())
     assert sorted((one.scans or 0, two.scans or 0)) == [0, 1]
     assert await it.changes() == [(each, "failed") for each in sorted(ids)]
-    assert len({row["instance"] for row in await it.decisions()}) == 1
+    assert len({row["replica"] for row in await it.decisions()}) == 1
 
 
 class Usurped(SetObservation):
@@ -213,7 +213,7 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
     decide = LetterDecider(
         it.store,
         DecisionPolicy(
-            instance="letters",
+            replica="letters",
             lease_holder="letters",
             exchange="attune.executions",
             routing_key="execution.completed",
@@ -341,8 +341,8 @@ async def test_clock_that_jumps_ahead_ends_nothing_that_was_young_before_it(it: 
     jumped, steady = it.a_replica(name="jumped"), it.a_replica(name="steady")
     # A moment ago the database's clock was three hours behind: these executions are young.
     now = await it.host.session.fetchval("SELECT clock_timestamp()")
-    seen_at = monotonic_seconds()
-    jumped.gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
+    found_at = monotonic_seconds()
+    jumped.gate.see_clock(now - timedelta(hours=3), asked_at=found_at, answered_at=found_at)
     for _ in range(2):
         await jumped.scan()
     assert await it.changes() == []

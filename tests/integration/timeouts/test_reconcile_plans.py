@@ -77,15 +77,16 @@ async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
     async with a_table_of(host, [*QUIET, ("running", 50)]), store.transaction() as tx:
         await tx.run(
             """
-            INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome, why,
-                                    received_at, decided_at, instance)
+            INSERT INTO own.letter (key, execution_id, reason, exchange, routing_key, body, body_size, outcome,
+                                    explanation, received_at, decided_at, replica)
             SELECT n, n, 'expired', '', '', '', 0, 'failed', '', now(), now(), '' FROM generate_series(1, 20000) AS n
             """
         )
         await tx.run(
             """
-            INSERT INTO own.stale_decision (execution_id, attempt, original_status, outcome, why, evidence, decided_at,
-                                           instance)
+            INSERT INTO own.stale_decision (execution_id, attempt_updated_at, original_status, outcome, explanation,
+            evidence,
+                                            decided_at, replica)
             SELECT n, now(), 'running', 'abandoned', '', '{}', now(), '' FROM generate_series(1, 20000) AS n
             """
         )
@@ -113,7 +114,7 @@ async def test_ends_of_attunes_monitor_are_found_from_one_end_of_the_interval_to
     async with a_table_of(host, [*QUIET, ("abandoned", 10_000)]), store.transaction() as tx:
         await tx.run(
             """
-            INSERT INTO own.unconsumed_interval (began_at, last_seen_at, is_open)
+            INSERT INTO own.unconsumed_interval (began_at, last_observed_at, is_open)
             SELECT now() - make_interval(secs => n), now() - make_interval(secs => n - 10), false
               FROM generate_series(10, 100000, 20) AS n
             """
@@ -122,8 +123,10 @@ async def test_ends_of_attunes_monitor_are_found_from_one_end_of_the_interval_to
         explaining = Explaining(tx)
         now = await database_time(tx)
         for interval in (
-            UnconsumedInterval(began_at=now - timedelta(minutes=61), last_seen_at=now - timedelta(hours=1)),
-            UnconsumedInterval(began_at=BEGINNING[0], last_seen_at=now),
+            UnconsumedInterval(
+                began_at=now - timedelta(minutes=61), last_observed_at=now - timedelta(hours=1)
+            ),
+            UnconsumedInterval(began_at=BEGINNING[0], last_observed_at=now),
         ):
             for status in sorted(ENDED_BY_MONITOR):
                 await unpublished_sql.ends_within(

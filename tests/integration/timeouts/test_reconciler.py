@@ -22,7 +22,7 @@ from dlq_handler.host.ends import UnheardEnd
 from dlq_handler.host.unscheduled_sql import Place
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate import GateCause
-from dlq_handler.timeouts.decisions_sql import resurrected_by_worker
+from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.timeouts.reconcile import Finding
 from dlq_handler.timeouts.reconciler import ReconcilePolicy, Reconciler
 from dlq_handler.timeouts.slot_watch import SlotWatch
@@ -60,7 +60,7 @@ class Fixture(StaleWorld):
 
     def a_reconciler(self, **policy: Any) -> Reconciler:
         fields: dict[str, Any] = {
-            "instance": "one",
+            "replica": "one",
             "exchange": "attune.executions",
             "routing_key": "execution.completed",
             "interval_seconds": 300,
@@ -158,7 +158,7 @@ async def test_slot_held_by_an_ended_execution_is_told_of_once(it: Fixture, stat
     payload = json.loads(notice["body"])["payload"]
     assert (payload["execution_id"], payload["status"]) == (one, status.capitalize())
     assert payload["result"] == {"exit_code": 0}
-    assert await it.outcomes() == [(one, "announced")]
+    assert await it.outcomes() == [(one, "completion_published")]
     assert it.counted("held_slot") == 1
 
 
@@ -385,13 +385,13 @@ async def test_a_new_leader_goes_on_where_the_last_one_ended(
 ) -> None:
     starts = noted_starts(monkeypatch)
     await it.reconcile()
-    await it.reconcile(it.a_reconciler(instance="two"))
+    await it.reconcile(it.a_reconciler(replica="two"))
     day, minutes = timedelta(seconds=DAY), timedelta(minutes=12)
     now: datetime = await it.host.session.fetchval("SELECT clock_timestamp()")
     assert now - day - minutes < starts[0] < now - day + minutes
     assert now - minutes < starts[1] < now
     [late] = await it.silent(age_seconds=300)
-    await it.reconcile(it.a_reconciler(instance="three"))
+    await it.reconcile(it.a_reconciler(replica="three"))
     assert await it.announced() == [late]
 
 
@@ -497,13 +497,13 @@ async def test_resurrection_by_a_late_worker_is_noticed_once(it: Fixture) -> Non
     await it.reconcile()
     found = {row["execution_id"]: row for row in await it.decisions()}
     assert set(found) == {back, done, lost}
-    assert {row["outcome"] for row in found.values()} == {"resurrected"}
+    assert {row["outcome"] for row in found.values()} == {"reverted_by_worker"}
     evidence = found[back]["evidence"]
     assert evidence["worker"] == worker
     assert evidence["ended_by"].startswith("letter ")
     assert evidence["heartbeat_age_seconds"] < 60
-    assert it.counted("resurrected") == 3
-    assert await resurrected_by_worker(it.store) == {worker: 3}
+    assert it.counted("reverted_by_worker") == 3
+    assert await count_reverted_by_worker(it.store) == {worker: 3}
     assert await it.status(stays) == "failed"
 
 
@@ -561,11 +561,11 @@ async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it
     await it.looks_age(60)
     await replica.scan()
     assert await it.status(one) == "abandoned"
-    assert await it.outcomes() == [(one, "resurrected"), (one, "abandoned")]
+    assert await it.outcomes() == [(one, "reverted_by_worker"), (one, "abandoned")]
     first, second = [row["message_id"] for row in await it.host.outbox()]
     assert first != second
     await it.reconcile()
-    assert await it.outcomes() == [(one, "resurrected"), (one, "abandoned")], "as we left it"
+    assert await it.outcomes() == [(one, "reverted_by_worker"), (one, "abandoned")], "as we left it"
 
 
 async def test_execution_brought_back_twice_is_noticed_twice(it: Fixture) -> None:
@@ -583,7 +583,11 @@ async def test_execution_brought_back_twice_is_noticed_twice(it: Fixture) -> Non
     assert await it.status(one) == "abandoned"
     await it.run_again(one, "completed", {"exit_code": 0})
     await it.reconcile()
-    assert [outcome for _, outcome in await it.outcomes()] == ["resurrected", "abandoned", "resurrected"]
+    assert [outcome for _, outcome in await it.outcomes()] == [
+        "reverted_by_worker",
+        "abandoned",
+        "reverted_by_worker",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ with real servers

@@ -96,7 +96,7 @@ async def test_one_that_the_database_refused_is_left_out_until_it_is_due_or_move
     refused, due, moved, shadow = ids = await host.add_executions(4)
     await make_old(host, ids)
     async with store.transaction() as tx:
-        for execution_id, minutes, attempt, is_shadow in (
+        for execution_id, minutes, attempt_updated_at, is_shadow in (
             (refused, 5, 0, False),
             (due, -5, 0, False),
             (moved, 5, 1, False),
@@ -105,8 +105,8 @@ async def test_one_that_the_database_refused_is_left_out_until_it_is_due_or_move
             updated = (await host.execution(execution_id))["updated"]
             record = a_record(
                 execution_id,
-                attempt=updated - timedelta(microseconds=attempt),
-                next_try_at=updated + timedelta(hours=1, minutes=minutes),
+                attempt_updated_at=updated - timedelta(microseconds=attempt_updated_at),
+                next_attempt_at=updated + timedelta(hours=1, minutes=minutes),
                 is_shadow=is_shadow,
             )
             await decisions_sql.record(tx, [record])
@@ -118,23 +118,23 @@ def a_record(execution_id: int, **changes: Any) -> StaleRecord:
     moment = datetime.fromisoformat("2026-11-16T12:00:00+00:00")
     fields: dict[str, Any] = {
         "execution_id": execution_id,
-        "attempt": moment,
+        "attempt_updated_at": moment,
         "original_status": "scheduled",
         "outcome": StaleOutcome.UPDATE_FAILED,
         "worker_id": 7,
-        "why": "because",
+        "explanation": "because",
         "evidence": {"heartbeat_age_seconds": 91.5, "odd": "a\x00b"},
         "error": "22023: no",
-        "tries": 1,
-        "next_try_at": moment,
+        "attempts": 1,
+        "next_attempt_at": moment,
         "decided_at": moment,
-        "instance": "here",
+        "replica": "here",
     }
     return StaleRecord(**(fields | changes))
 
 
 async def test_decision_is_on_record_once_per_attempt_and_outcome(store: Database) -> None:
-    first = a_record(1, outcome=StaleOutcome.FAILED, why="first")
+    first = a_record(1, outcome=StaleOutcome.FAILED, explanation="first")
     async with store.transaction() as tx:
         assert await decisions_sql.record(tx, [first, a_record(2, outcome=StaleOutcome.FAILED)]) == {1, 2}
     async with store.transaction() as tx:
@@ -144,20 +144,20 @@ async def test_decision_is_on_record_once_per_attempt_and_outcome(store: Databas
         }
 
     kept, shadow = await decisions_sql.of_execution(store, 1)
-    assert kept.why == "first"
+    assert kept.explanation == "first"
     assert kept.evidence == {"heartbeat_age_seconds": 91.5, "odd": "a\\u0000b"}
     assert shadow.is_shadow
 
 
 async def test_refusal_is_brought_up_to_date_and_counted(store: Database) -> None:
     async with store.transaction() as tx:
-        assert await decisions_sql.refusals(tx, 1, a_record(1).attempt) == 0
+        assert await decisions_sql.refusals(tx, 1, a_record(1).attempt_updated_at) == 0
         await decisions_sql.record(tx, [a_record(1)])
-        await decisions_sql.record(tx, [a_record(1, tries=2, error="again")])
-        assert await decisions_sql.refusals(tx, 1, a_record(1).attempt) == 2
+        await decisions_sql.record(tx, [a_record(1, attempts=2, error="again")])
+        assert await decisions_sql.refusals(tx, 1, a_record(1).attempt_updated_at) == 2
 
     [kept] = await decisions_sql.of_execution(store, 1)
-    assert (kept.tries, kept.error) == (2, "again")
+    assert (kept.attempts, kept.error) == (2, "again")
 
 
 async def test_old_decisions_are_scanned_and_what_must_not_happen_twice_is_kept_for_longer(
@@ -167,8 +167,8 @@ async def test_old_decisions_are_scanned_and_what_must_not_happen_twice_is_kept_
         (1, StaleOutcome.FAILED, False),
         (2, StaleOutcome.ABANDONED, False),
         (3, StaleOutcome.UPDATE_FAILED, False),
-        (4, StaleOutcome.REANNOUNCED, False),
-        (5, StaleOutcome.REANNOUNCED, True),
+        (4, StaleOutcome.REQUEST_REPUBLISHED, False),
+        (5, StaleOutcome.REQUEST_REPUBLISHED, True),
     ]
     now: datetime = await host.session.fetchval("SELECT now()")
 

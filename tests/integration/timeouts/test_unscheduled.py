@@ -69,7 +69,7 @@ class Fixture(StaleWorld):
                 republish_limit=republish_limit,
                 republishes=republishes,
             ),
-            "instance": "one",
+            "replica": "one",
             "exchange": "attune.executions",
             "ended_key": "execution.completed",
             "check_interval_seconds": 60,
@@ -126,7 +126,7 @@ async def test_request_that_is_overdue_is_repeated_once(it: Fixture, status: str
     ids = await it.stale_ones(7, status=status)
     await it.pass_minutes(5)
     assert sorted(await it.requests()) == ids
-    assert await it.outcomes() == [(one, "reannounced") for one in ids]
+    assert await it.outcomes() == [(one, "request_republished") for one in ids]
     assert await it.statuses(ids) == {status}
     assert (
         it.metrics.registry.get_sample_value("dlq_handler_reconciled_total", {"finding": "lost_request"}) == 7
@@ -298,8 +298,8 @@ async def test_clock_that_jumps_ahead_makes_no_request_overdue(it: Fixture) -> N
     gate = a_gate(it.store)
     # A moment ago the database's clock was three hours behind.
     now = await it.host.session.fetchval("SELECT clock_timestamp()")
-    seen_at = monotonic_seconds()
-    gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
+    found_at = monotonic_seconds()
+    gate.see_clock(now - timedelta(hours=3), asked_at=found_at, answered_at=found_at)
     await it.pass_minutes(5, it.a_watch(may_fail=True, gate=gate))
     assert await it.outcomes() == []
     await it.pass_minutes()
@@ -392,7 +392,7 @@ async def test_shadow_records_what_it_would_have_done(it: Fixture) -> None:
     [decision] = await it.decisions()
     assert (decision["execution_id"], decision["outcome"], decision["is_shadow"]) == (
         one,
-        "reannounced",
+        "request_republished",
         True,
     )
 
@@ -426,7 +426,7 @@ async def test_only_where_wanted_it_is_failed_after_another_timeout(it: Fixture)
     assert row["result"]["failed_by"] == "dlq_handler"
     assert row["result"]["original_status"] == "requested"
     assert row["result"]["timeout_seconds"] == TIMEOUT
-    assert await it.outcomes() == [(one, "reannounced"), (one, "failed")]
+    assert await it.outcomes() == [(one, "request_republished"), (one, "failed")]
     [_, notice] = await it.host.outbox()
     assert notice["routing_key"] == "execution.completed"
     assert notice["is_workflow_task"]
@@ -471,7 +471,7 @@ async def test_row_that_the_database_refuses_keeps_no_other_one_waiting(it: Fixt
     assert await it.status(bad) == "requested"
     [refused] = [row for row in await it.decisions() if row["outcome"] == "update_failed"]
     assert refused["execution_id"] == bad
-    assert refused["tries"] == 1, "not before it is due again"
+    assert refused["attempts"] == 1, "not before it is due again"
 
 
 @pytest.fixture

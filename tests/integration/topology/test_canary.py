@@ -67,7 +67,7 @@ class Replica:
             self.store,
             self.link,
             self.publisher,
-            SenderPolicy(plan=PLAN, names=WorkerQueueNames(), queue=self.queue, instance=self.name),
+            SenderPolicy(plan=PLAN, names=WorkerQueueNames(), queue=self.queue, replica=self.name),
         )
         self.watch = CanaryWatch(
             self.store,
@@ -161,7 +161,11 @@ async def test_whichever_replica_takes_it_all_of_them_know(
     await other.close()
 
     async with store.transaction() as tx:
-        by = {(row.sent_by, row.seen_by) for row in await tx.rows("SELECT * FROM own.canary") if row.seen_by}
+        by = {
+            (row.sent_by, row.received_by)
+            for row in await tx.rows("SELECT * FROM own.canary")
+            if row.received_by
+        }
     assert by == {("one", "dlq-handler.two")}, "only the leader sends"
 
 
@@ -296,7 +300,7 @@ async def test_a_queue_that_somebody_deleted_is_made_again_and_nothing_counts_as
 
 
 async def test_a_canary_whose_probe_is_deleted_by_now_changes_no_row(store: Database) -> None:
-    recorder = CanaryRecorder(store, queue=topology.DLX_QUEUE, instance="one")
+    recorder = CanaryRecorder(store, queue=topology.DLX_QUEUE, replica="one")
     await recorder.record_received([uuid4()])
 
     async with store.transaction() as tx:
@@ -317,7 +321,7 @@ async def test_of_each_worker_the_last_one_seen_is_kept_and_what_tells_nothing_i
         for name, worker, ago, is_seen in rows:
             await tx.run(
                 """
-                INSERT INTO own.canary (id, worker_id, queue, ttl_seconds, created_at, sent_by, seen_at)
+                INSERT INTO own.canary (id, worker_id, queue, ttl_seconds, created_at, sent_by, received_at)
                 SELECT gen_random_uuid(), :worker, 'q', 5, now() - make_interval(secs => :ago), :name,
                        CASE WHEN :seen THEN now() END
                 """,

@@ -14,7 +14,7 @@ from dlq_handler.compose.ui_app import ui_app
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations.audit_sql import list_operations
-from dlq_handler.operations.operation import Via
+from dlq_handler.operations.operation import Client
 from dlq_handler.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
 from dlq_handler.web.session import COOKIE
 from dlq_handler.web.stamp import HEADERS
@@ -45,7 +45,7 @@ async def log_in(client: httpx.AsyncClient, token: str, **more: Any) -> httpx.Re
 
 async def a_release(client: httpx.AsyncClient) -> dict[str, object]:
     version = (await client.get("/api/v1/brake")).json()["version"]
-    return {"reason": "it is real", "version": version}
+    return {"comment": "it is real", "version": version}
 
 
 async def csrf_of(client: httpx.AsyncClient) -> str:
@@ -141,7 +141,7 @@ async def test_who_may_operate_is_on_record_by_its_name(ui_store: Database) -> N
     async with asking(await a_ui_world(ui_store, tokens=TOKENS), token=OPERATE) as client:
         assert (await client.post(RELEASE, json=await a_release(client))).status_code == 200
     [operation] = await list_operations(ui_store)
-    assert (operation.who, operation.via, operation.reason) == ("ada", Via.API, "it is real")
+    assert (operation.username, operation.client, operation.comment) == ("ada", Client.API, "it is real")
 
 
 async def test_on_loopback_anybody_operates_and_is_on_record_as_that(
@@ -149,7 +149,7 @@ async def test_on_loopback_anybody_operates_and_is_on_record_as_that(
 ) -> None:
     assert (await on_loopback.post(RELEASE, json=await a_release(on_loopback))).status_code == 200
     [operation] = await list_operations(ui_store)
-    assert operation.who == "anonymous@loopback"
+    assert operation.username == "anonymous@loopback"
 
 
 async def test_what_another_page_sends_is_refused(ui_store: Database, on_loopback: httpx.AsyncClient) -> None:
@@ -188,7 +188,7 @@ async def test_a_form_without_its_secret_does_nothing(
 ) -> None:
     await log_in(behind_tokens, OPERATE)
     for csrf in (None, "", "made-up", "é"):
-        form = {"reason": "it is real", **({} if csrf is None else {"csrf": csrf})}
+        form = {"comment": "it is real", **({} if csrf is None else {"csrf": csrf})}
         answer = await behind_tokens.post("/brake/release", data=form)
         assert answer.status_code == 403
         assert "Nothing was done" in answer.text
@@ -201,13 +201,13 @@ async def test_a_form_of_another_session_does_nothing(
     await log_in(behind_tokens, OPERATE)
     csrf = await csrf_of(behind_tokens)
     await log_in(behind_tokens, OPERATE)
-    answer = await behind_tokens.post("/brake/release", data={"reason": "x", "csrf": csrf})
+    answer = await behind_tokens.post("/brake/release", data={"comment": "x", "csrf": csrf})
     assert answer.status_code == 403
     assert await list_operations(ui_store) == []
 
 
 async def test_a_login_that_ended_does_nothing_and_says_so(behind_tokens: httpx.AsyncClient) -> None:
-    answer = await behind_tokens.post("/brake/release", data={"reason": "x", "csrf": "y"})
+    answer = await behind_tokens.post("/brake/release", data={"comment": "x", "csrf": "y"})
     assert answer.status_code == 401
     assert "log in" in answer.text
 
@@ -270,13 +270,14 @@ async def test_a_fault_in_the_guard_is_answered_as_any_other(
 
 
 @pytest.mark.parametrize(
-    ("why", "told"), [("is database.url right?", "is database.url right? Nothing"), ("gone", "gone. Nothing")]
+    ("explanation", "told"),
+    [("is database.url right?", "is database.url right? Nothing"), ("gone", "gone. Nothing")],
 )
 async def test_a_server_that_is_away_is_told_in_whole_sentences(
-    ui_store: Database, why: str, told: str
+    ui_store: Database, explanation: str, told: str
 ) -> None:
     async def away(_execution_id: int) -> None:
-        raise Unavailable("database", why)
+        raise Unavailable("database", explanation)
 
     async with asking(await a_ui_world(ui_store, explain=away)) as client:
         answer = await client.get("/api/v1/executions/7")
@@ -338,7 +339,7 @@ async def test_reading_a_raw_body_is_no_get(on_loopback: httpx.AsyncClient) -> N
 
 
 @pytest.mark.parametrize(
-    "header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via", "True-Client-IP"]
+    "header", ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Client", "True-Client-IP"]
 )
 async def test_what_a_proxy_forwards_does_not_come_from_this_machine(
     ui_store: Database, on_loopback: httpx.AsyncClient, header: str
@@ -372,7 +373,7 @@ async def test_http_1_0_counts_as_forwarded(ui_store: Database) -> None:
 
 
 async def test_with_a_token_a_proxy_may_forward(behind_tokens: httpx.AsyncClient) -> None:
-    headers = {"Authorization": f"Bearer {READ}", "X-Forwarded-For": "203.0.113.7", "Via": "1.1 proxy"}
+    headers = {"Authorization": f"Bearer {READ}", "X-Forwarded-For": "203.0.113.7", "Client": "1.1 proxy"}
     assert (await behind_tokens.get("/api/v1/letters", headers=headers)).status_code == 200
 
 

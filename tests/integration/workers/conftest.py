@@ -69,7 +69,7 @@ class Watchpost:
         self.decide = LetterDecider(
             self.database,
             DecisionPolicy(
-                instance=holder,
+                replica=holder,
                 lease_holder=holder,
                 exchange="attune.executions",
                 routing_key="execution.completed",

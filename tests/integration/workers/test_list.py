@@ -106,7 +106,7 @@ async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_the
     assert facts("live", "availability", *counts) == ("available", True, 1, 0, 2, 2, 0)
     assert facts("late", "availability", *counts) == ("late", True, 0, 0, 0, 0, 0)
     assert facts("dead", "availability", *counts) == ("unavailable", True, 0, 3, 0, 3, 0)
-    assert facts("mute", "availability", "why", *counts[:4]) == (
+    assert facts("mute", "availability", "explanation", *counts[:4]) == (
         "unknown",
         "it never sent a heartbeat",
         False,
@@ -147,7 +147,7 @@ async def test_workers_that_have_to_be_restarted_are_marked(
     await run_sql(database, "UPDATE worker SET status = 'inactive' WHERE name = 'live'")
     await run_sql(
         database,
-        "INSERT INTO dlq_handler.service_look (queue, unconsumed_since, first_heartbeat, inactive_heartbeat)"
+        "INSERT INTO dlq_handler.service_observation (queue, unconsumed_since, first_heartbeat, inactive_heartbeat)"
         " VALUES ($1, now() - interval '2 min', now() - interval '1 min', NULL),"
         " ($2, NULL, NULL, now() - interval '1 min')",
         worker_queue(fleet.late.id),

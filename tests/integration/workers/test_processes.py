@@ -75,8 +75,8 @@ class RestartWorld(StaleWorld):
         self.clock += seconds
         await self.looks_age(seconds)
         moments = (
-            "asked_at", "looked_at", "absent_at", "seen_at",
-            "unfound_since", "shared_from", "shared_since", "shared_until",
+            "checked_at", "observed_at", "absent_at", "found_at",
+            "missing_since", "shared_from", "shared_since", "shared_until",
         )  # fmt: skip
         await self.host.session.execute(
             "UPDATE dlq_handler.worker_connection SET "

@@ -166,7 +166,7 @@ async def test_nothing_is_taken_by_a_replica_that_does_not_lead(
 
 async def test_nothing_is_taken_while_the_brake_holds(post: Watchpost, gone: StockWorker) -> None:
     await post.sql(
-        "UPDATE own.brake SET tripped_at = now(), hold_until = now() + interval '1 hour', why = 'test'"
+        "UPDATE own.brake SET tripped_at = now(), hold_until = now() + interval '1 hour', explanation = 'test'"
     )
 
     with pytest.raises(Braked):
@@ -218,7 +218,7 @@ async def test_worker_that_comes_back_in_the_middle_gets_the_rest(post: Watchpos
     with capture_logs() as logs:
         await rescuer_of(post, interrupted(post, come_back)).tick(STOP)
 
-    assert [one["why"] for one in logs if one["event"] == "rescue.ended"] == ["it has reported again"]
+    assert [one["explanation"] for one in logs if one["event"] == "rescue.ended"] == ["it has reported again"]
     await eventually(lambda: len(worker.ran) == 20)
     statuses = await fleet.statuses(dispatched)
     assert (statuses.count("failed"), statuses.count("completed")) == (5, 20)
@@ -233,7 +233,9 @@ async def test_consumer_that_appears_in_the_middle_ends_it(post: Watchpost, flee
     with capture_logs() as logs:
         await rescuer_of(post, interrupted(post, worker.consume)).tick(STOP)
 
-    assert [one["why"] for one in logs if one["event"] == "rescue.ended"] == ["its queue has a consumer"]
+    assert [one["explanation"] for one in logs if one["event"] == "rescue.ended"] == [
+        "its queue has a consumer"
+    ]
     await eventually(lambda: len(worker.ran) == 20)
     statuses = await fleet.statuses(dispatched)
     assert (statuses.count("failed"), statuses.count("completed")) == (5, 20)

@@ -20,7 +20,14 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
     assert process.returncode == 0, told
     assert [f"Act {number}." in told for number in range(1, 6)] == [True] * 5
     assert "\x1b" not in told
-    for promise in ("dispatched", "announced", "was over", "in the line", "in any queue", "stock Attune"):
+    for promise in (
+        "dispatched",
+        "completion_published",
+        "was over",
+        "in the line",
+        "in any queue",
+        "stock Attune",
+    ):
         assert re.search(rf"^✓ .*{promise}", told, re.MULTILINE), told
     figures = re.findall(r"first rescued execution .*|the story took .*", told)
     assert len(figures) == 2

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS
 from dlq_handler.main import app
 from dlq_handler.operations import operation
@@ -34,12 +34,12 @@ def offered(typed: str) -> set[str]:
         ("dlq-handler brake re", {"release"}),
         ("dlq-handler letters list --o", {"--outcome", "--output"}),
         ("dlq-handler letters list --outcome ", set(Outcome)),
-        ("dlq-handler letters export --cause q", {Cause.QUEUE_FULL.value}),
+        ("dlq-handler letters export --category q", {Category.QUEUE_FULL.value}),
         ("dlq-handler letters list --reason ", {*DEATH_REASONS, "none"}),
         ("dlq-handler letters export --reason re", {"rejected", "rescued"}),
         ("dlq-handler status --output j", {"json"}),
         (
-            "dlq-handler audit list --what ",
+            "dlq-handler audit list --action ",
             {value for name, value in vars(operation).items() if name.isupper()},
         ),
     ],

@@ -3,12 +3,12 @@
 import pytest
 
 from dlq_handler.cli.letters_groups import GroupsSeen, print_groups
-from dlq_handler.dead_letters.group import Cause, Group, GroupCount
+from dlq_handler.dead_letters.group import Category, Group, GroupCount
 from tests.support.views import NOW, ago
 
 GROUP = Group(
     id="7f3a0c91de",
-    cause=Cause.NOT_TAKEN,
+    category=Category.NOT_TAKEN,
     reason="expired",
     queue="worker.7.executions",
     detail=None,

@@ -35,7 +35,7 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     assert "    run    dlq-handler workers list\n" in out
     assert "    read   docs/runbook.md#worker-gone\n" in out
     assert (
-        "? unknown  The result of the check “brake” is unknown.\n    what   us: brake: the database sleeps\n"
+        "? unknown  The result of the check “brake” is unknown.\n    what   dlq-handler: brake: the database sleeps\n"
         in out
     )
     assert "✓ ok: database, broker," in out

@@ -33,7 +33,7 @@ def lane(name: str, *parts: tuple[datetime, datetime, Availability], number: int
 
 def gone(when: datetime, name: str = "worker-python") -> HistoryEvent:
     return HistoryEvent(
-        id=1, at=when, part="workers", kind=WORKER_GONE, subject=name, detail=None, instance="sidecar-1"
+        id=1, at=when, topic="workers", kind=WORKER_GONE, subject=name, detail=None, replica="sidecar-1"
     )
 
 
@@ -237,7 +237,9 @@ def test_a_quiet_hour_says_when_the_last_one_came_and_that_one_would_arrive() ->
     canary = a_canary()
     view = a_view(
         canaries=[
-            type(canary)(worker_id=7, state=canary.state, why="", took_seconds=0.9, seen_seconds_ago=41)
+            type(canary)(
+                worker_id=7, state=canary.state, explanation="", took_seconds=0.9, seen_seconds_ago=41
+            )
         ]
     )
     quiet = nothing_came(view, span="1h", came=came_at(NOW - timedelta(days=3)), now=NOW)

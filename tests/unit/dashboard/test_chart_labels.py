@@ -71,11 +71,11 @@ def test_no_mark_goes_through_the_label_of_a_lane(minutes: list[int], workers: i
         HistoryEvent(
             id=number,
             at=NOW - timedelta(minutes=minute),
-            part="workers",
+            topic="workers",
             kind=WORKER_GONE,
             subject=f"worker-{number}",
             detail=None,
-            instance="sidecar-1",
+            replica="sidecar-1",
         )
         for number, minute in enumerate(minutes)
     ]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from dlq_handler.dashboard import filters
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Cause
+from dlq_handler.dead_letters.group import Category
 
 NOW = datetime(2026, 11, 16, 2, 58, 14, tzinfo=UTC)
 
 ALL = {
     "group": "7f3a0b1c2d",
-    "cause": "not_taken",
+    "category": "not_taken",
     "reason": "expired",
     "outcome": "failed",
     "worker": "7",
@@ -30,7 +30,7 @@ def test_every_filter_is_read() -> None:
     asked = filters.read(ALL, now=NOW)
     assert asked.problems == []
     wanted = asked.wanted
-    assert (wanted.cause, wanted.outcome, wanted.worker_id) == (Cause.NOT_TAKEN, Outcome.FAILED, 7)
+    assert (wanted.category, wanted.outcome, wanted.worker_id) == (Category.NOT_TAKEN, Outcome.FAILED, 7)
     assert wanted.since == datetime(2026, 11, 16, 2, 26, tzinfo=UTC)
     assert wanted.until == NOW - timedelta(hours=1)
     assert (wanted.group, wanted.reason, wanted.action, wanted.search) == (
@@ -65,7 +65,7 @@ def test_an_empty_field_is_no_filter() -> None:
 
 def test_what_cannot_be_understood_is_said_and_not_guessed() -> None:
     asked = filters.read(
-        {"cause": "x", "outcome": "y", "worker": "7a", "since": "noon", "until": "9"}, now=NOW
+        {"category": "x", "outcome": "y", "worker": "7a", "since": "noon", "until": "9"}, now=NOW
     )
     assert len(asked.problems) == 5
 

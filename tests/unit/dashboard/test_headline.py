@@ -26,7 +26,7 @@ def told(**changed: Any) -> Headline:
 
 
 def cells(view: View) -> dict[str, Cell]:
-    return {cell.part: cell for cell in strip(view, diagnose(view))}
+    return {cell.component: cell for cell in strip(view, diagnose(view))}
 
 
 def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
@@ -84,7 +84,9 @@ def test_of_unusable_letters_the_page_shows_those_that_the_command_lists(
 
 def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> None:
     view = a_view()
-    shown = [(cell.part, cell.state.sign, cell.word, cell.number) for cell in strip(view, diagnose(view))]
+    shown = [
+        (cell.component, cell.state.sign, cell.word, cell.number) for cell in strip(view, diagnose(view))
+    ]
     assert shown == [
         ("Sidecar", "✓", "working", "1 replica"),
         ("Broker", "✓", "connected", "canary 0.9 s"),
@@ -114,7 +116,7 @@ def test_the_strip_counts_who_is_gone() -> None:
 
 def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None:
     braked = {
-        "brake": a_brake(tripped_at=NOW, tripped_by="one", why="many"),
+        "brake": a_brake(tripped_at=NOW, tripped_by="one", explanation="many"),
         "intake": a_queue("attune.dlx.queue", count=0, ready=41, tags=()),
     }
     cell = cells(a_view(**braked))["Sidecar"]
@@ -135,7 +137,9 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
         )
     )
     assert shown["Database"].state is State.BAD
-    assert {shown[part].state for part in ("Broker", "Workers", "Announcing", "Sidecar")} == {State.UNKNOWN}
+    assert {shown[component].state for component in ("Broker", "Workers", "Announcing", "Sidecar")} == {
+        State.UNKNOWN
+    }
     assert {cell.number for cell in shown.values()} == {None}
 
 
@@ -176,7 +180,7 @@ def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> Non
     )
     executor = {
         "completions": a_queue("done", count=0),
-        "service_looks": ServiceLooks(looked_at=NOW, by_queue={"done": done}),
+        "service_looks": ServiceLooks(observed_at=NOW, by_queue={"done": done}),
     }
     alone, both = told(workers=[worker]), told(workers=[worker], **executor)
 

@@ -28,7 +28,7 @@ async def test_a_page_is_shown_from_memory_with_the_time_of_its_figures() -> Non
     assert (first.facts, second.facts) == (7, 7)
     assert second.away is not None
     assert (second.away.kept_at, second.away.since) == (NOON, NOON + timedelta(seconds=20))
-    assert "connection refused" in second.away.why
+    assert "connection refused" in second.away.explanation
 
 
 async def test_a_page_that_was_never_shown_has_nothing_to_show() -> None:

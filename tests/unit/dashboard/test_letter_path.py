@@ -30,16 +30,16 @@ RECORD = LetterRecord(
     first_death_queue="worker.7.executions",
     exchange="attune.dlx",
     routing_key="execution.dispatch.worker.7",
-    stamp=DIED - timedelta(minutes=5),
+    attempt_updated_at=DIED - timedelta(minutes=5),
     outcome=Outcome.FAILED,
-    why="its dispatch died",
+    explanation="its dispatch died",
     error=None,
-    tries=0,
-    next_try_at=None,
+    attempts=0,
+    next_attempt_at=None,
     repeats=0,
     received_at=DIED + timedelta(seconds=0.2),
     decided_at=DIED + timedelta(seconds=0.3),
-    instance="sidecar-1",
+    replica="sidecar-1",
     evidence={},
     is_shadow=False,
     body_size=2,
@@ -52,7 +52,7 @@ NOTICE = OutboxRecord(
     created_at=RECORD.decided_at,
     attempts=1,
     confirmed_at=RECORD.decided_at + timedelta(seconds=0.2),
-    next_try_at=RECORD.decided_at,
+    next_attempt_at=RECORD.decided_at,
     lease_holder=None,
     lease_until=None,
     last_error=None,
@@ -82,15 +82,17 @@ def test_its_sentence_tells_all_of_it() -> None:
 def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
     stuck = replace(NOTICE, confirmed_at=None, last_error="NO_ROUTE")
     notice = boxes(RECORD, stuck)[-1]
-    assert (notice.state, notice.why) == (State.BAD, "NO_ROUTE")
+    assert (notice.state, notice.explanation) == (State.BAD, "NO_ROUTE")
     assert in_one_sentence(RECORD, stuck).endswith("not announced yet.")
 
 
 def test_a_decision_that_was_refused_is_red_and_says_why() -> None:
-    refused = replace(RECORD, outcome=Outcome.UPDATE_FAILED, error="23514: check violated", next_try_at=NOW)
+    refused = replace(
+        RECORD, outcome=Outcome.UPDATE_FAILED, error="23514: check violated", next_attempt_at=NOW
+    )
     decision = boxes(refused)[3]
     assert decision.state is State.BAD
-    assert decision.why == "23514: check violated; reprocessed at 02:58:00"
+    assert decision.explanation == "23514: check violated; reprocessed at 02:58:00"
 
 
 def test_where_nothing_was_ended_no_notice_is_missing() -> None:
@@ -103,7 +105,9 @@ def test_a_notice_that_is_not_on_record_is_unknown_and_not_green() -> None:
 
 
 def test_a_letter_without_a_death_has_question_marks_and_no_green() -> None:
-    bare = replace(RECORD, died_at=None, queue=None, first_death_queue=None, reason="none", stamp=None)
+    bare = replace(
+        RECORD, died_at=None, queue=None, first_death_queue=None, reason="none", attempt_updated_at=None
+    )
     queue, exchange, *_ = boxes(bare)
     assert (queue.state, queue.what, exchange.when) == (State.UNKNOWN, "?", "?")
     assert in_one_sentence(bare, None).startswith("Came without a death on record; ")
@@ -152,9 +156,9 @@ def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is()
 
 def test_evidence_that_is_a_list_is_told_as_json() -> None:
     deaths = [{"queue": "worker.7.executions", "count": 1}]
-    assert facts({"deaths": deaths, "why": "x", "late": True}) == [
+    assert facts({"deaths": deaths, "explanation": "x", "late": True}) == [
         ("deaths", '[{"queue": "worker.7.executions", "count": 1}]'),
-        ("why", "x"),
+        ("explanation", "x"),
         ("late", "true"),
     ]
 

@@ -84,7 +84,7 @@ def test_a_connection_that_died_in_mid_call_is_a_lost_link_for_us_and_for_the_re
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "explanation"),
     [
         (
             asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
@@ -99,11 +99,13 @@ def test_a_connection_that_died_in_mid_call_is_a_lost_link_for_us_and_for_the_re
         (ConnectionError("no connection within 5 s"), "no connection within 5 s"),
     ],
 )
-def test_every_lost_connection_says_that_the_database_is_unreachable(error: Exception, why: str) -> None:
+def test_every_lost_connection_says_that_the_database_is_unreachable(
+    error: Exception, explanation: str
+) -> None:
     fault = fault_of(error, "query")
 
     text = str(fault.error)
-    assert (fault.is_link_down, text.startswith("database: unreachable (query: "), why in text) == (
+    assert (fault.is_link_down, text.startswith("database: unreachable (query: "), explanation in text) == (
         True,
         True,
         True,

@@ -31,25 +31,34 @@ def decided(
 @pytest.mark.parametrize(
     ("changes", "outcome"),
     [
-        ({"flaw": "body is not JSON"}, Outcome.UNREADABLE),
-        ({"flaw": "execution_id is null", "execution_id": None}, Outcome.UNREADABLE),
+        ({"parse_error": "body is not JSON"}, Outcome.UNREADABLE),
+        ({"parse_error": "execution_id is null", "execution_id": None}, Outcome.UNREADABLE),
         ({"execution_id": None}, Outcome.UNREADABLE),
         ({"message_type": "ExecutionCompleted"}, Outcome.UNRELATED),
         ({"message_type": "EventCreated", "execution_id": None}, Outcome.UNRELATED),
         ({"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}, Outcome.UNRELATED),
         ({"worker_id": None, "first_death_queue": None}, Outcome.UNRELATED),
         ({"worker_id": 8}, Outcome.STALE_ATTEMPT),
-        ({"stamp": NOON + timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
-        ({"stamp": NOON - timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
+        ({"attempt_updated_at": NOON + timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
+        ({"attempt_updated_at": NOON - timedelta(microseconds=1)}, Outcome.STALE_ATTEMPT),
         ({}, Outcome.FAILED),
         ({"worker_id": None}, Outcome.FAILED),
         ({"death": None}, Outcome.FAILED),
-        ({"stamp": None}, Outcome.FAILED),
-        ({"stamp": None, "death": a_death(time=NOON - timedelta(seconds=5))}, Outcome.FAILED),
-        ({"stamp": None, "death": a_death(time=NOON - timedelta(seconds=6))}, Outcome.STALE_ATTEMPT),
-        ({"stamp": None, "death": None}, Outcome.STALE_ATTEMPT),
-        ({"stamp": None, "death": a_death(time=datetime.max.replace(tzinfo=UTC))}, Outcome.FAILED),
-        ({"stamp": None, "death": a_death(time=datetime.min.replace(tzinfo=UTC))}, Outcome.STALE_ATTEMPT),
+        ({"attempt_updated_at": None}, Outcome.FAILED),
+        ({"attempt_updated_at": None, "death": a_death(time=NOON - timedelta(seconds=5))}, Outcome.FAILED),
+        (
+            {"attempt_updated_at": None, "death": a_death(time=NOON - timedelta(seconds=6))},
+            Outcome.STALE_ATTEMPT,
+        ),
+        ({"attempt_updated_at": None, "death": None}, Outcome.STALE_ATTEMPT),
+        (
+            {"attempt_updated_at": None, "death": a_death(time=datetime.max.replace(tzinfo=UTC))},
+            Outcome.FAILED,
+        ),
+        (
+            {"attempt_updated_at": None, "death": a_death(time=datetime.min.replace(tzinfo=UTC))},
+            Outcome.STALE_ATTEMPT,
+        ),
     ],
 )
 def test_letter_of_a_scheduled_execution(changes: dict[str, object], outcome: Outcome) -> None:
@@ -62,8 +71,8 @@ def test_a_request_that_the_scheduler_rejected_is_nobodys_mistake() -> None:
     expired = decided(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
 
     assert {rejected.outcome, expired.outcome} == {Outcome.UNRELATED}
-    assert "nobody sent anything wrong" in rejected.why
-    assert expired.why == "no worker_id, and it did not die in a worker's queue"
+    assert "nobody sent anything wrong" in rejected.explanation
+    assert expired.explanation == "no worker_id, and it did not die in a worker's queue"
 
 
 def test_letter_without_a_row_is_an_unknown_execution() -> None:
@@ -120,11 +129,11 @@ letters = st.builds(
     message_type=st.sampled_from(["ExecutionRequested", "ExecutionCompleted", "", None]),
     execution_id=st.none() | st.just(1),
     worker_id=st.none() | st.sampled_from([7, 8]),
-    stamp=st.none() | st.just(NOON) | moments,
+    attempt_updated_at=st.none() | st.just(NOON) | moments,
     death=st.none() | st.builds(a_death, time=st.none() | moments, reason=st.text(max_size=5)),
     first_death_queue=st.none()
     | st.sampled_from(["worker.7.executions", "worker.x.executions", "other", ""]),
-    flaw=st.none() | st.just("odd"),
+    parse_error=st.none() | st.just("odd"),
 )
 executions = st.none() | st.builds(
     an_execution,
@@ -144,13 +153,13 @@ def test_nothing_makes_a_terminal_row_change_and_every_letter_gets_one_outcome(
 ) -> None:
     decision = decided(letter, execution, workers, link_age)
     assert decision.outcome in Outcome
-    assert decision.why
+    assert decision.explanation
     if isinstance(decision, Fail):
         assert execution is not None
         assert ExecutionStatus.FAILED in TRANSITIONS[execution.status]
-        assert letter.flaw is None
+        assert letter.parse_error is None
         if execution.status is ExecutionStatus.SCHEDULED:
-            assert letter.stamp in (None, execution.updated)
+            assert letter.attempt_updated_at in (None, execution.updated)
         else:
             seen = workers.get(execution.worker_id or letter.worker_id or 7)
             assert seen is None or ((seen.heartbeat_age_seconds or 0) > 90 and link_age >= 90)

@@ -117,7 +117,7 @@ def test_running_execution_keeps_its_status_in_the_result() -> None:
 def rulings_for(*execution_ids: int | None, unknown: frozenset[int] = frozenset()) -> list[Ruling]:
     """A letter for each id, in order; the executions are there but for the unknown ones."""
     letters = [
-        a_dead_letter(key=f"k{place}", execution_id=number, flaw=None if number else "unreadable")
+        a_dead_letter(key=f"k{place}", execution_id=number, parse_error=None if number else "unreadable")
         for place, number in enumerate(execution_ids)
     ]
     known = {number for number in execution_ids if number is not None} - unknown

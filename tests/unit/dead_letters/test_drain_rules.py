@@ -18,7 +18,7 @@ LATER = NOON + timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(
-    ("found", "other_consumers", "why"),
+    ("found", "other_consumers", "explanation"),
     [
         (GONE, 0, None),
         (GONE, 1, "its queue has a consumer"),
@@ -28,9 +28,9 @@ LATER = NOON + timedelta(minutes=1)
     ],
 )
 def test_queue_is_emptied_only_if_its_worker_is_as_gone_as_before(
-    found: Worker | None, other_consumers: int, why: str | None
+    found: Worker | None, other_consumers: int, explanation: str | None
 ) -> None:
-    assert why_not_rescue(GONE, found, other_consumers=other_consumers) == why
+    assert why_not_rescue(GONE, found, other_consumers=other_consumers) == explanation
 
 
 def test_worker_that_never_reported_is_not_gone() -> None:
@@ -65,9 +65,14 @@ def test_same_message_is_the_same_letter_whenever_it_is_taken() -> None:
     assert first.key != rescued(message, RESCUE, queue="worker.8.executions", now=NOON).key
 
 
-@pytest.mark.parametrize("stamp", [NOON, None])
-def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(stamp: object) -> None:
-    letter = rescued(a_dead_letter(death=None, stamp=stamp, worker_id=None), RESCUE, queue=QUEUE, now=LATER)
+@pytest.mark.parametrize("attempt_updated_at", [NOON, None])
+def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(attempt_updated_at: object) -> None:
+    letter = rescued(
+        a_dead_letter(death=None, attempt_updated_at=attempt_updated_at, worker_id=None),
+        RESCUE,
+        queue=QUEUE,
+        now=LATER,
+    )
 
     [ruling] = decide_batch(
         [letter], executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER

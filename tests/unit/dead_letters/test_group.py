@@ -7,56 +7,60 @@ from typing import Any
 import pytest
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Cause, Group, GroupKey, group_id_of, group_key_of, title_of
+from dlq_handler.dead_letters.group import Category, Group, GroupKey, group_id_of, group_key_of, title_of
 from dlq_handler.dead_letters.record import Entry
 from tests.support.builders import NOON, a_dead_letter, a_death, a_raw_letter, read
 
 
-def an_entry(outcome: Outcome = Outcome.FAILED, why: str = "why", **changes: Any) -> Entry:
-    return Entry(letter=a_dead_letter(**changes), outcome=outcome, why=why)
+def an_entry(outcome: Outcome = Outcome.FAILED, explanation: str = "explanation", **changes: Any) -> Entry:
+    return Entry(letter=a_dead_letter(**changes), outcome=outcome, explanation=explanation)
 
 
 @pytest.mark.parametrize(
-    ("reason", "cause"),
+    ("reason", "category"),
     [
-        ("expired", Cause.NOT_TAKEN),
-        ("maxlen", Cause.QUEUE_FULL),
-        ("rejected", Cause.REJECTED),
-        ("delivery_limit", Cause.DELIVERY_LIMIT),
-        ("rescued", Cause.RESCUED),
-        ("of the next broker", Cause.OTHER_DEATH),
+        ("expired", Category.NOT_TAKEN),
+        ("maxlen", Category.QUEUE_FULL),
+        ("rejected", Category.REJECTED),
+        ("delivery_limit", Category.DELIVERY_LIMIT),
+        ("rescued", Category.RESCUED),
+        ("of the next broker", Category.OTHER_DEATH),
     ],
 )
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.STALE_ATTEMPT, Outcome.UPDATE_FAILED])
-def test_cause_is_how_it_died_whatever_became_of_it(reason: str, cause: Cause, outcome: Outcome) -> None:
+def test_cause_is_how_it_died_whatever_became_of_it(
+    reason: str, category: Category, outcome: Outcome
+) -> None:
     key = group_key_of(an_entry(outcome, death=a_death(reason=reason)))
-    assert key == GroupKey(cause=cause, reason=reason, queue="worker.7.executions")
+    assert key == GroupKey(category=category, reason=reason, queue="worker.7.executions")
 
 
 def test_letter_that_died_nowhere_says_so() -> None:
     key = group_key_of(an_entry(death=None, first_death_queue=None))
-    assert key == GroupKey(cause=Cause.NO_DEATH, reason="none", queue=None)
+    assert key == GroupKey(category=Category.NO_DEATH, reason="none", queue=None)
 
 
 def test_letter_of_no_use_is_grouped_by_what_is_wrong_with_it() -> None:
     unrelated = group_key_of(an_entry(Outcome.UNRELATED, message_type="EnforcementCreated"))
     unknown = group_key_of(an_entry(Outcome.UNKNOWN_EXECUTION))
-    assert (unrelated.cause, unrelated.detail) == (Cause.UNRELATED, "EnforcementCreated")
-    assert (unknown.cause, unknown.detail) == (Cause.UNKNOWN_EXECUTION, None)
+    assert (unrelated.category, unrelated.detail) == (Category.UNRELATED, "EnforcementCreated")
+    assert (unknown.category, unknown.detail) == (Category.UNKNOWN_EXECUTION, None)
 
 
 def test_unreadable_letters_that_differ_in_a_position_only_are_one_group() -> None:
     bodies = [b"{", b'{"a": 1,', b"nonsense"]
-    flaws = {read(a_raw_letter(body)).flaw for body in bodies}
+    flaws = {read(a_raw_letter(body)).parse_error for body in bodies}
     assert len(flaws) > 1, "the flaw itself names the position"
-    entries = [Entry(letter=read(a_raw_letter(body)), outcome=Outcome.UNREADABLE, why="") for body in bodies]
+    entries = [
+        Entry(letter=read(a_raw_letter(body)), outcome=Outcome.UNREADABLE, explanation="") for body in bodies
+    ]
     [key] = {group_key_of(entry) for entry in entries}
     assert key.detail == "body is not JSON"
 
 
 def test_unreadable_letter_that_was_refused_too_stays_unreadable() -> None:
-    refused = an_entry(Outcome.UPDATE_FAILED, flaw="body is not UTF-8")
-    assert group_key_of(refused).cause is Cause.UNREADABLE
+    refused = an_entry(Outcome.UPDATE_FAILED, parse_error="body is not UTF-8")
+    assert group_key_of(refused).category is Category.UNREADABLE
 
 
 def test_id_is_short_and_neither_of_a_time_nor_of_a_letter() -> None:
@@ -68,14 +72,14 @@ def test_id_is_short_and_neither_of_a_time_nor_of_a_letter() -> None:
 
 
 def test_each_part_makes_another_group() -> None:
-    key = GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail="d")
+    key = GroupKey(category=Category.NOT_TAKEN, reason="expired", queue="q", detail="d")
     others = [
-        GroupKey(cause=Cause.REJECTED, reason="expired", queue="q", detail="d"),
-        GroupKey(cause=Cause.NOT_TAKEN, reason="maxlen", queue="q", detail="d"),
-        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="p", detail="d"),
-        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail=None),
-        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue="q", detail=""),
-        GroupKey(cause=Cause.NOT_TAKEN, reason="expired", queue=None, detail="d"),
+        GroupKey(category=Category.REJECTED, reason="expired", queue="q", detail="d"),
+        GroupKey(category=Category.NOT_TAKEN, reason="maxlen", queue="q", detail="d"),
+        GroupKey(category=Category.NOT_TAKEN, reason="expired", queue="p", detail="d"),
+        GroupKey(category=Category.NOT_TAKEN, reason="expired", queue="q", detail=None),
+        GroupKey(category=Category.NOT_TAKEN, reason="expired", queue="q", detail=""),
+        GroupKey(category=Category.NOT_TAKEN, reason="expired", queue=None, detail="d"),
     ]
     assert len({key.id, *(other.id for other in others)}) == 1 + len(others)
 
@@ -87,10 +91,12 @@ def test_a_text_without_end_makes_no_key_without_end() -> None:
     assert len(key.queue) == len(key.detail) == 200
 
 
-def a_group(cause: Cause, *, queue: str | None = "worker.7.executions", detail: str | None = None) -> Group:
+def a_group(
+    category: Category, *, queue: str | None = "worker.7.executions", detail: str | None = None
+) -> Group:
     return Group(
         id="0",
-        cause=cause,
+        category=category,
         reason="expired",
         queue=queue,
         detail=detail,
@@ -108,17 +114,19 @@ def test_title_says_what_happened_and_to_whom() -> None:
     def title(group: Group, name: str | None = "worker-python", *, was_gone: bool = False) -> str:
         return title_of(group, worker_name=name, was_gone=was_gone)
 
-    assert title(a_group(Cause.NOT_TAKEN), was_gone=True) == "Worker gone: worker-python"
-    assert title(a_group(Cause.NOT_TAKEN)) == "Not taken in time: worker-python"
-    assert title(a_group(Cause.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
-    assert title(a_group(Cause.QUEUE_FULL), was_gone=True) == "Queue full: worker-python"
-    assert title(a_group(Cause.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
-    assert title(a_group(Cause.UNRELATED)) == "Unrelated"
-    assert title(a_group(Cause.NO_DEATH, queue=None), None) == "Published without a death"
+    assert title(a_group(Category.NOT_TAKEN), was_gone=True) == "Worker gone: worker-python"
+    assert title(a_group(Category.NOT_TAKEN)) == "Not taken in time: worker-python"
+    assert title(a_group(Category.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
+    assert title(a_group(Category.QUEUE_FULL), was_gone=True) == "Queue full: worker-python"
+    assert title(a_group(Category.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
+    assert title(a_group(Category.UNRELATED)) == "Unrelated"
+    assert title(a_group(Category.NO_DEATH, queue=None), None) == "Published without a death"
 
 
 def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake() -> None:
-    unrelated = a_group(Cause.UNRELATED, queue="attune.execution.requests.queue", detail="ExecutionRequested")
+    unrelated = a_group(
+        Category.UNRELATED, queue="attune.execution.requests.queue", detail="ExecutionRequested"
+    )
     declined = replace(unrelated, reason="rejected", worker_id=None)
 
     def title(group: Group) -> str:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.group import Cause, Group
+from dlq_handler.dead_letters.group import Category, Group
 from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.history.history import Lane, Segment
 from dlq_handler.workers.availability import Availability
@@ -14,7 +14,7 @@ MINUTE = timedelta(minutes=1)
 TTL_SECONDS = 300.0
 GROUP = Group(
     id="0",
-    cause=Cause.NOT_TAKEN,
+    category=Category.NOT_TAKEN,
     reason="expired",
     queue="worker.7.executions",
     detail=None,

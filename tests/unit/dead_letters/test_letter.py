@@ -25,13 +25,13 @@ def test_a_canary_is_recognized_when_it_arrives(message_id: str | None) -> None:
     letter = read(a_raw_letter(BODY, message_id=message_id, headers=DIED_IN_CANARY_QUEUE))
 
     assert letter.is_canary
-    assert letter.flaw is None
+    assert letter.parse_error is None
     assert letter.canary_id == PROBE
 
 
 def test_other_dead_letters_are_no_canaries() -> None:
     assert not a_dead_letter().is_canary
-    assert not a_dead_letter(message_type=None, flaw="body is not JSON").is_canary
+    assert not a_dead_letter(message_type=None, parse_error="body is not JSON").is_canary
     assert not a_canary(message_type="ExecutionRequested").is_canary, "its route alone is no proof"
 
 
@@ -42,7 +42,7 @@ def test_other_dead_letters_are_no_canaries() -> None:
         {"death": a_death(), "first_death_queue": "worker.7.executions"},
         {"first_death_queue": "worker.7.executions"},
         {"death": a_death()},
-        {"flaw": "properties cannot be decoded"},
+        {"parse_error": "properties cannot be decoded"},
         {"message_id": "made up"},
         {"message_id": None},
         {"execution_id": 5},

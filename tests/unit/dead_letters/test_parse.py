@@ -17,8 +17,8 @@ from tests.support.builders import MESSAGE_ID, NOON, a_body, a_raw_letter, an_x_
 
 def test_stock_letter_is_read_whole() -> None:
     letter = read(a_raw_letter())
-    assert letter.flaw is None
-    assert (letter.execution_id, letter.worker_id, letter.stamp) == (1, 7, NOON)
+    assert letter.parse_error is None
+    assert (letter.execution_id, letter.worker_id, letter.attempt_updated_at) == (1, 7, NOON)
     assert (letter.queue, letter.reason) == ("worker.7.executions", "expired")
     assert letter.died_at == NOON.replace(microsecond=0) + timedelta(minutes=5)
     assert letter.message_id == MESSAGE_ID
@@ -44,20 +44,20 @@ def test_stock_letter_is_read_whole() -> None:
     ],
 )
 def test_body_that_is_no_envelope_is_a_flaw(body: bytes) -> None:
-    assert read(a_raw_letter(body)).flaw
+    assert read(a_raw_letter(body)).parse_error
 
 
 @pytest.mark.parametrize("odd", ["7", True, False, 1.0, 1.5, 2**63, -(2**63) - 1, None, [1], {"id": 1}])
 def test_odd_execution_id_is_a_flaw(odd: object) -> None:
     letter = read(a_raw_letter(a_body(execution_id=odd)))
     assert letter.execution_id is None
-    assert "execution_id" in (letter.flaw or "")
+    assert "execution_id" in (letter.parse_error or "")
 
 
 def test_missing_execution_id_is_a_flaw() -> None:
     body = a_body()
     del body["payload"]["execution_id"]
-    assert "missing" in (read(a_raw_letter(body)).flaw or "")
+    assert "missing" in (read(a_raw_letter(body)).parse_error or "")
 
 
 @pytest.mark.parametrize("edge", [2**63 - 1, -(2**63), 0])
@@ -80,19 +80,19 @@ def test_every_64_bit_integer_is_an_execution_id(edge: int) -> None:
 )
 def test_stamp_that_cannot_be_parsed_counts_as_absent(odd: object) -> None:
     letter = read(a_raw_letter(a_body(scheduled_attempt_updated_at=odd)))
-    assert letter.stamp is None
-    assert letter.flaw is None
+    assert letter.attempt_updated_at is None
+    assert letter.parse_error is None
 
 
 def test_stamp_keeps_its_microseconds_whatever_its_offset() -> None:
     letter = read(a_raw_letter(a_body(scheduled_attempt_updated_at="2026-11-16T14:00:00.123456+02:00")))
-    assert letter.stamp == NOON
+    assert letter.attempt_updated_at == NOON
 
 
 def test_undecodable_properties_make_a_flaw_and_a_key_of_their_own() -> None:
     first = read(a_raw_letter(undecodable="timestamp", raw_properties=b"1", message_id=None, headers={}))
     second = read(a_raw_letter(undecodable="timestamp", raw_properties=b"2", message_id=None, headers={}))
-    assert first.flaw == "timestamp"
+    assert first.parse_error == "timestamp"
     assert first.key != second.key
 
 
@@ -115,7 +115,7 @@ def test_last_death_headers_win_over_times() -> None:
 
 def test_letter_without_any_death_is_read() -> None:
     letter = read(a_raw_letter(headers={}))
-    assert letter.flaw is None
+    assert letter.parse_error is None
     assert (letter.queue, letter.reason, letter.died_at) == (None, "none", None)
 
 
@@ -142,7 +142,7 @@ def test_key_tells_letters_apart(other: object) -> None:
 def test_body_is_cut_but_its_size_is_kept() -> None:
     body = a_body(config={"text": "x" * 100_000})
     letter = read(a_raw_letter(body))
-    assert letter.flaw is None
+    assert letter.parse_error is None
     assert len(letter.body) == 65536 < letter.body_size
 
 
@@ -182,7 +182,13 @@ headers = st.dictionaries(
 def test_no_letter_makes_the_reader_raise(body: object, some: dict[str, object], x_death: object) -> None:
     letter = read(a_raw_letter(body, headers=some | {"x-death": x_death}))
     assert letter.key
-    for text in (letter.queue, letter.reason, letter.action_ref, letter.flaw, letter.first_death_queue):
+    for text in (
+        letter.queue,
+        letter.reason,
+        letter.action_ref,
+        letter.parse_error,
+        letter.first_death_queue,
+    ):
         assert text is None or ("\x00" not in text and text.encode())
     assert letter.died_at is None or isinstance(letter.died_at, datetime)
 
@@ -193,7 +199,7 @@ def test_an_error_of_the_reader_itself_makes_an_unreadable_letter(monkeypatch: p
 
     monkeypatch.setattr("dlq_handler.dead_letters.parse.newest_death", fail)
     letter = read(a_raw_letter())
-    assert letter.flaw == "cannot be read: LookupError"
+    assert letter.parse_error == "cannot be read: LookupError"
     assert letter.key
     assert letter.body_size == len(letter.body)
 
@@ -209,15 +215,15 @@ LARGE = json.dumps(a_body(config="x" * 5000)).encode()
 
 def test_of_a_large_body_the_fields_at_its_beginning_are_read() -> None:
     letter = read(cut(LARGE, 1000))
-    assert letter.flaw is None
+    assert letter.parse_error is None
     assert (letter.message_type, letter.execution_id, letter.worker_id) == ("ExecutionRequested", 1, 7)
     assert letter.action_ref == "core.echo"
     assert (letter.body, letter.body_size) == (LARGE[:1000], len(LARGE))
 
 
 def test_of_a_large_body_the_stamp_counts_as_absent_even_where_it_was_kept() -> None:
-    assert read(a_raw_letter(LARGE)).stamp == NOON
-    assert read(cut(LARGE, len(LARGE))).stamp is None
+    assert read(a_raw_letter(LARGE)).attempt_updated_at == NOON
+    assert read(cut(LARGE, len(LARGE))).attempt_updated_at is None
 
 
 @pytest.mark.parametrize(
@@ -230,9 +236,9 @@ def test_of_a_large_body_the_stamp_counts_as_absent_even_where_it_was_kept() -> 
     ],
 )
 def test_a_large_body_that_does_not_begin_with_its_fields_is_unreadable(body: bytes, missing: str) -> None:
-    flaw = read(cut(body, 1000)).flaw or ""
-    assert flaw.startswith(f"body too large, and no {missing} at its beginning: ")
-    assert str(len(body)) in flaw
+    parse_error = read(cut(body, 1000)).parse_error or ""
+    assert parse_error.startswith(f"body too large, and no {missing} at its beginning: ")
+    assert str(len(body)) in parse_error
 
 
 def test_large_bodies_that_differ_at_their_end_are_two_letters() -> None:
@@ -251,7 +257,7 @@ def test_the_garbage_collector_rests_while_a_large_body_is_read() -> None:
         letter = read(raw)
     finally:
         gc.callbacks.pop()
-    assert letter.flaw is None
+    assert letter.parse_error is None
     assert len(runs) < 10
     assert gc.isenabled()
 

@@ -24,21 +24,21 @@ def rulings_of(*letters: tuple[str, int]) -> list[Ruling]:
 def test_outcome_is_the_decisions_when_the_change_was_made() -> None:
     entries = entries_of(rulings_of(("a", 1), ("b", 1)), changed={1}, now=NOON)
     assert [entry.outcome for entry in entries] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
-    assert [entry.next_try_at for entry in entries] == [None, None]
+    assert [entry.next_attempt_at for entry in entries] == [None, None]
 
 
 def test_no_ruling_about_an_execution_holds_when_its_change_missed() -> None:
-    entries = entries_of(rulings_of(("a", 1), ("b", 1), ("c", 2)), changed={2}, now=NOON, tries_before=2)
+    entries = entries_of(rulings_of(("a", 1), ("b", 1), ("c", 2)), changed={2}, now=NOON, attempts_before=2)
     assert [entry.outcome for entry in entries] == [
         Outcome.UPDATE_FAILED,
         Outcome.UPDATE_FAILED,
         Outcome.FAILED,
     ]
-    assert (entries[0].tries, entries[0].next_try_at) == (3, NOON + timedelta(minutes=4))
+    assert (entries[0].attempts, entries[0].next_attempt_at) == (3, NOON + timedelta(minutes=4))
 
 
 @pytest.mark.parametrize(
-    ("tries", "minutes"), [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (10**9, 60), (0, 1)]
+    ("attempts", "minutes"), [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (10**9, 60), (0, 1)]
 )
-def test_pause_doubles_from_a_minute_to_an_hour(tries: int, minutes: int) -> None:
-    assert retry_delay(tries) == timedelta(minutes=minutes)
+def test_pause_doubles_from_a_minute_to_an_hour(attempts: int, minutes: int) -> None:
+    assert retry_delay(attempts) == timedelta(minutes=minutes)

@@ -19,9 +19,13 @@ def message_of(status: str, *, reason: str = "expired", **letter: object) -> str
     return str(failure_result(dead, execution, decision, NOON)["message"])
 
 
-@pytest.mark.parametrize("stamp", [an_execution().updated, None], ids=["with a stamp", "without a stamp"])
-def test_the_message_of_a_scheduled_execution_says_only_what_became_of_its_dispatch(stamp: object) -> None:
-    assert message_of("scheduled", stamp=stamp) == (
+@pytest.mark.parametrize(
+    "attempt_updated_at", [an_execution().updated, None], ids=["with a stamp", "without a stamp"]
+)
+def test_the_message_of_a_scheduled_execution_says_only_what_became_of_its_dispatch(
+    attempt_updated_at: object,
+) -> None:
+    assert message_of("scheduled", attempt_updated_at=attempt_updated_at) == (
         "No worker took the dispatch before it expired in the worker's queue."
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlq_handler.diagnosis.attunes_ends import AttunesEnds
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import KINDS, Diagnosis, conclusion_of
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 from dlq_handler.diagnosis.view import (
     OFF,
     BrokerSeen,
@@ -98,65 +98,90 @@ GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueObservation
 GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
 HOLE = TopologySeen(checked=check(a_stock_world(), expectation()))
 
-PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
-    ("database", Part.DATABASE, {"database": DatabaseSeen(trouble="nobody listens")}, "nobody listens"),
-    ("database", Part.DATABASE, {"database": DatabaseSeen(answer_seconds=4.2)}, "took 4.2 s"),
-    ("database", Part.DATABASE, {"database": DatabaseSeen(is_in_recovery=True)}, "standby"),
+PROBLEMS: list[tuple[str, Component, dict[str, Any], str]] = [
+    ("database", Component.DATABASE, {"database": DatabaseSeen(trouble="nobody listens")}, "nobody listens"),
+    ("database", Component.DATABASE, {"database": DatabaseSeen(answer_seconds=4.2)}, "took 4.2 s"),
+    ("database", Component.DATABASE, {"database": DatabaseSeen(is_in_recovery=True)}, "standby"),
     (
         "own tables",
-        Part.DATABASE,
+        Component.DATABASE,
         {"tables": TablesSeen(version="0001", wanted="0003", schema="dlq_handler")},
         "at version 0001",
     ),
-    ("database rights", Part.DATABASE, {"rights": RightsSeen(missing=["UPDATE"], role="me")}, "lacks UPDATE"),
-    ("broker", Part.BROKER, {"broker": BrokerSeen(trouble="nobody listens")}, "nobody listens"),
-    ("broker alarm", Part.BROKER, {"alarms": ["memory alarm on rabbit@one"]}, "memory alarm on rabbit@one"),
-    ("topology", Part.BROKER, {"topology": HOLE}, "'worker.7.executions' is lost"),
-    ("canary", Part.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}, "lost: 1 of 1 worker(s) (7)"),
+    (
+        "database rights",
+        Component.DATABASE,
+        {"rights": RightsSeen(missing=["UPDATE"], role="me")},
+        "lacks UPDATE",
+    ),
+    ("broker", Component.BROKER, {"broker": BrokerSeen(trouble="nobody listens")}, "nobody listens"),
+    (
+        "broker alarm",
+        Component.BROKER,
+        {"alarms": ["memory alarm on rabbit@one"]},
+        "memory alarm on rabbit@one",
+    ),
+    ("topology", Component.BROKER, {"topology": HOLE}, "'worker.7.executions' is lost"),
+    ("canary", Component.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}, "lost: 1 of 1 worker(s) (7)"),
     (
         "other consumers",
-        Part.BROKER,
+        Component.BROKER,
         {"intake": a_queue(INTAKE, count=2, tags=("dlq-handler.one", "executor"))},
         "'executor' also",
     ),
-    ("sidecar", Part.US, {"intake": a_queue(INTAKE, count=0, ready=41, tags=())}, "41 dead letters wait"),
-    ("sidecar", Part.US, {"intake": QueueSeen(name=INTAKE, taken=None)}, "there is no queue"),
+    (
+        "sidecar",
+        Component.DLQ_HANDLER,
+        {"intake": a_queue(INTAKE, count=0, ready=41, tags=())},
+        "41 dead letters wait",
+    ),
+    ("sidecar", Component.DLQ_HANDLER, {"intake": QueueSeen(name=INTAKE, taken=None)}, "there is no queue"),
     (
         "gate",
-        Part.US,
+        Component.DLQ_HANDLER,
         {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS], words="40 of the last 50")},
         "no letter is decided: 40 of the last 50",
     ),
-    ("gate", Part.US, {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])}, "rest on heartbeats wait"),
+    (
+        "gate",
+        Component.DLQ_HANDLER,
+        {"gate": GateSeen(causes=[GateCause.CLOCK_JUMP])},
+        "rest on heartbeats wait",
+    ),
     (
         "brake",
-        Part.US,
-        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="600 executions ended in 60 s")},
+        Component.DLQ_HANDLER,
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="600 executions ended in 60 s")},
         "tripped when the limit of 500 ended executions a minute was reached; nothing is ended since, and 0 dead",
     ),
     (
         "brake",
-        Part.US,
-        {"brake": a_brake(tripped_at=ago(900), hold_until=ago(300), tripped_by="one", why="many")},
+        Component.DLQ_HANDLER,
+        {"brake": a_brake(tripped_at=ago(900), hold_until=ago(300), tripped_by="one", explanation="many")},
         "at most 500 are ended in a minute",
     ),
     (
         "attune monitor",
-        Part.EXECUTOR,
+        Component.EXECUTOR,
         {"attunes_ends": AttunesEnds(span_seconds=3600, count=3, first_at=ago(60))},
         "ended 3 execution(s) in the last",
     ),
-    ("shadow", Part.US, {"is_shadow": True}, "nothing is ended or announced"),
-    ("monitor", Part.US, {"leader": LeaderSeen(is_held=False, until=ago(90))}, "no sidecar leads"),
+    ("shadow", Component.DLQ_HANDLER, {"is_shadow": True}, "nothing is ended or announced"),
+    (
+        "monitor",
+        Component.DLQ_HANDLER,
+        {"leader": LeaderSeen(is_held=False, until=ago(90))},
+        "no sidecar leads",
+    ),
     (
         "announcing",
-        Part.US,
+        Component.DLQ_HANDLER,
         {"outbox": OutboxSeen(pending=31, oldest_seconds=400, last_error="unroutable")},
         "31 notice(s) of ended executions wait, the oldest for 7 min",
     ),
     (
         "services",
-        Part.WORKERS,
+        Component.WORKERS,
         {
             "workers": (
                 a_worker(
@@ -169,22 +194,22 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
         },
         "Since 02:59 UTC worker-python (7) reports without consuming.",
     ),
-    ("workers", Part.WORKERS, {"workers": ()}, "none is registered"),
+    ("workers", Component.WORKERS, {"workers": ()}, "none is registered"),
     (
         "workers",
-        Part.WORKERS,
+        Component.WORKERS,
         {"workers": (a_worker(silent_seconds=90_000),)},
         "none of 1 registered reported",
     ),
     (
         "worker gone",
-        Part.WORKERS,
+        Component.WORKERS,
         {"workers": (GONE, a_worker(number=8))},
         "worker-python (7) has been gone for 27 min; 611 of its executions were ended by us in the last hour, 0 wait",
     ),
     (
         "worker hung",
-        Part.WORKERS,
+        Component.WORKERS,
         {
             "workers": (
                 a_worker(silent_seconds=600, queue=QueueObservation(consumers=1, ready=0, unacked=5)),
@@ -195,7 +220,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ),
     (
         "worker hung",
-        Part.WORKERS,
+        Component.WORKERS,
         {
             "workers": (
                 a_worker(
@@ -209,19 +234,19 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ),
     (
         "worker queue",
-        Part.WORKERS,
+        Component.WORKERS,
         {"workers": (a_worker(queue=QueueObservation(consumers=0, ready=12)),)},
         "worker-python (7) reports, but its queue has no consumer: 12 message(s) wait",
     ),
     (
         "worker queue",
-        Part.WORKERS,
+        Component.WORKERS,
         {"workers": (a_worker(queue=None, scheduled=3),)},
         "worker-python (7) reports, but has no queue: what is sent to it is lost without a letter; 3 are scheduled",
     ),
     (
         "worker queue",
-        Part.WORKERS,
+        Component.WORKERS,
         {
             "workers": [
                 a_worker(number=number, queue=QueueObservation(consumers=0, ready=1)) for number in (7, 8)
@@ -231,7 +256,7 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ),
     (
         "worker backlog",
-        Part.WORKERS,
+        Component.WORKERS,
         {
             "workers": (
                 a_worker(
@@ -245,34 +270,39 @@ PROBLEMS: list[tuple[str, Part, dict[str, Any], str]] = [
     ),
     (
         "worker backlog",
-        Part.WORKERS,
+        Component.WORKERS,
         {"workers": (a_worker(expired_lately=3, queue=QueueObservation(consumers=1, ready=1)),)},
         "3 expired in the last minutes",
     ),
     (
         "unusable letters",
-        Part.SENDERS,
+        Component.SENDERS,
         {"letters": LettersSeen(span_seconds=900, unreadable=12, unrelated=3, before=2, first_at=ago(700))},
         "12 unreadable and 3 unrelated letters in the last 15 min, 2 in the 15 min before",
     ),
     (
         "completions",
-        Part.EXECUTOR,
+        Component.EXECUTOR,
         {"completions": a_queue("done", count=0, ready=9)},
         "'done' has no consumer, and 9 message(s) wait there",
     ),
-    ("requests", Part.EXECUTOR, {"requests": a_queue("asked", count=0, ready=9)}, "9 message(s) wait there"),
+    (
+        "requests",
+        Component.EXECUTOR,
+        {"requests": a_queue("asked", count=0, ready=9)},
+        "9 message(s) wait there",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "part", "changed", "words"), PROBLEMS)
+@pytest.mark.parametrize(("kind", "component", "changed", "words"), PROBLEMS)
 def test_a_fact_turns_its_diagnosis_on_and_no_other(
-    kind: str, part: Part, changed: dict[str, Any], words: str
+    kind: str, component: Component, changed: dict[str, Any], words: str
 ) -> None:
     found = diagnose(a_view(**changed))
 
     first = found[0]
-    assert (first.kind, first.part, first.health) == (kind, part, PROBLEM), "the worst first"
+    assert (first.kind, first.component, first.health) == (kind, component, PROBLEM), "the worst first"
     assert words in first.sentence
     assert first.next_step
     assert first.command
@@ -316,7 +346,9 @@ def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
 
 
 def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and_why() -> None:
-    tripped = a_brake(tripped_at=ago(60), hold_until=ago(-60), tripped_by="one", why="600 ended in 60 s")
+    tripped = a_brake(
+        tripped_at=ago(60), hold_until=ago(-60), tripped_by="one", explanation="600 ended in 60 s"
+    )
     found = by_kind(a_view(brake=tripped, intake=a_queue(INTAKE, count=0, ready=41, tags=())))["brake"]
     blind = by_kind(a_view(brake=tripped, intake=Unknown("the broker is away")))["brake"]
 
@@ -374,7 +406,7 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
             {"workers": (a_worker(expired_lately=3, queue=QueueObservation(consumers=1, ready=1)),)},
             None,
         ),
-        ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}, ago(60)),
+        ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many")}, ago(60)),
         ("monitor", {"leader": LeaderSeen(is_held=False, until=ago(90))}, ago(90)),
         ("announcing", {"outbox": OutboxSeen(pending=1, oldest_seconds=400)}, ago(400)),
         ("database", {"database": DatabaseSeen(trouble="away", since=ago(40))}, ago(40)),
@@ -549,7 +581,7 @@ def test_causes_come_before_what_they_cause() -> None:
             workers=(GONE,),
             is_shadow=True,
             database=DatabaseSeen(answer_seconds=9),
-            brake=a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            brake=a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"),
             outbox=Unknown("no"),
         )
     )
@@ -563,8 +595,8 @@ PAUSES: list[tuple[str, dict[str, Any]]] = [
     ("gate", {"gate": GateSeen(causes=[GateCause.UNKNOWN_EXECUTIONS])}),
     # A standby takes no lease.
     ("gate", {"gate": GateSeen(causes=[GateCause.RECOVERY]), "leader": LeaderSeen(is_held=False)}),
-    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many")}),
-    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": OFF}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many")}),
+    ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "leader": OFF}),
 ]
 NOBODY = a_queue(INTAKE, count=0, ready=41, tags=())
 
@@ -587,7 +619,7 @@ def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
     [
         {},
         {
-            "brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"),
+            "brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"),
             "gate": Unknown("no sidecar answers"),
             "leader": LeaderSeen(is_held=False),
         },

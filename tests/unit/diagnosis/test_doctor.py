@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
-from dlq_handler.diagnosis.observation import Health, Looked, Observation, Part, conclude, worst_first
+from dlq_handler.diagnosis.observation import Component, Health, Looked, Observation, conclude, worst_first
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
@@ -210,7 +210,7 @@ def test_topology_that_has_drifted_says_so() -> None:
 
 
 def a_canary(state: CanaryState) -> WorkerCanary:
-    return WorkerCanary(worker_id=7, state=state, why="so it is")
+    return WorkerCanary(worker_id=7, state=state, explanation="so it is")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_rests_on_a_server_that_is_away_cannot_be_told() -> None:
 
 
 def test_the_worst_line_is_the_conclusion_and_comes_first() -> None:
-    looked = Looked(Part.US, "x")
+    looked = Looked(Component.DLQ_HANDLER, "x")
     fine, wrong, unknown = looked.ok("a"), looked.problem("b", "c"), looked.unknown("d", "e")
 
     assert conclude([fine]) is OK

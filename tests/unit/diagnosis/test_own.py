@@ -62,7 +62,7 @@ def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_tho
 def test_a_blocked_connection_is_a_problem_whatever_the_management_api_says(alarms: Any) -> None:
     found = by_kind(a_view(alarms=alarms, own=an_own(is_blocked=True)))["broker alarm"]
 
-    assert (found.health, found.part.value) == (PROBLEM, "broker")
+    assert (found.health, found.component.value) == (PROBLEM, "broker")
     assert found.sentence.startswith("our connection is blocked: it takes no message")
 
 
@@ -122,7 +122,7 @@ def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
     [
         {"database": DatabaseSeen(trouble="away"), "leader": Unknown("away"), "intake": NOBODY},
         {"broker": BrokerSeen(trouble="away"), "intake": Unknown("the broker does not answer")},
-        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "intake": NOBODY},
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "intake": NOBODY},
     ],
 )
 def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], 
 
 
 def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
-    braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", why="many"), "leader": FREE}
+    braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "leader": FREE}
 
     found = Running().sees(0, intake=NOBODY, gate=Unsure("it has not looked yet"), **braked)["sidecar"]
 

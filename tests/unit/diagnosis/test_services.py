@@ -6,7 +6,7 @@ import pytest
 
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 from dlq_handler.diagnosis.services import OTHERS, ServiceFinding, count_services
 from dlq_handler.diagnosis.view import Unknown, View, WorkerSeen
 from dlq_handler.host.worker import QueueObservation
@@ -33,7 +33,7 @@ def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -
 
 
 def looks(*by_queue: ServiceLook, age_seconds: float = 5.0) -> ServiceLooks:
-    return ServiceLooks(looked_at=ago(age_seconds), by_queue={one.queue: one for one in by_queue})
+    return ServiceLooks(observed_at=ago(age_seconds), by_queue={one.queue: one for one in by_queue})
 
 
 def without_executor(*recorded: ServiceLook, **changed: Any) -> View:
@@ -60,7 +60,7 @@ def test_after_a_broker_restart_the_executor_and_the_workers_are_named_together(
         "and worker-python (3) report without consuming."
     )
     assert found.next_step == "restart the executor and these workers"
-    assert (found.part, found.since, found.about) == (Part.EXECUTOR, RESTARTED_AT, "1 3")
+    assert (found.component, found.since, found.about) == (Component.EXECUTOR, RESTARTED_AT, "1 3")
     assert found.headline == "The executor and 2 workers do not consume"
     assert OTHERS in found.evidence
     assert diagnose(view)[0].kind == "services", "it comes before what it causes"
@@ -73,7 +73,7 @@ def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -
     assert once.health is OK
     assert once.sentence == "no worker has sent two heartbeats without a consumer"
     assert once.evidence == ("worker-python (1): no consumer at this look",)
-    assert (twice.health, twice.part) == (PROBLEM, Part.WORKERS)
+    assert (twice.health, twice.component) == (PROBLEM, Component.WORKERS)
     assert (
         twice.sentence
         == "The broker restarted at 01:05 UTC. Since then worker-python (1) reports without consuming."
@@ -86,7 +86,7 @@ def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -
     [
         ({}, "The broker restarted at 01:05 UTC. Since then"),
         (
-            {"restarted_at": None, "lost_at": ago(6900)},
+            {"restarted_at": None, "connection_lost_at": ago(6900)},
             "dlq-handler's connection to the broker broke at 01:05 UTC.",
         ),
         ({"restarted_at": None}, "Since 01:05 UTC worker-python (1) reports"),

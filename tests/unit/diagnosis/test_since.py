@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.observation import Health, Part
+from dlq_handler.diagnosis.observation import Component, Health
 from dlq_handler.diagnosis.since import dated, ill_since, is_change, is_due, recalled
 from tests.support.builders import NOON
 
@@ -13,7 +13,7 @@ LATER = NOON + timedelta(minutes=30)
 
 def a_diagnosis(health: Health = Health.PROBLEM, *, kind: str = "topology") -> Diagnosis:
     return Diagnosis(
-        part=Part.BROKER,
+        component=Component.BROKER,
         kind=kind,
         health=health,
         sentence="3 holes",

@@ -41,14 +41,14 @@ def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
         "queue": "worker.7.executions",
         "reason": "expired",
         "died_at": after(301).replace(microsecond=0),
-        "stamp": after(1),
+        "attempt_updated_at": after(1),
         "outcome": outcome,
-        "why": "its dispatch died",
-        "tries": 0,
+        "explanation": "its dispatch died",
+        "attempts": 0,
         "repeats": 0,
         "received_at": after(302),
         "decided_at": after(302),
-        "instance": "one",
+        "replica": "one",
         "evidence": {"status": "scheduled", "x_death": {"count": 1}},
         "is_shadow": False,
     }
@@ -58,13 +58,13 @@ def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
 def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
     fields: dict[str, Any] = {
         "execution_id": 1,
-        "attempt": after(1),
+        "attempt_updated_at": after(1),
         "original_status": "running",
         "outcome": outcome,
         "worker_id": 7,
-        "why": "because",
+        "explanation": "because",
         "decided_at": after(302),
-        "instance": "two",
+        "replica": "two",
     }
     return StaleRecord(**(fields | changes))
 
@@ -76,7 +76,7 @@ def an_entry(**changes: Any) -> OutboxRecord:
         "created_at": after(302),
         "attempts": 1,
         "confirmed_at": after(303),
-        "next_try_at": after(302),
+        "next_attempt_at": after(302),
         "lease_holder": None,
         "lease_until": None,
         "last_error": None,
@@ -108,7 +108,7 @@ def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
         Kind.DIED,
         Kind.DECIDED,
         Kind.CHANGED,
-        Kind.ANNOUNCED,
+        Kind.COMPLETION_PUBLISHED,
     ]
     texts = [moment.text for moment in moments]
     assert texts == [
@@ -135,7 +135,7 @@ def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
         Kind.DIED,
         Kind.DECIDED,
         Kind.CHANGED,
-        Kind.ANNOUNCED,
+        Kind.COMPLETION_PUBLISHED,
     ]
 
 
@@ -149,7 +149,7 @@ def test_decision_is_dated_by_the_clock_and_its_change_by_the_transaction() -> N
 
 def test_death_is_never_told_before_its_dispatch() -> None:
     """The broker dates it in whole seconds."""
-    letter = a_letter(stamp=after(1.9), died_at=after(1).replace(microsecond=0))
+    letter = a_letter(attempt_updated_at=after(1.9), died_at=after(1).replace(microsecond=0))
     assert kinds(told(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
 
 
@@ -165,9 +165,11 @@ def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
 
 def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
     row = the_row("completed", updated=after(310))
-    resurrected = a_decision(StaleOutcome.RESURRECTED, attempt=after(302), decided_at=after(400))
-    moments = told(row, letters=[a_letter()], decisions=[resurrected])
-    assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.RESURRECTED]
+    reverted_by_worker = a_decision(
+        StaleOutcome.REVERTED_BY_WORKER, attempt_updated_at=after(302), decided_at=after(400)
+    )
+    moments = told(row, letters=[a_letter()], decisions=[reverted_by_worker])
+    assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.REVERTED_BY_WORKER]
 
 
 OUR_STEP = Transition(at=after(302), before="scheduled", after="failed")
@@ -226,16 +228,16 @@ def test_shadow_decision_is_marked_and_changed_nothing() -> None:
 @pytest.mark.parametrize(
     ("entry", "kind", "text"),
     [
-        (an_entry(attempts=3), Kind.ANNOUNCED, "confirmed by the broker at attempt 3"),
+        (an_entry(attempts=3), Kind.COMPLETION_PUBLISHED, "confirmed by the broker at attempt 3"),
         (
             an_entry(is_withheld=True, last_error="not repeated: answered already"),
-            Kind.ANNOUNCED,
+            Kind.COMPLETION_PUBLISHED,
             "execution.completed was not repeated: answered already",
         ),
         (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "nobody has taken it up"),
         (
             an_entry(
-                confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_try_at=after(310)
+                confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_attempt_at=after(310)
             ),
             Kind.UNCONFIRMED,
             "unroutable: NO_ROUTE at attempt 2; tried again at 2026-11-16 12:05:10Z",
@@ -256,7 +258,7 @@ def test_notice_says_what_became_of_it(entry: OutboxRecord, kind: Kind, text: st
 
 @pytest.mark.parametrize("outcome", StaleOutcome)
 def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> None:
-    decision = a_decision(outcome, error="22023: too long", next_try_at=after(400))
+    decision = a_decision(outcome, error="22023: too long", next_attempt_at=after(400))
     moment = next(moment for moment in told(None, decisions=[decision]) if moment.kind is not Kind.CHANGED)
     assert "because" in moment.text
     assert moment.by == "two"
@@ -264,7 +266,7 @@ def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> N
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Outcome) -> None:
-    moments = told(None, letters=[a_letter(outcome, error="e", next_try_at=after(400))])
+    moments = told(None, letters=[a_letter(outcome, error="e", next_attempt_at=after(400))])
     assert any(outcome.value in moment.text for moment in moments)
     assert (Kind.CHANGED in kinds(moments)) is (outcome is Outcome.FAILED)
 

@@ -45,7 +45,7 @@ def the_sidecars(brake: dict[str, Any] | None = None, **changes: Any) -> Sidecar
 
 
 def tripped(hold_until: datetime | None = HOLD_UNTIL) -> dict[str, Any]:
-    return {"tripped_at": NOON, "hold_until": hold_until, "tripped_by": "one", "why": "too many"}
+    return {"tripped_at": NOON, "hold_until": hold_until, "tripped_by": "one", "explanation": "too many"}
 
 
 RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "somebody"}
@@ -54,13 +54,13 @@ RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "s
 def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
     fields: dict[str, Any] = {
         "execution_id": 1,
-        "attempt": DISPATCHED,
+        "attempt_updated_at": DISPATCHED,
         "original_status": "scheduled",
         "outcome": outcome,
         "worker_id": 7,
-        "why": "because",
+        "explanation": "because",
         "decided_at": NOON,
-        "instance": "two",
+        "replica": "two",
     }
     return StaleRecord(**(fields | changes))
 
@@ -112,7 +112,7 @@ AGAIN = AnnounceAgain("requested for 900 s", {})
 
 def test_lawful_wait_says_why_and_until_when() -> None:
     found = waiting(WAIT)
-    assert (found.why, found.until, found.is_earliest) == (WAIT.why, HORIZON, False)
+    assert (found.explanation, found.until, found.is_earliest) == (WAIT.explanation, HORIZON, False)
     assert found.unwatched is None
     assert found.notes == []
 
@@ -134,23 +134,23 @@ def test_a_request_whose_rejection_is_on_record_is_not_with_the_scheduler(
     again_at = DISPATCHED + timedelta(seconds=900)
     rejected = {"reason": "rejected", "received_at": DISPATCHED, "queue": "attune.execution.requests.queue"}
     found = waiting(Wait(WITH_THE_SCHEDULER, again_at, {}), letters=[a_letter(**(rejected | changes))])
-    assert ("rejected its request at 2026-11-16 11:58:20Z" in found.why) is is_said
-    assert (WITH_THE_SCHEDULER in found.why) is not is_said
+    assert ("rejected its request at 2026-11-16 11:58:20Z" in found.explanation) is is_said
+    assert (WITH_THE_SCHEDULER in found.explanation) is not is_said
     assert found.until == again_at
 
 
 def test_what_is_due_says_what_stands_in_the_way() -> None:
-    refused = a_decision(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_try_at=HORIZON)
-    other_attempt = a_decision(StaleOutcome.UPDATE_FAILED, attempt=NOON, error="of long ago")
+    refused = a_decision(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_attempt_at=HORIZON)
+    other_attempt = a_decision(StaleOutcome.UPDATE_FAILED, attempt_updated_at=NOON, error="of long ago")
     found = waiting(END, decisions=[refused, other_attempt])
-    assert found.why == "the next scan makes it failed: nobody consumes its queue"
+    assert found.explanation == "the next scan makes it failed: nobody consumes its queue"
     assert found.until == HORIZON
     assert found.notes == ["the database refused to let it end: 22023: too long", GATE_IS_UNKNOWN]
 
 
 def test_what_is_not_ours_to_end_says_so() -> None:
-    assert "not for us to end" in waiting(NotStale("running without a worker")).why
-    assert waiting(AGAIN).why.startswith("about to be requested again")
+    assert "not for us to end" in waiting(NotStale("running without a worker")).explanation
+    assert waiting(AGAIN).explanation.startswith("about to be requested again")
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ def test_what_is_not_ours_to_end_says_so() -> None:
 )
 def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str, Any], words: str) -> None:
     sidecars = the_sidecars(**changes)
-    for decision, why in (
+    for decision, explanation in (
         (END, "a scan would make it failed: nobody consumes its queue"),
         (AGAIN, "would be requested again: requested for 900 s"),
-        (WAIT, WAIT.why),
+        (WAIT, WAIT.explanation),
     ):
         found = waiting(decision, sidecars)
         assert found.unwatched is not None
         assert found.unwatched.startswith(words)
         assert "nobody looks for it" in found.unwatched
-        assert found.why == why
+        assert found.explanation == explanation
         assert GATE_IS_UNKNOWN not in found.notes
 
 
@@ -201,25 +201,25 @@ def test_under_a_brake_that_holds_every_time_is_the_earliest(
 ) -> None:
     found = waiting(decision, the_sidecars(tripped(hold_until)))
     assert (found.until, found.is_earliest) == (until, True)
-    assert "the next scan" not in found.why
+    assert "the next scan" not in found.explanation
 
 
 def test_shadow_only_would_and_tells_when_it_has_decided_already() -> None:
     sidecars = the_sidecars(is_shadow=True)
-    assert waiting(END, sidecars).why.startswith("the next scan would make it failed: ")
-    assert waiting(AGAIN, sidecars).why.startswith("would be requested again")
+    assert waiting(END, sidecars).explanation.startswith("the next scan would make it failed: ")
+    assert waiting(AGAIN, sidecars).explanation.startswith("would be requested again")
     for decision in (WAIT, END, AGAIN):
         assert waiting(decision, sidecars).notes[0].startswith("shadow mode")
     decided = [
         a_decision(StaleOutcome.FAILED, is_shadow=True),
-        a_decision(StaleOutcome.REANNOUNCED, is_shadow=True),
+        a_decision(StaleOutcome.REQUEST_REPUBLISHED, is_shadow=True),
     ]
     already = "decided in shadow already, at 2026-11-16 12:00:00Z: it would have been "
-    assert waiting(END, sidecars, decisions=decided).why.startswith(f"{already}failed: ")
-    assert waiting(AGAIN, sidecars, decisions=decided).why.startswith(f"{already}requested again")
-    assert waiting(END, decisions=decided).why.startswith("the next scan makes it failed")
-    of_another = [a_decision(StaleOutcome.FAILED, is_shadow=True, attempt=NOON)]
-    assert "already" not in waiting(END, sidecars, decisions=of_another).why
+    assert waiting(END, sidecars, decisions=decided).explanation.startswith(f"{already}failed: ")
+    assert waiting(AGAIN, sidecars, decisions=decided).explanation.startswith(f"{already}requested again")
+    assert waiting(END, decisions=decided).explanation.startswith("the next scan makes it failed")
+    of_another = [a_decision(StaleOutcome.FAILED, is_shadow=True, attempt_updated_at=NOON)]
+    assert "already" not in waiting(END, sidecars, decisions=of_another).explanation
 
 
 def test_while_the_broker_is_away_the_horizon_is_the_earliest() -> None:
@@ -234,34 +234,34 @@ LOST = "its letter is on its way, waits in the intake queue, or was lost"
 
 
 @pytest.mark.parametrize(
-    ("queue", "why"),
+    ("queue", "explanation"),
     [
         (QueueObservation(consumers=0, ready=0), f"it has left the worker's queue: {LOST}{LOOKED_FOR}"),
         (
             QueueObservation(consumers=1, ready=0, unacked=0),
             f"it has left the worker's queue: its worker has just taken it, {LOST}{LOOKED_FOR}",
         ),
-        (QueueObservation(consumers=1, ready=0), WAIT.why),
-        (QueueObservation(consumers=1, ready=0, unacked=1), WAIT.why),
-        (QueueObservation(consumers=0, ready=1, unacked=0), WAIT.why),
+        (QueueObservation(consumers=1, ready=0), WAIT.explanation),
+        (QueueObservation(consumers=1, ready=0, unacked=1), WAIT.explanation),
+        (QueueObservation(consumers=0, ready=1, unacked=0), WAIT.explanation),
     ],
     ids=["unattended", "empty", "not known", "held", "ready"],
 )
-def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueObservation, why: str) -> None:
-    assert seen(a_case(queue=queue)).why == why
+def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueObservation, explanation: str) -> None:
+    assert seen(a_case(queue=queue)).explanation == explanation
 
 
 def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobody_looks() -> None:
     case = a_case(queue=QueueObservation(consumers=0, ready=0))
-    assert "its letter has come" in seen(case, letters=[a_letter(stamp=DISPATCHED)]).why
-    assert "its letter is on its way" in seen(case, letters=[a_letter(stamp=NOON)]).why
-    assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).why
+    assert "its letter has come" in seen(case, letters=[a_letter(attempt_updated_at=DISPATCHED)]).explanation
+    assert "its letter is on its way" in seen(case, letters=[a_letter(attempt_updated_at=NOON)]).explanation
+    assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).explanation
 
 
 def test_what_runs_well_says_so() -> None:
-    assert seen(a_case("running", 0.4)).why == "it runs; worker 7 reported 0 s ago; nothing to do"
-    assert "whether worker 7 is alive is unknown" in seen(a_case("running", None)).why
-    assert "a second look must find it so" in seen(a_case("running", 91)).why
+    assert seen(a_case("running", 0.4)).explanation == "it runs; worker 7 reported 0 s ago; nothing to do"
+    assert "whether worker 7 is alive is unknown" in seen(a_case("running", None)).explanation
+    assert "a second look must find it so" in seen(a_case("running", 91)).explanation
 
 
 def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> None:
@@ -269,12 +269,12 @@ def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> N
     assert RESTART_IS_HIDDEN not in seen(a_case("running", 91)).notes
     assert RESTART_IS_HIDDEN not in seen(a_case("scheduled", 0.4)).notes
     case = a_case("running", 0.4)
-    look = ConnectionLook(worker_id=7, asked_at=NOON, unfound_since=NOON)
+    look = ConnectionLook(worker_id=7, checked_at=NOON, missing_since=NOON)
     process = ProcessView(look=look, is_found=False, trouble="the API is away")
     blind = replace(case, worker=replace(case.worker, process=process))
     told = seen(blind)
     assert RESTART_IS_HIDDEN not in told.notes
-    assert told.why == (
+    assert told.explanation == (
         "it runs; worker 7 reported 0 s ago; whether worker 7 was restarted after this run began is unknown "
         "(the API is away); it is abandoned if it still runs at its limit of 360 s"
     )
@@ -282,11 +282,11 @@ def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> N
 
 
 def test_evidence_has_nothing_that_the_one_who_asks_has_assumed_or_seen_himself() -> None:
-    own = WorkerLook(worker_id=7, looked_at=NOON, unavailable_since=NOON)
+    own = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=NOON)
     found = seen(a_case("running", 91, look=own))
     assert found.evidence["heartbeat_age_seconds"] == 91
     assert not {"looks", "watched_seconds"} & found.evidence.keys()
-    before = WorkerLook(worker_id=7, looked_at=NOON, unavailable_since=DISPATCHED)
+    before = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=DISPATCHED)
     assert seen(a_case("running", 91, look=before)).evidence["looks"] == {
         "unavailable_since": DISPATCHED.isoformat()
     }

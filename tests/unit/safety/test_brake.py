@@ -36,7 +36,12 @@ def a_view(ended: int = 0, **state: Any) -> BrakeView:
 
 
 def tripped(hold_until: datetime | None) -> dict[str, Any]:
-    return {"tripped_at": NOON - MINUTE, "hold_until": hold_until, "tripped_by": "a", "why": "too many"}
+    return {
+        "tripped_at": NOON - MINUTE,
+        "hold_until": hold_until,
+        "tripped_by": "a",
+        "explanation": "too many",
+    }
 
 
 @pytest.mark.parametrize(

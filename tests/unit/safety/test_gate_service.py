@@ -255,7 +255,7 @@ async def test_a_look_that_is_long_ago_tells_nothing_of_now(world: World) -> Non
 
     await world.fail_for_seconds(1)
     assert isinstance(seen := await ask_own_gate(world.gate), Unsure)
-    assert "11 s ago" in seen.why
+    assert "11 s ago" in seen.explanation
     assert world.told() == dict.fromkeys(GateCause, "nan")
     assert "11 s ago" in world.readiness.notes[NOTE]
 

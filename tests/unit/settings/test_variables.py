@@ -130,12 +130,12 @@ def test_an_empty_variable_counts_as_not_set_and_is_mentioned() -> None:
 
 
 def test_null_empties_a_key_that_a_file_has_set() -> None:
-    Path("config.yaml").write_text("dlq_handler: {prefetch: 5000, instance_name: a}")
+    Path("config.yaml").write_text("dlq_handler: {prefetch: 5000, replica_name: a}")
 
     settings = loaded_with(ATTUNE__DLQ_HANDLER__PREFETCH="null")
 
     assert settings.dlq_handler.prefetch is None
-    assert settings.dlq_handler.instance_name == "a"
+    assert settings.dlq_handler.replica_name == "a"
 
 
 def test_attunes_own_variables_are_ignored() -> None:

@@ -41,7 +41,7 @@ def a_row(heartbeat_age_seconds: float | None = 2.0) -> Worker:
 
 
 def a_look(**changes: Any) -> WorkerLook:
-    fields: dict[str, Any] = {"worker_id": 7, "looked_at": NOW}
+    fields: dict[str, Any] = {"worker_id": 7, "observed_at": NOW}
     return WorkerLook(**(fields | changes))
 
 
@@ -55,7 +55,7 @@ WITHOUT_TTL = QueueObservation(consumers=0, ready=1, unacked=0, has_no_ttl=True)
 
 
 LOST: dict[str, Any] = {"queue": EMPTY, "look": a_look(empty_since=ago(30))}
-UNTAKEN: dict[str, Any] = {"queue": UNATTENDED, "look": a_look(unattended_since=ago(30))}
+UNTAKEN: dict[str, Any] = {"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))}
 
 
 def a_case(
@@ -93,9 +93,9 @@ def a_case(
         {"row": DEAD, "look": a_look(unavailable_since=ago(30), last_heartbeat=ago(91))},
         {"row": GONE, "look": a_look(unavailable_since=ago(30))},
         {"row": DEAD, "queue": replace(WITHOUT_TTL, ready=0)},
-        {"queue": None, "look": a_look(unattended_since=ago(30))},
-        {"queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
-        {"row": NEVER, "queue": UNATTENDED, "look": a_look(unattended_since=ago(30))},
+        {"queue": None, "look": a_look(unconsumed_since=ago(30))},
+        {"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))},
+        {"row": NEVER, "queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))},
         {"queue": EMPTY, "look": a_look(empty_since=ago(30))},
     ],
 )
@@ -144,13 +144,13 @@ def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None
         ({"queue": EMPTY, "look": a_look(empty_since=ago(1001))}, NOW + 30 * SECOND),
         # With a fresh heartbeat, one look at a queue without a consumer is not enough.
         ({"queue": UNATTENDED, "look": None}, NOW + 30 * SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unattended_since=NOW)}, NOW + 30 * SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unattended_since=ago(29))}, NOW + SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unattended_since=ago(1001))}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=NOW)}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(29))}, NOW + SECOND),
+        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(1001))}, NOW + 30 * SECOND),
         ({"queue": UNATTENDED, "look": a_look(empty_since=ago(30))}, NOW + 30 * SECOND),
-        ({"queue": None, "look": a_look(unattended_since=ago(29))}, NOW + SECOND),
+        ({"queue": None, "look": a_look(unconsumed_since=ago(29))}, NOW + SECOND),
         # Its message waited then, and may have been taken and acknowledged a moment ago.
-        ({"queue": EMPTY, "look": a_look(unattended_since=ago(30))}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "look": a_look(unconsumed_since=ago(30))}, NOW + 30 * SECOND),
         # A message has come since then: who knows which.
         ({"queue": BUSY, "look": a_look(empty_since=ago(60))}, ago(1000) + 3600 * SECOND),
     ],
@@ -184,7 +184,7 @@ def test_nothing_is_held_for_too_long_while_the_connection_is_young(
 
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
 def test_nothing_is_held_for_too_long_while_publishes_hang(queue: QueueObservation | None) -> None:
-    look = a_look(unattended_since=ago(60), empty_since=ago(60))
+    look = a_look(unconsumed_since=ago(60), empty_since=ago(60))
     hangs = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=0)
     assert isinstance(decide_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=hangs)), Wait)
     slow = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=329)
@@ -220,8 +220,8 @@ def test_unknown_is_never_worded_as_alive_or_dead(
     decision = decide_stale(
         a_case(status, age_seconds, row=row, queue=queue, watched_seconds=watched_seconds)
     )
-    words = decision.why.replace("whether worker 7 is alive is unknown", "")
-    assert not any(word in words for word in ALIVE_OR_DEAD), decision.why
+    words = decision.explanation.replace("whether worker 7 is alive is unknown", "")
+    assert not any(word in words for word in ALIVE_OR_DEAD), decision.explanation
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_unknown_is_never_worded_as_alive_or_dead(
 def test_held_for_too_long_says_what_is_known_of_the_worker(row: Worker, knowledge: str) -> None:
     decision = decide_stale(a_case(age_seconds=3600, row=row))
     assert isinstance(decision, End)
-    assert decision.why == f"it was not run within 3600 s; {knowledge}; its queue has 1 consumer(s)"
+    assert decision.explanation == f"it was not run within 3600 s; {knowledge}; its queue has 1 consumer(s)"
 
 
 def test_evidence_says_so_when_the_intake_was_not_drained() -> None:
@@ -294,7 +294,7 @@ def test_message_in_a_queue_without_ttl_is_waited_for_whatever_the_worker(
 ) -> None:
     look = a_look(
         unavailable_since=ago(60),
-        unattended_since=ago(60),
+        unconsumed_since=ago(60),
         empty_since=ago(60),
         last_heartbeat=row.last_heartbeat if row else None,
     )
@@ -480,9 +480,9 @@ def test_evidence_tells_of_the_looks_at_an_empty_or_unattended_queue() -> None:
     decision = decide_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
     assert isinstance(decision, End)
     assert decision.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
-    decision = decide_stale(a_case(queue=UNATTENDED, look=a_look(unattended_since=ago(30))))
+    decision = decide_stale(a_case(queue=UNATTENDED, look=a_look(unconsumed_since=ago(30))))
     assert isinstance(decision, End)
-    assert decision.evidence["looks"] == {"unattended_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    assert decision.evidence["looks"] == {"unconsumed_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
 
 MOMENTS = st.sampled_from(
@@ -508,11 +508,11 @@ cases = st.builds(
         look=st.none()
         | st.builds(
             a_look,
-            looked_at=MOMENTS,
+            observed_at=MOMENTS,
             last_heartbeat=st.none() | MOMENTS,
             unavailable_since=st.none() | MOMENTS,
             empty_since=st.none() | MOMENTS,
-            unattended_since=st.none() | MOMENTS,
+            unconsumed_since=st.none() | MOMENTS,
         ),
         queue=st.none()
         | st.builds(
@@ -578,7 +578,7 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
                 look = case.worker.look
                 assert look is not None
                 is_unattended = queue is None or queue.consumers == 0
-                first = look.unattended_since if is_unattended else look.empty_since
+                first = look.unconsumed_since if is_unattended else look.empty_since
                 assert first is not None
                 assert case.execution.updated <= first <= ago(30)
                 assert is_unattended or (queue and queue.ready + (queue.unacked or 0) == 0)
@@ -595,8 +595,8 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
 @given(cases)
 def test_every_decision_can_be_told_and_every_end_can_be_written(case: StaleCase) -> None:
     decision = decide_stale(case)
-    assert decision.why
+    assert decision.explanation
     if isinstance(decision, End):
         result = stale_result(case.execution, decision, NOW)
         assert ending(case.execution, decision.becomes, result, now=NOW).notice.body
-        assert record_of(case.execution, decision, now=NOW, instance="here").outcome == decision.becomes.value
+        assert record_of(case.execution, decision, now=NOW, replica="here").outcome == decision.becomes.value

@@ -36,11 +36,11 @@ def a_process(*, absent: float | None = 100.0, seen: float = 30.0) -> ProcessVie
     return ProcessView(
         look=ConnectionLook(
             worker_id=7,
-            asked_at=NOON,
-            looked_at=NOON,
+            checked_at=NOON,
+            observed_at=NOON,
             connection="new",
             absent_at=None if absent is None else ago(absent),
-            seen_at=ago(seen),
+            found_at=ago(seen),
         )
     )
 
@@ -49,10 +49,10 @@ def unfound(since: float, *, seen: float | None = None) -> ProcessView:
     """For so many seconds no look has found the connection, which was first seen so many seconds ago."""
     look = ConnectionLook(
         worker_id=7,
-        asked_at=NOON,
+        checked_at=NOON,
         connection=None if seen is None else "old",
-        seen_at=None if seen is None else ago(seen),
-        unfound_since=ago(since),
+        found_at=None if seen is None else ago(seen),
+        missing_since=ago(since),
     )
     return ProcessView(look=look, is_found=False, trouble="the management API is away")
 
@@ -71,7 +71,7 @@ def test_run_of_a_former_process_is_abandoned_at_the_second_look() -> None:
     decision = decide_stale(a_case(a_process(seen=30)))
     assert isinstance(decision, End)
     assert decision.becomes is ExecutionStatus.ABANDONED
-    assert decision.why == "worker 7 was restarted: the process that began this run is gone"
+    assert decision.explanation == "worker 7 was restarted: the process that began this run is gone"
     assert decision.evidence["consumer_connection"] == "new"
     assert decision.evidence["connection_absent_at"] == ago(100).isoformat()
     assert decision.evidence["connection_seen_at"] == ago(30).isoformat()
@@ -79,7 +79,7 @@ def test_run_of_a_former_process_is_abandoned_at_the_second_look() -> None:
     assert stale_result(execution, decision, NOON).keys() == {
         "error", "abandoned_by", "original_status", "worker", "reconciled_at", "evidence",
     }  # fmt: skip
-    assert stale_result(execution, decision, NOON)["error"] == f"Worker restarted: {decision.why}"
+    assert stale_result(execution, decision, NOON)["error"] == f"Worker restarted: {decision.explanation}"
 
     first = decide_stale(a_case(a_process(seen=29)))
     assert isinstance(first, Wait)
@@ -98,7 +98,7 @@ def test_run_of_an_unknown_process_ends_a_minute_after_its_limit(process: Proces
     young = decide_stale(a_case(process, age_seconds=359))
     assert isinstance(young, Wait)
     assert young.until == ago(359) + timedelta(seconds=360)
-    assert "at its limit of 360 s" in young.why
+    assert "at its limit of 360 s" in young.explanation
     old = decide_stale(a_case(process, age_seconds=360))
     assert isinstance(old, End)
     assert (old.becomes, old.error) == (ExecutionStatus.ABANDONED, "Execution timeout")
@@ -110,7 +110,7 @@ def test_limit_takes_two_looks(process: ProcessView) -> None:
     waiting = decide_stale(a_case(process, age_seconds=1000))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
-    assert waiting.why.endswith("a second look must find it so")
+    assert waiting.explanation.endswith("a second look must find it so")
 
 
 @pytest.mark.parametrize(("confirm_after", "kept"), [(30, KEPT_SECONDS), (10, KEPT_SECONDS), (100, 300)])

@@ -30,7 +30,7 @@ def a_row(*, status: ExecutionStatus = ExecutionStatus.REQUESTED, **changes: Any
         "is_in_line": False,
         "next_retry_at": None,
         "is_workflow_parent": False,
-        "announced_again_at": None,
+        "republished_at": None,
     }
     return Unscheduled(**(fields | changes))
 
@@ -59,10 +59,10 @@ def decided(
 
 @pytest.mark.parametrize("may_fail", [True, False])
 def test_execution_with_an_unconfirmed_request_waits(may_fail: bool) -> None:
-    row = a_row(has_unconfirmed=True, announced_again_at=NOON, requests=1)
+    row = a_row(has_unconfirmed=True, republished_at=NOON, requests=1)
     decision = decided(row, now=LATER + timedelta(days=1), may_fail=may_fail)
     assert isinstance(decision, Wait)
-    assert "not confirmed" in decision.why
+    assert "not confirmed" in decision.explanation
 
 
 @pytest.mark.parametrize("status", sorted(UNSCHEDULED))
@@ -71,7 +71,7 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
 
 
 @pytest.mark.parametrize(
-    ("row", "why", "until"),
+    ("row", "explanation", "until"),
     [
         (a_row(is_in_line=True), "in the line", None),
         (
@@ -93,12 +93,12 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
         ),
         (a_row(updated=LATER + timedelta(hours=1)), "may still be with the scheduler", None),
         (
-            a_row(announced_again_at=LATER - timedelta(seconds=TIMEOUT), requests=2),
+            a_row(republished_at=LATER - timedelta(seconds=TIMEOUT), requests=2),
             "requested again 2 of at most 20 times",
             LATER + timedelta(seconds=TIMEOUT),
         ),
         (
-            a_row(announced_again_at=NOON - timedelta(days=9), requests=20),
+            a_row(republished_at=NOON - timedelta(days=9), requests=20),
             "requested again 20 times and never scheduled",
             None,
         ),
@@ -106,11 +106,11 @@ def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_lawful_wait_is_left_alone_and_says_until_when(
-    row: Unscheduled, why: str, until: datetime | None
+    row: Unscheduled, explanation: str, until: datetime | None
 ) -> None:
     decision = decided(row)
     assert isinstance(decision, Wait)
-    assert why in decision.why
+    assert explanation in decision.explanation
     assert decision.until == until
 
 
@@ -121,11 +121,11 @@ def test_with_republishing_off_nothing_is_requested_again_and_the_setting_is_nam
     row = a_row(updated=LATER - timedelta(seconds=age_seconds))
     decision = decided(row, republishes=False)
     assert isinstance(decision, Wait)
-    assert "dlq_handler.monitor.republish_requests is false" in decision.why
+    assert "dlq_handler.monitor.republish_requests is false" in decision.explanation
     assert decision.until is None
     in_line = decided(a_row(is_in_line=True), republishes=False)
     assert isinstance(in_line, Wait)
-    assert "in the line" in in_line.why
+    assert "in the line" in in_line.explanation
 
 
 def test_parent_of_a_workflow_and_what_was_scheduled_are_none_of_its_business() -> None:
@@ -141,7 +141,7 @@ def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seco
 
 def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() -> None:
     """No worker was at hand: the scheduler took it up, put it back, and forgot it."""
-    row = a_row(updated=NOON + timedelta(minutes=20), announced_again_at=NOON + timedelta(minutes=16))
+    row = a_row(updated=NOON + timedelta(minutes=20), republished_at=NOON + timedelta(minutes=16))
     assert isinstance(decided(row), AnnounceAgain)
 
 
@@ -150,7 +150,7 @@ def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() ->
 )
 def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta) -> None:
     announced = NOON + timedelta(minutes=16)
-    row = a_row(updated=announced + moved, announced_again_at=announced, requests=1)
+    row = a_row(updated=announced + moved, republished_at=announced, requests=1)
     due = announced + timedelta(seconds=TIMEOUT)
     assert isinstance(decided(row, may_fail=True, now=due + timedelta(seconds=1)), End)
     early = decided(row, may_fail=True, now=due - timedelta(seconds=1))
@@ -160,13 +160,13 @@ def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta
 
 def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
     """It was scheduled meanwhile and came back: that is another wait, with an announcement of its own."""
-    row = a_row(updated=NOON + timedelta(minutes=30), announced_again_at=NOON)
+    row = a_row(updated=NOON + timedelta(minutes=30), republished_at=NOON)
     assert isinstance(decided(row, may_fail=True), AnnounceAgain)
 
 
 @pytest.mark.parametrize("announced", [None, NOON])
 def test_when_the_clock_has_jumped_ahead_waiting_counts_from_there(announced: datetime | None) -> None:
-    row = a_row(announced_again_at=announced)
+    row = a_row(republished_at=announced)
     jumped = LATER - timedelta(seconds=TIMEOUT)
     early = decided(row, may_fail=True, steady_since=jumped + timedelta(seconds=1))
     assert isinstance(early, Wait)
@@ -185,7 +185,7 @@ rows = st.builds(
     is_in_line=st.booleans(),
     next_retry_at=st.none() | st.text() | times.map(datetime.isoformat),
     is_workflow_parent=st.booleans(),
-    announced_again_at=st.none() | times,
+    republished_at=st.none() | times,
     requests=st.integers(min_value=0, max_value=30),
 )
 
@@ -218,8 +218,8 @@ def test_no_row_is_acted_upon_that_may_wait(
         assert row.requests < policy.republish_limit
     if isinstance(decision, End):
         assert policy.may_fail
-        assert row.announced_again_at is not None
-        assert now - row.announced_again_at >= timedelta(seconds=policy.timeout_seconds)
+        assert row.republished_at is not None
+        assert now - row.republished_at >= timedelta(seconds=policy.timeout_seconds)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_no_row_is_acted_upon_that_may_wait(
 def test_pauses_between_requests_grow_up_to_sixteen_timeouts(requests: int, timeouts: int) -> None:
     """Whatever the scheduler made of the row meanwhile."""
     due = NOON + timedelta(seconds=timeouts * TIMEOUT)
-    row = a_row(updated=NOON - timedelta(days=1), announced_again_at=NOON, requests=requests)
+    row = a_row(updated=NOON - timedelta(days=1), republished_at=NOON, requests=requests)
     early = decided(row, now=due - timedelta(seconds=1))
     assert isinstance(early, Wait)
     assert early.until == due
@@ -236,7 +236,7 @@ def test_pauses_between_requests_grow_up_to_sixteen_timeouts(requests: int, time
 
 
 def test_last_request_that_led_to_nothing_may_end_it_where_wanted() -> None:
-    row = a_row(updated=NOON + timedelta(minutes=10), announced_again_at=NOON, requests=3)
+    row = a_row(updated=NOON + timedelta(minutes=10), republished_at=NOON, requests=3)
     assert isinstance(decided(row, limit=3), Wait)
     assert isinstance(decided(row, limit=3, may_fail=True), End)
 
@@ -244,4 +244,4 @@ def test_last_request_that_led_to_nothing_may_end_it_where_wanted() -> None:
 def test_no_request_is_published_where_the_limit_is_zero() -> None:
     decision = decided(a_row(), limit=0)
     assert isinstance(decision, Wait)
-    assert "dlq_handler.monitor.republish_limit is 0" in decision.why
+    assert "dlq_handler.monitor.republish_limit is 0" in decision.explanation

@@ -32,7 +32,7 @@ def an_end(
     fields: dict[str, Any] = {
         "ended_at": NOON,
         "ended_by": "letter 12",
-        "instance": "one",
+        "replica": "one",
         "execution": an_execution(status=status, updated=updated),
         "signature": signature,
         "heartbeat_age_seconds": 3.21,
@@ -72,11 +72,11 @@ def test_execution_came_back_only_if_somebody_went_on_with_it(end: EndOfOurs, is
 
 
 def test_resurrection_is_one_per_ending_and_says_who_did_what() -> None:
-    runs = resurrected_record(an_end(ExecutionStatus.RUNNING), now=LATER, instance="two")
-    done = resurrected_record(an_end(ExecutionStatus.COMPLETED), now=LATER, instance="two")
-    assert runs.attempt == done.attempt == NOON
-    assert "worker 7" in runs.why
-    assert "letter 12" in runs.why
+    runs = resurrected_record(an_end(ExecutionStatus.RUNNING), now=LATER, replica="two")
+    done = resurrected_record(an_end(ExecutionStatus.COMPLETED), now=LATER, replica="two")
+    assert runs.attempt_updated_at == done.attempt_updated_at == NOON
+    assert "worker 7" in runs.explanation
+    assert "letter 12" in runs.explanation
     assert runs.evidence["ended_by_instance"] == "one"
     assert runs.evidence["heartbeat_age_seconds"] == 3.2
 
@@ -91,9 +91,7 @@ def test_end_is_announced_as_the_row_has_it() -> None:
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["payload"]["status"] == "Failed"
     assert envelope["payload"]["result"] == {"error": "x"}
-    record = announced_record(
-        an_unheard_end(), Finding.SILENT_END, now=LATER, instance="one", is_shadow=False
-    )
+    record = announced_record(an_unheard_end(), Finding.SILENT_END, now=LATER, replica="one", is_shadow=False)
     assert record.evidence == {"finding": "silent_end"}
 
 

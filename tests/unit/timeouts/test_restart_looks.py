@@ -46,7 +46,7 @@ def steps_of(*looks: PlannedLook) -> list[Step]:
             left_out=frozenset(left_out or ()),
         )  # fmt: skip
         seen, now = planned.sees(PROCESSES), at(time + 0.1)
-        look = look_again(7, look, seen, asked_at=at(time), answered_at=now)
+        look = look_again(7, look, seen, checked_at=at(time), answered_at=now)
         view = view_of(look, seen, "no answer")
         row = Worker(id=7, heartbeat_age_seconds=2.0, last_heartbeat=at(time - 2))
         case = StaleCase(

@@ -66,7 +66,7 @@ def steps_of(
             one.time, one.answer_seconds, late, one.is_blind, one.is_answered, one.age_error_seconds
         )
         seen, now = listed.sees(processes), at(one.time + one.answer_seconds)
-        look = look_again(7, look, seen, asked_at=at(one.time), answered_at=now)
+        look = look_again(7, look, seen, checked_at=at(one.time), answered_at=now)
         view = view_of(look, seen, "no answer")
         if not run <= one.time < owner.end:
             continue

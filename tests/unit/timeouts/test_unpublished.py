@@ -22,7 +22,9 @@ from dlq_handler.timeouts.unpublished import (
 )
 from tests.support.builders import NOON, an_execution
 
-INTERVAL = UnconsumedInterval(began_at=NOON - timedelta(minutes=1), last_seen_at=NOON + timedelta(minutes=1))
+INTERVAL = UnconsumedInterval(
+    began_at=NOON - timedelta(minutes=1), last_observed_at=NOON + timedelta(minutes=1)
+)
 FAILED = ExecutionStatus.FAILED
 
 

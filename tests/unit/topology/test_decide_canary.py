@@ -47,7 +47,7 @@ def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
 
 
 @pytest.mark.parametrize(
-    ("probes", "state", "why"),
+    ("probes", "state", "explanation"),
     [
         ([a_probe(20, took=5.2)], OK, "arrived 5.2 s after"),
         ([a_probe(3), a_probe(63, took=5.2)], OK, "arrived"),
@@ -67,15 +67,17 @@ def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
         ([a_probe(60, worker=8)], UNKNOWN, "no probe tells anything yet"),
     ],
 )
-def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: CanaryState, why: str) -> None:
+def test_newest_probe_that_tells_anything_decides(
+    probes: list[Probe], state: CanaryState, explanation: str
+) -> None:
     canary = decided(*probes)
 
     assert canary.state is state
-    assert why in canary.why
+    assert explanation in canary.explanation
 
 
 @pytest.mark.parametrize(
-    ("view", "why"),
+    ("view", "explanation"),
     [
         (a_view(consuming_seconds=0.0), "we do not consume attune.dlx.queue"),
         (a_view(waiting=None), "the broker does not say"),
@@ -83,15 +85,17 @@ def test_newest_probe_that_tells_anything_decides(probes: list[Probe], state: Ca
     ],
 )
 @pytest.mark.parametrize("probe", [a_probe(40), a_probe(10, took=5.0)], ids=["unseen", "seen"])
-def test_who_is_blind_says_nothing_even_of_what_arrived(view: IntakeView, why: str, probe: Probe) -> None:
+def test_who_is_blind_says_nothing_even_of_what_arrived(
+    view: IntakeView, explanation: str, probe: Probe
+) -> None:
     canary = decided(probe, view=view)
 
     assert canary.state is UNKNOWN
-    assert why in canary.why
+    assert explanation in canary.explanation
 
 
 @pytest.mark.parametrize(
-    ("view", "why"),
+    ("view", "explanation"),
     [
         (a_view(consuming_seconds=39.0), "we have consumed without a break for 39 s only"),
         (a_view(unseen=1), "1 consumer(s) that we cannot see"),
@@ -99,11 +103,11 @@ def test_who_is_blind_says_nothing_even_of_what_arrived(view: IntakeView, why: s
     ],
 )
 def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
-    view: IntakeView, why: str
+    view: IntakeView, explanation: str
 ) -> None:
     unseen, seen = decided(a_probe(40), view=view), decided(a_probe(40, took=5.0), view=view)
 
-    assert (unseen.state, why in unseen.why) == (UNKNOWN, True)
+    assert (unseen.state, explanation in unseen.explanation) == (UNKNOWN, True)
     assert seen.state is OK
 
 
@@ -130,9 +134,9 @@ def test_a_doubt_passes_when_the_next_probe_settles_it(
 
 
 def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
-    young = WorkerCanary(worker_id=1, state=UNKNOWN, why="none has arrived yet", passes=True)
-    blind = WorkerCanary(worker_id=2, state=UNKNOWN, why="somebody else takes them")
-    fine = WorkerCanary(worker_id=3, state=OK, why="arrived")
+    young = WorkerCanary(worker_id=1, state=UNKNOWN, explanation="none has arrived yet", passes=True)
+    blind = WorkerCanary(worker_id=2, state=UNKNOWN, explanation="somebody else takes them")
+    fine = WorkerCanary(worker_id=3, state=OK, explanation="arrived")
 
     assert in_words([young, blind]) == "unknown: 2 of 2 worker(s) (1, 2): somebody else takes them"
     assert [only_wants_time(some) for some in ([young, blind], [young, fine], [fine], [])] == [
@@ -181,14 +185,14 @@ def test_those_without_a_probe_for_longest_are_due_first_and_no_more_than_a_roun
     [((), UNKNOWN), ((OK,), OK), ((OK, UNKNOWN), UNKNOWN), ((OK, UNKNOWN, LOST), LOST)],
 )
 def test_the_worst_of_all_is_what_is_told(states: tuple[CanaryState, ...], worst: CanaryState) -> None:
-    canaries = [WorkerCanary(worker_id=n, state=state, why="w") for n, state in enumerate(states)]
+    canaries = [WorkerCanary(worker_id=n, state=state, explanation="w") for n, state in enumerate(states)]
 
     assert worst_of(canaries) is worst
     assert in_words(canaries).startswith(worst.value.replace("_", " "))
 
 
 def test_many_lost_ones_are_counted_and_some_named() -> None:
-    canaries = [WorkerCanary(worker_id=n, state=LOST, why="it did not arrive") for n in range(7)]
+    canaries = [WorkerCanary(worker_id=n, state=LOST, explanation="it did not arrive") for n in range(7)]
 
     assert in_words(canaries) == "lost: 7 of 7 worker(s) (0, 1, 2, 3, 4 and 2 more): it did not arrive"
 

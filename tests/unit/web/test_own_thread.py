@@ -85,9 +85,9 @@ async def test_its_log_records_name_the_replica_too() -> None:
     async def look(_stop: asyncio.Event) -> None:
         bound.update(structlog.contextvars.get_contextvars())
 
-    with structlog.contextvars.bound_contextvars(instance="one"), pytest.raises(EndedEarly):
+    with structlog.contextvars.bound_contextvars(replica="one"), pytest.raises(EndedEarly):
         await run_in_own_thread(look, asyncio.Event(), name="logging")
-    assert bound["instance"] == "one"
+    assert bound["replica"] == "one"
 
 
 async def called_across(work: str, within_seconds: float) -> object:

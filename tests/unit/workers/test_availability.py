@@ -76,8 +76,8 @@ def test_it_says_why_it_cannot_tell() -> None:
     never = standing_of(a_worker(heartbeat_age_seconds=None), watched_seconds=math.inf, policy=POLICY)
     young = standing_of(a_worker(heartbeat_age_seconds=500), watched_seconds=12, policy=POLICY)
 
-    assert "never sent a heartbeat" in never.why
-    assert "watched for 12 s only" in young.why
+    assert "never sent a heartbeat" in never.explanation
+    assert "watched for 12 s only" in young.explanation
 
 
 def test_limit_below_three_heartbeats_still_decides() -> None:

@@ -38,7 +38,7 @@ def looks(*seen: Seen) -> ConnectionLook:
     """One look after the other, each answered a second later; the last."""
     look: ConnectionLook | None = None
     for seconds, one in seen:
-        look = look_again(7, look, one, asked_at=at(seconds), answered_at=at(seconds + 1))
+        look = look_again(7, look, one, checked_at=at(seconds), answered_at=at(seconds + 1))
     assert look is not None
     return look
 
@@ -88,10 +88,10 @@ def test_run_that_is_proven_stays_so_when_its_connection_is_found_again(
     before = (*RESTARTED[:2], (110, unclear), (120, unclear))
     assert began(50, *before, (130, sight(OLD, age=630))) is Began.BY_PRESENT
     look = looks(*before, (130, sight(OLD, age=630)))
-    assert (look.seen_at, look.unfound_since) == (at(1), None)
+    assert (look.found_at, look.missing_since) == (at(1), None)
     is_there = unclear is not None and OLD in unclear.names
     assert began(50, *before) is (Began.BY_PRESENT if is_there else Began.UNKNOWN)
-    assert looks(*before).unfound_since == (None if is_there else at(110))
+    assert looks(*before).missing_since == (None if is_there else at(110))
     assert looks(*before).is_proven(at(50))
 
 
@@ -106,17 +106,17 @@ def test_several_connections_make_no_look_and_begin_the_second_one_anew() -> Non
     beside = (*RESTARTED[:2], (110, sight(OLD, NEW)))
     view = view_of(looks(*beside), beside[-1][1], "")
     assert view.began(at(0)) is Began.UNKNOWN
-    assert view.why_unknown == "its queue has consumers on 2 connections"
+    assert view.unknown_explanation == "its queue has consumers on 2 connections"
     alone = (*beside, (120, sight(NEW, age=16)))
     assert began(90, *alone) is Began.BY_FORMER
     assert began(112, *alone) is Began.UNKNOWN, "the old one was still there"
     assert looks(*alone) == ConnectionLook(
         worker_id=7,
-        asked_at=at(120),
-        looked_at=at(120),
+        checked_at=at(120),
+        observed_at=at(120),
         connection=NEW,
         absent_at=at(100),
-        seen_at=at(121),
+        found_at=at(121),
     )
 
 
@@ -159,9 +159,9 @@ def test_run_that_began_while_only_others_were_listed_is_unknown() -> None:
 def test_missing_answer_is_unknown() -> None:
     view = view_of(looks((0, None)), None, "the API is away")
     assert view.began(at(0)) is Began.UNKNOWN
-    assert view.why_unknown == "the API is away"
+    assert view.unknown_explanation == "the API is away"
     assert began(-1000, (0, sight(OLD, age=1)), (10, sight())) is Began.UNKNOWN
-    assert view_of(looks((0, sight())), sight(), "").why_unknown == "its queue has no consumer"
+    assert view_of(looks((0, sight())), sight(), "").unknown_explanation == "its queue has no consumer"
 
 
 @pytest.mark.parametrize("unclear", [None, sight(), sight(OLD, NEW)])
@@ -178,7 +178,7 @@ def test_looks_from_before_the_clock_was_set_back_are_forgotten() -> None:
     back = (*RESTARTED, (50, sight(NEW)))
     assert began(40, *back) is Began.UNKNOWN
     assert looks(*back) == ConnectionLook(
-        worker_id=7, asked_at=at(50), looked_at=at(50), connection=NEW, seen_at=at(51)
+        worker_id=7, checked_at=at(50), observed_at=at(50), connection=NEW, found_at=at(51)
     )
 
 
@@ -281,7 +281,9 @@ def test_run_is_never_a_former_processs_while_the_connection_that_began_it_consu
     look: ConnectionLook | None = None
     for one in sorted(planned, key=lambda one: one.time):
         seen = one.sees(processes)
-        look = look_again(7, look, seen, asked_at=at(one.time), answered_at=at(one.time + one.answer_seconds))
+        look = look_again(
+            7, look, seen, checked_at=at(one.time), answered_at=at(one.time + one.answer_seconds)
+        )
         view = view_of(look, seen, "no answer")
         for process in processes:
             updated = process.start + run * (process.end - process.start) + written_late
@@ -297,6 +299,6 @@ def test_every_restart_is_noticed_at_ten_second_looks(first_look: int) -> None:
     for time in range(first_look, 200, 10):
         seen = Look(time, 0.1, 5, False, True, 0).sees(processes)
         assert seen is not None
-        look = look_again(7, look, seen, asked_at=at(time), answered_at=at(time + 0.1))
+        look = look_again(7, look, seen, checked_at=at(time), answered_at=at(time + 0.1))
     assert look is not None
     assert ProcessView(look=look).began(at(80)) is Began.BY_FORMER

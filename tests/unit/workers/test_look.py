@@ -100,23 +100,23 @@ def test_queue_that_is_not_known_to_be_empty_makes_emptiness_begin_anew(
 
 def test_queue_without_a_consumer_is_dated_as_an_empty_one_is() -> None:
     nobody, missing = {"queue": UNATTENDED}, {"queue": None}
-    assert looks(nobody).unattended_since == at(0)
-    assert looks(nobody, missing).unattended_since == at(0)
-    assert looks(missing, nobody, nobody).unattended_since == at(60)
+    assert looks(nobody).unconsumed_since == at(0)
+    assert looks(nobody, missing).unconsumed_since == at(0)
+    assert looks(missing, nobody, nobody).unconsumed_since == at(60)
 
 
 def test_a_consumer_between_two_looks_makes_it_begin_anew() -> None:
     nobody, consumer = {"queue": UNATTENDED}, {"queue": EMPTY}
-    assert looks(nobody, consumer).unattended_since is None
-    assert looks(nobody, consumer, nobody).unattended_since == at(120)
+    assert looks(nobody, consumer).unconsumed_since is None
+    assert looks(nobody, consumer, nobody).unconsumed_since == at(120)
 
 
 def test_looks_that_know_nothing_of_the_queue_are_no_looks_at_it_for_ten_minutes() -> None:
     """About a missing queue the broker is asked twice in ten minutes."""
     missing, unknown = {"queue": None}, dict[str, Any]()
-    assert looks(missing, unknown, unknown, missing).unattended_since == at(0)
-    assert looks(missing, missing, unknown, missing).unattended_since == at(60)
+    assert looks(missing, unknown, unknown, missing).unconsumed_since == at(0)
+    assert looks(missing, missing, unknown, missing).unconsumed_since == at(60)
     late = {"at": 601}
-    assert looks(missing, late).unattended_since is None
-    assert looks(missing, late, {"at": 620, **missing}).unattended_since == at(620)
+    assert looks(missing, late).unconsumed_since is None
+    assert looks(missing, late, {"at": 620, **missing}).unconsumed_since == at(620)
     assert looks({"queue": EMPTY}, unknown).empty_since is None

@@ -46,7 +46,9 @@ def looked(before: ServiceLook | None, **changed: Any) -> ServiceLook:
 
 
 def test_a_queue_that_has_a_consumer_has_no_times() -> None:
-    before = ServiceLook(queue=QUEUE, unconsumed_since=at(-60), first_heartbeat=at(-50), lost_at=at(-70))
+    before = ServiceLook(
+        queue=QUEUE, unconsumed_since=at(-60), first_heartbeat=at(-50), connection_lost_at=at(-70)
+    )
 
     assert looked(before, consumers=1, reporting=reporting(-1)) == CONSUMED
     assert not CONSUMED.is_eventful
@@ -121,9 +123,9 @@ def test_an_inactive_worker_counts_from_its_first_heartbeat_whether_or_not_it_co
 
 
 def test_a_start_of_the_broker_between_the_two_looks_is_a_restart() -> None:
-    look = looked(CONSUMED, broker=BrokerRun(started_at=at(-3), lost_at=at(-4)))
+    look = looked(CONSUMED, broker=BrokerRun(started_at=at(-3), connection_lost_at=at(-4)))
 
-    assert (look.restarted_at, look.lost_at) == (at(-3), at(-4))
+    assert (look.restarted_at, look.connection_lost_at) == (at(-3), at(-4))
 
 
 def test_the_management_api_may_tell_of_the_start_later() -> None:
@@ -144,12 +146,12 @@ def test_nothing_else_is_called_a_restart() -> None:
         BrokerRun(started_at=at(-3600)),
         BrokerRun(started_at=at(-5)),
         BrokerRun(started_at=NOW + UPTIME_ERROR + timedelta(seconds=1)),
-        BrokerRun(lost_at=at(-60)),
+        BrokerRun(connection_lost_at=at(-60)),
     ):
         look = looked(CONSUMED, broker=broker)
-        assert (look.restarted_at, look.lost_at) == (None, None), broker
-    never_consumed = looked(None, broker=BrokerRun(started_at=at(-3), lost_at=at(-3)))
-    assert (never_consumed.restarted_at, never_consumed.lost_at) == (None, None)
+        assert (look.restarted_at, look.connection_lost_at) == (None, None), broker
+    never_consumed = looked(None, broker=BrokerRun(started_at=at(-3), connection_lost_at=at(-3)))
+    assert (never_consumed.restarted_at, never_consumed.connection_lost_at) == (None, None)
 
 
 def test_one_start_stays_one_time() -> None:
@@ -172,11 +174,11 @@ def test_after_a_long_break_the_looks_begin_again() -> None:
 
 
 def test_looks_are_current_for_a_minute() -> None:
-    looks = ServiceLooks(looked_at=NOW, by_queue={})
+    looks = ServiceLooks(observed_at=NOW, by_queue={})
 
     assert looks.are_current(at(60))
     assert not looks.are_current(at(61))
-    assert not ServiceLooks(looked_at=None, by_queue={}).are_current(NOW)
+    assert not ServiceLooks(observed_at=None, by_queue={}).are_current(NOW)
 
 
 STEPS = st.lists(

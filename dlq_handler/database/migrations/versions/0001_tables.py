@@ -13,41 +13,41 @@ _STATEMENTS = (
     # group_id NULL: not counted in a group (shadow mode).
     """
     CREATE TABLE letter (
-        id                bigserial PRIMARY KEY,
-        key               text NOT NULL UNIQUE,
-        message_id        text,
-        correlation_id    text,
-        message_type      text,
-        execution_id      bigint,
-        worker_id         bigint,
-        action_ref        text,
-        queue             text,
-        reason            text NOT NULL,
-        death_count       bigint,
-        died_at           timestamptz,
-        first_death_queue text,
-        exchange          text NOT NULL,
-        routing_key       text NOT NULL,
-        stamp             timestamptz,
-        body              bytea NOT NULL,
-        body_size         bigint NOT NULL,
-        flaw              text,
-        outcome           text NOT NULL CHECK (outcome IN (
+        id                 bigserial PRIMARY KEY,
+        key                text NOT NULL UNIQUE,
+        message_id         text,
+        correlation_id     text,
+        message_type       text,
+        execution_id       bigint,
+        worker_id          bigint,
+        action_ref         text,
+        queue              text,
+        reason             text NOT NULL,
+        death_count        bigint,
+        died_at            timestamptz,
+        first_death_queue  text,
+        exchange           text NOT NULL,
+        routing_key        text NOT NULL,
+        attempt_updated_at timestamptz,
+        body               bytea NOT NULL,
+        body_size          bigint NOT NULL,
+        parse_error        text,
+        outcome            text NOT NULL CHECK (outcome IN (
             'failed', 'already_terminal', 'stale_attempt', 'superseded', 'left_to_monitor',
             'unknown_execution', 'unrelated', 'unreadable', 'update_failed', 'deferred')),
-        why               text NOT NULL,
-        error             text,
-        tries             integer NOT NULL DEFAULT 0,
-        next_try_at       timestamptz,
-        repeats           integer NOT NULL DEFAULT 0,
-        received_at       timestamptz NOT NULL,
+        explanation        text NOT NULL,
+        error              text,
+        attempts           integer NOT NULL DEFAULT 0,
+        next_attempt_at    timestamptz,
+        repeats            integer NOT NULL DEFAULT 0,
+        received_at        timestamptz NOT NULL,
         decided_at         timestamptz NOT NULL,
-        instance          text NOT NULL,
-        evidence          jsonb NOT NULL DEFAULT '{}',
-        is_shadow         boolean NOT NULL DEFAULT false,
-        group_id          text,
-        headers           jsonb NOT NULL DEFAULT '{}',
-        repeated_at       timestamptz
+        replica            text NOT NULL,
+        evidence           jsonb NOT NULL DEFAULT '{}',
+        is_shadow          boolean NOT NULL DEFAULT false,
+        group_id           text,
+        headers            jsonb NOT NULL DEFAULT '{}',
+        repeated_at        timestamptz
     )
     """,
     # For retention and for --since. Dead letters arrive in order of time, which is all that BRIN needs.
@@ -67,10 +67,10 @@ _STATEMENTS = (
     # The order in which the dead letters of a group are queued for reprocessing. The condition names the outcomes that
     # can be decided again, word for word as the statements do.
     """
-    CREATE INDEX letter_kept_idx ON letter (group_id, next_try_at NULLS FIRST, decided_at, id)
+    CREATE INDEX letter_kept_idx ON letter (group_id, next_attempt_at NULLS FIRST, decided_at, id)
      WHERE outcome IN ('deferred', 'unrelated', 'unknown_execution', 'update_failed') AND NOT is_shadow
     """,
-    "CREATE INDEX letter_due_idx ON letter (next_try_at, id) WHERE next_try_at IS NOT NULL",
+    "CREATE INDEX letter_due_idx ON letter (next_attempt_at, id) WHERE next_attempt_at IS NOT NULL",
     # For the number of executions whose requests the scheduler rejected lately.
     """
     CREATE INDEX letter_rejected_request_idx ON letter (greatest(received_at, repeated_at))
@@ -81,7 +81,7 @@ _STATEMENTS = (
     """
     CREATE TABLE letter_group (
         id        text PRIMARY KEY,
-        cause     text NOT NULL,
+        category  text NOT NULL,
         reason    text NOT NULL,
         queue     text,
         detail    text,
@@ -108,48 +108,49 @@ _STATEMENTS = (
     """,
     """
     CREATE TABLE outbox (
-        id               bigserial PRIMARY KEY,
-        message_id       uuid NOT NULL UNIQUE,
-        correlation_id   uuid NOT NULL,
-        execution_id     bigint NOT NULL,
-        is_workflow_task boolean NOT NULL,
-        exchange         text NOT NULL,
-        routing_key      text NOT NULL,
-        body             bytea NOT NULL,
-        created_at       timestamptz NOT NULL,
-        attempts         integer NOT NULL DEFAULT 0,
-        maybe_sent       boolean NOT NULL DEFAULT false,
-        next_try_at      timestamptz NOT NULL,
-        lease_holder     text,
-        lease_until      timestamptz,
-        confirmed_at     timestamptz,
-        last_error       text
+        id                 bigserial PRIMARY KEY,
+        message_id         uuid NOT NULL UNIQUE,
+        correlation_id     uuid NOT NULL,
+        execution_id       bigint NOT NULL,
+        is_workflow_task   boolean NOT NULL,
+        exchange           text NOT NULL,
+        routing_key        text NOT NULL,
+        body               bytea NOT NULL,
+        created_at         timestamptz NOT NULL,
+        attempts           integer NOT NULL DEFAULT 0,
+        possibly_published boolean NOT NULL DEFAULT false,
+        next_attempt_at    timestamptz NOT NULL,
+        lease_holder       text,
+        lease_until        timestamptz,
+        confirmed_at       timestamptz,
+        last_error         text
     )
     """,
-    # With many entries that wait for their next try, a relay that finds none due must not read them all.
-    "CREATE INDEX outbox_due_idx ON outbox (next_try_at, id) WHERE confirmed_at IS NULL",
+    # With many entries that wait for their next attempt, a relay that finds none due must not read them all.
+    "CREATE INDEX outbox_due_idx ON outbox (next_attempt_at, id) WHERE confirmed_at IS NULL",
     # Finds an older event of the same execution, which must be published first.
     "CREATE INDEX outbox_line_idx ON outbox (execution_id, id) WHERE confirmed_at IS NULL",
     "CREATE INDEX outbox_confirmed_idx ON outbox USING brin (created_at) WITH (pages_per_range = 32)",
     # One row for each decision of the timeout monitor about one attempt of an execution.
     """
     CREATE TABLE stale_decision (
-        id               bigserial PRIMARY KEY,
-        execution_id     bigint NOT NULL,
-        attempt          timestamptz NOT NULL,
-        original_status  text NOT NULL,
-        outcome          text NOT NULL CHECK (outcome IN (
-            'failed', 'abandoned', 'cancelled', 'reannounced', 'announced', 'resurrected', 'update_failed')),
-        worker_id        bigint,
-        why              text NOT NULL,
-        evidence         jsonb NOT NULL,
-        error            text,
-        tries            integer NOT NULL DEFAULT 0,
-        next_try_at      timestamptz,
-        is_shadow        boolean NOT NULL DEFAULT false,
-        decided_at       timestamptz NOT NULL,
-        instance         text NOT NULL,
-        UNIQUE (execution_id, attempt, outcome, is_shadow)
+        id                 bigserial PRIMARY KEY,
+        execution_id       bigint NOT NULL,
+        attempt_updated_at timestamptz NOT NULL,
+        original_status    text NOT NULL,
+        outcome            text NOT NULL CHECK (outcome IN (
+            'failed', 'abandoned', 'cancelled', 'request_republished', 'completion_published', 'reverted_by_worker',
+            'update_failed')),
+        worker_id          bigint,
+        explanation        text NOT NULL,
+        evidence           jsonb NOT NULL,
+        error              text,
+        attempts           integer NOT NULL DEFAULT 0,
+        next_attempt_at    timestamptz,
+        is_shadow          boolean NOT NULL DEFAULT false,
+        decided_at         timestamptz NOT NULL,
+        replica            text NOT NULL,
+        UNIQUE (execution_id, attempt_updated_at, outcome, is_shadow)
     )
     """,
     "CREATE INDEX stale_decision_decided_idx ON stale_decision USING brin (decided_at) WITH (pages_per_range = 32)",
@@ -168,29 +169,29 @@ _STATEMENTS = (
     # What the leader saw of a worker at its last looks, so that a new leader continues from there. A replica in shadow
     # mode has rows of its own: with them, the first look of the real leader would count as a second one.
     """
-    CREATE TABLE worker_look (
+    CREATE TABLE worker_observation (
         worker_id         bigint NOT NULL,
         is_shadow         boolean NOT NULL,
         last_heartbeat    timestamptz,
         unavailable_since timestamptz,
         empty_since       timestamptz,
-        unattended_since  timestamptz,
-        looked_at         timestamptz NOT NULL,
+        unconsumed_since  timestamptz,
+        observed_at       timestamptz NOT NULL,
         PRIMARY KEY (worker_id, is_shadow)
     )
     """,
     # Connections that consume the queues of workers, to detect a worker that was restarted under its name. Shadow mode
-    # as in worker_look.
+    # as in worker_observation.
     """
     CREATE TABLE worker_connection (
         worker_id     bigint NOT NULL,
         is_shadow     boolean NOT NULL,
         connection    text,
-        asked_at      timestamptz NOT NULL,
-        looked_at     timestamptz,
+        checked_at    timestamptz NOT NULL,
+        observed_at   timestamptz,
         absent_at     timestamptz,
-        seen_at       timestamptz,
-        unfound_since timestamptz,
+        found_at      timestamptz,
+        missing_since timestamptz,
         shared_from   timestamptz,
         shared_since  timestamptz,
         shared_until  timestamptz,
@@ -200,12 +201,12 @@ _STATEMENTS = (
     # Queues of the host's services that have no consumer, and workers that report while they are inactive. A row
     # without times: the queue had a consumer at the last look.
     """
-    CREATE TABLE service_look (
+    CREATE TABLE service_observation (
         queue              text PRIMARY KEY,
         unconsumed_since   timestamptz,
         consumed_at        timestamptz,
         restarted_at       timestamptz,
-        lost_at            timestamptz,
+        connection_lost_at timestamptz,
         first_heartbeat    timestamptz,
         inactive_heartbeat timestamptz
     )
@@ -214,24 +215,24 @@ _STATEMENTS = (
     # `is_open`: the latest look is one of them.
     """
     CREATE TABLE unconsumed_interval (
-        id           bigserial PRIMARY KEY,
-        began_at     timestamptz NOT NULL,
-        last_seen_at timestamptz NOT NULL,
-        is_open      boolean NOT NULL
+        id               bigserial PRIMARY KEY,
+        began_at         timestamptz NOT NULL,
+        last_observed_at timestamptz NOT NULL,
+        is_open          boolean NOT NULL
     )
     """,
-    "CREATE INDEX unconsumed_interval_seen_idx ON unconsumed_interval (last_seen_at)",
+    "CREATE INDEX unconsumed_interval_observed_idx ON unconsumed_interval (last_observed_at)",
     "CREATE TABLE lease (name text PRIMARY KEY, holder text NOT NULL, until timestamptz NOT NULL)",
     # One row for each kind of scan that continues where the last one ended.
     "CREATE TABLE progress (name text PRIMARY KEY, until timestamptz NOT NULL)",
     # One row for all replicas.
     """
     CREATE TABLE brake (
-        is_the_row     boolean PRIMARY KEY DEFAULT true CHECK (is_the_row),
+        singleton      boolean PRIMARY KEY DEFAULT true CHECK (singleton),
         tripped_at     timestamptz,
         hold_until     timestamptz,
         tripped_by     text,
-        why            text,
+        explanation    text,
         released_at    timestamptz,
         released_until timestamptz,
         released_by    text
@@ -254,26 +255,26 @@ _STATEMENTS = (
         created_at  timestamptz NOT NULL,
         sent_at     timestamptz,
         sent_by     text NOT NULL,
-        seen_at     timestamptz,
-        seen_by     text
+        received_at timestamptz,
+        received_by text
     )
     """,
     "CREATE INDEX canary_queue_idx ON canary (queue, worker_id, created_at)",
     # The events of all replicas, in the order of their commits. Written one transaction at a time (events.py).
     """
     CREATE TABLE history_event (
-        id       bigserial PRIMARY KEY,
-        at       timestamptz NOT NULL,
-        part     text NOT NULL,
-        kind     text NOT NULL,
-        subject  text,
-        detail   text,
-        instance text NOT NULL
+        id      bigserial PRIMARY KEY,
+        at      timestamptz NOT NULL,
+        topic   text NOT NULL,
+        kind    text NOT NULL,
+        subject text,
+        detail  text,
+        replica text NOT NULL
     )
     """,
     "CREATE INDEX history_event_at_idx ON history_event (at)",
     # A minute with an observer: of dead letters (a consumer was open), of workers (there was a leader).
-    "CREATE TABLE seen_minute (part text NOT NULL, minute timestamptz NOT NULL, PRIMARY KEY (part, minute))",
+    "CREATE TABLE observed_minute (topic text NOT NULL, minute timestamptz NOT NULL, PRIMARY KEY (topic, minute))",
     # One row for each change of a worker's availability, valid until the next one. NULL: its row was deleted.
     """
     CREATE TABLE worker_change (
@@ -289,14 +290,14 @@ _STATEMENTS = (
     # The audit: appended, never changed.
     """
     CREATE TABLE operation (
-        id     bigserial PRIMARY KEY,
-        at     timestamptz NOT NULL,
-        who    text NOT NULL,
-        via    text NOT NULL,
-        what   text NOT NULL,
-        target text,
-        reason text,
-        result text NOT NULL
+        id       bigserial PRIMARY KEY,
+        at       timestamptz NOT NULL,
+        username text NOT NULL,
+        client   text NOT NULL,
+        action   text NOT NULL,
+        target   text,
+        comment  text,
+        result   text NOT NULL
     )
     """,
     # A digest of the session's cookie, never the cookie. Rows are deleted when the session would have expired.

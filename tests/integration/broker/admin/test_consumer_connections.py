@@ -96,9 +96,9 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
         assert sight is not None
         [name] = sight.names
         assert sight.age_seconds is not None
-        known = ConnectionLook(worker_id=1, asked_at=NOON, looked_at=NOON, connection=name, seen_at=NOON)
+        known = ConnectionLook(worker_id=1, checked_at=NOON, observed_at=NOON, connection=name, found_at=NOON)
         assert await source.ask({1: known}) == {1: ConnectionObservation(names=frozenset({name}))}
-        lost = (await source.ask({1: replace(known, unfound_since=NOON)}))[1]
+        lost = (await source.ask({1: replace(known, missing_since=NOON)}))[1]
         assert lost is not None
         assert lost.age_seconds is not None, "another connection may have its name now"
         async with consumed(vhost, queue, "worker-1-again"):

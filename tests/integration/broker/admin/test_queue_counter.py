@@ -202,7 +202,7 @@ async def test_a_queue_that_the_broker_refuses_is_not_said_to_be_looked_for_slow
 
     monkeypatch.setattr(queue_counter, "count_until_refused", refuse)
     assert await asked.queues.count_all(["refused"]) == {}
-    assert asked.queues.why_unknown("refused") == queue_counter.REFUSED_QUEUE
-    assert asked.queues.why_unknown("not asked") == queue_counter.UNKNOWN_QUEUE
+    assert asked.queues.unknown_explanation("refused") == queue_counter.REFUSED_QUEUE
+    assert asked.queues.unknown_explanation("not asked") == queue_counter.UNKNOWN_QUEUE
     with pytest.raises(Unavailable, match="refuses access"):
         await asked.queues.count("refused")

@@ -37,8 +37,8 @@ async def test_of_a_large_body_only_the_beginning_is_ever_in_memory(
     assert peak < 3 * MEGABYTE
     assert execution_ids(batch) == [7, 1, 2, 3]
     large = batch[0].item
-    assert large.flaw is None
-    assert (large.message_type, large.worker_id, large.stamp) == ("ExecutionRequested", 7, None)
+    assert large.parse_error is None
+    assert (large.message_type, large.worker_id, large.attempt_updated_at) == ("ExecutionRequested", 7, None)
     assert (large.body, large.body_size) == (body[:65_536], len(body))
     assert await source.acknowledge(batch) == 4
 
@@ -54,8 +54,8 @@ async def test_a_body_of_exactly_the_limit_is_read_whole(
 
     whole, large = await source.next_batch(timeout_seconds=20)
 
-    assert whole.item.stamp is not None
-    assert large.item.stamp is None
+    assert whole.item.attempt_updated_at is not None
+    assert large.item.attempt_updated_at is None
 
 
 async def test_the_key_of_a_large_body_is_that_of_the_whole(

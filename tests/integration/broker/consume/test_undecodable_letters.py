@@ -51,10 +51,10 @@ async def test_the_letters_behind_an_undecodable_one_arrive(
     batch = await source.next_batch(timeout_seconds=20)
 
     assert execution_ids(batch) == [None, 1, 2, 3]
-    flaw = batch[0].item.flaw
-    assert flaw is not None
-    assert flaw.startswith("AMQP properties cannot be decoded")
-    assert [delivery.item.flaw for delivery in batch[1:]] == [None] * 3
+    parse_error = batch[0].item.parse_error
+    assert parse_error is not None
+    assert parse_error.startswith("AMQP properties cannot be decoded")
+    assert [delivery.item.parse_error for delivery in batch[1:]] == [None] * 3
     assert await source.acknowledge(batch) == 4
     assert source.is_consuming
 
