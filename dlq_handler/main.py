@@ -1,180 +1,121 @@
-"""The command `dlq-handler`: nouns, then verbs. Exit codes: cli/exits.py."""
+"""The command `dlq-handler`: nouns, then verbs. Exit codes: cli/exits.py.
 
-import asyncio
-import os
-import signal
+A command's module is imported when the command is typed. So `--version` and `--help` import typer and little else:
+the libraries of broker, database and settings take a second of CPU. A test holds that.
+"""
+
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
-import structlog
 import typer
+from typer.core import TyperGroup
 
 from dlq_handler import __version__
-from dlq_handler.cli import audit, brake, canary, config, executions, letters, topology, workers
-from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.database import grants, migrate
-from dlq_handler.cli.doctor import doctor
-from dlq_handler.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_SERVICE_ENDED, EXIT_UNAVAILABLE
-from dlq_handler.cli.health import check_health
-from dlq_handler.cli.options import ConfigOption
-from dlq_handler.cli.printing import print_error
-from dlq_handler.cli.status import status
-from dlq_handler.diagnosis.doctor_database_lines import DATABASE_FIX
-from dlq_handler.errors import (
-    Contended,
-    RowRejected,
-    ServiceEnded,
-    StartTimedOut,
-    Unavailable,
-    UnsupportedLibrary,
-)
-from dlq_handler.logs import configure_logging
-from dlq_handler.settings import Settings
+from dlq_handler.errors import Contended, RowRejected, Unavailable, UnsupportedLibrary
 
-log = structlog.get_logger()
+
+class _Command(NamedTuple):
+    source: str
+    """`module:name` in this package of a function, or of an app with commands of its own."""
+    help: str
+
+
+_COMMANDS = {
+    "run": _Command("run:run", "Run a replica until SIGTERM or SIGINT."),
+    "status": _Command("cli.status:status", "Show what is wrong right now, since when, and what to do."),
+    "doctor": _Command("cli.doctor:doctor", "Check everything that dlq-handler depends on."),
+    "letters": _Command("cli.letters:app", "Dead letters on record."),
+    "executions": _Command("cli.executions:app", "Executions, and what happened to them."),
+    "workers": _Command("cli.workers:app", "Workers, their heartbeats and their queues."),
+    "brake": _Command("cli.brake:app", "The brake (circuit breaker), which stops a mass failure."),
+    "canary": _Command("cli.canary:app", "Canaries, which test the dead-letter route without an execution."),
+    "topology": _Command("cli.topology:app", "Exchanges, queues and bindings on the route of a dead letter."),
+    "audit": _Command("cli.audit:app", "What people did with dlq-handler, and why."),
+    "config": _Command("cli.config:app", "Check and show the settings. Exit code 78: they cannot be used."),
+    "migrate": _Command("cli.database:migrate", "Create or upgrade the tables of dlq-handler."),
+    "grants": _Command("cli.database:grants", "Print the rights that dlq-handler needs."),
+    "health": _Command("run:health", "Check that every loop of the replica in this container runs."),
+}
+
+
+class _LoadedCommands(Mapping[str, Any]):
+    """The commands by name. Each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        command = _COMMANDS[name]
+        module, _, attribute = command.source.partition(":")
+        loaded = getattr(import_module(f"dlq_handler.{module}"), attribute)
+        parent = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+        if isinstance(loaded, typer.Typer):
+            parent.add_typer(loaded, name=name, help=command.help)
+        else:
+            parent.command(name)(loaded)
+        return typer.main.get_group(parent).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _LazyGroup(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"commands": _LoadedCommands()})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the signature is typer's
+        return list(_COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  the signature is typer's
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
+
 
 app = typer.Typer(
+    cls=_LazyGroup,
     name="dlq-handler",
-    help="Ends executions whose worker is gone, and announces it, beside an unmodified Attune.",
+    help="Ends executions whose worker is unavailable, and publishes their completion event, beside an unmodified "
+    "Attune.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Rich would take longer to import than everything else.
+    rich_markup_mode=None,
 )
-app.add_typer(topology.app, name="topology")
-app.add_typer(letters.app, name="letters")
-app.add_typer(executions.app, name="executions")
-app.add_typer(brake.app, name="brake")
-app.add_typer(workers.app, name="workers")
-app.add_typer(canary.app, name="canary")
-app.add_typer(audit.app, name="audit")
-app.add_typer(config.app, name="config")
-app.command()(migrate)
-app.command()(grants)
-app.command()(doctor)
-app.command()(status)
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         typer.echo(__version__)
         raise typer.Exit
-    # On stderr: what a command prints on stdout may be read by a program. `run` configures its own.
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[  # noqa: ARG001  its callback has printed it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    from dlq_handler.logs import configure_logging  # noqa: PLC0415  `--version` and `--help` log nothing
+
+    # On stderr: a program may read what a command prints on stdout. `run` configures its own.
     configure_logging(level="warning", format="auto", stream=sys.stderr)
 
 
-@app.command()
-def run(config: ConfigOption = None) -> None:
-    """Run the sidecar until SIGTERM or SIGINT. A second signal ends it at once; nothing is lost either way."""
-    loaded = load_or_exit(config)
-    own = loaded.settings.dlq_handler
-    configure_logging(level=own.log.level, format=own.log.format)
-    structlog.contextvars.bind_contextvars(replica=loaded.settings.replica)
-    if own.shadow.enabled:
-        # On every line: what it tells of letters is what would have been done.
-        structlog.contextvars.bind_contextvars(shadow=True)
-    for warning in loaded.warnings:
-        log.warning("settings.doubted", warning=warning)
-    raise typer.Exit(asyncio.run(_run(loaded.settings)))
+def main(program_name: str | None = None) -> None:
+    """Expected errors end in one line on stderr and an exit code, never in a trace.
 
-
-@app.command()
-def health(config: ConfigOption = None) -> None:
-    """Check that every loop of the sidecar in this container turns (exit code 0 or 1). Servers: see /readyz."""
-    raise typer.Exit(check_health(config))
-
-
-async def _run(settings: Settings) -> int:
-    from dlq_handler.app import Sidecar  # noqa: PLC0415  no other command serves HTTP, and importing it is slow
-    from dlq_handler.web.listener import ListenerRefused  # noqa: PLC0415  brings uvicorn, which only `run` needs
-
-    stop = asyncio.Event()
-    _listen_for_signals(stop)
-    try:
-        sidecar = Sidecar(settings)
-    except ListenerRefused as refused:
-        log.error(
-            "listener.refused",
-            host=refused.host,
-            port=refused.port,
-            error=refused.explanation,
-            setting=refused.setting,
-        )
-        return EXIT_CONFIG
-    except UnsupportedLibrary as error:
-        log.error(
-            "library.unsupported",
-            library=error.library,
-            version=error.version,
-            missing=error.missing,
-            required=error.required,
-        )
-        return error.exit_code
-    try:
-        await sidecar.run(stop)
-    except* StartTimedOut as group:
-        waited_for = "; ".join(str(one) for one in group.exceptions)
-        log.error("start.given_up", error=waited_for, setting="dlq_handler.startup.wait_seconds")
-        return_code = EXIT_UNAVAILABLE
-    except* ServiceEnded:
-        # Logged when it happened, with its trace.
-        return_code = EXIT_SERVICE_ENDED
-    except* TimeoutError:
-        log.error("sidecar.cut_short", setting="dlq_handler.grace.shutdown_seconds")
-        return_code = EXIT_FAILED
-    else:
-        return_code = 0
-    return return_code
-
-
-def _listen_for_signals(stop: asyncio.Event) -> None:
-    def heard(number: int) -> None:
-        if stop.is_set():
-            # Whoever sends a second signal does not want to wait. Unsettled letters are redelivered.
-            os._exit(128 + number)
-        log.info("signal.received", signal=signal.Signals(number).name)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heard, number)
-
-
-def with_action(error: Exception) -> str:
-    """The error, and for an unreachable database the action that `status` prints too."""
-    if (
-        isinstance(error, Unavailable)
-        and error.component == "database"
-        and error.what.startswith("unreachable")
-    ):
-        return f"{error}; {DATABASE_FIX}"
-    return str(error)
-
-
-def main(typed: str | None = None) -> None:
-    """Expected trouble ends in one line on stderr and an exit code, never in a trace.
-
-    `typed`: what whoever asks typed instead of the program's name, for its help.
+    `program_name`: what the operator types to run this program, for its help.
     """
     try:
-        app(prog_name=typed)
-    except (Unavailable, Contended) as error:
-        print_error(with_action(error))
-        sys.exit(EXIT_UNAVAILABLE)
-    except RowRejected as error:
-        print_error(f"the database refused it: {error}")
-        sys.exit(EXIT_FAILED)
-    except (UnsupportedLibrary, ExceptionGroup) as error:
-        unsupported = _find_unsupported(error)
-        if unsupported is None:
+        app(prog_name=program_name)
+    except (Unavailable, Contended, RowRejected, UnsupportedLibrary, ExceptionGroup) as error:
+        from dlq_handler.cli.failures import exit_code_of  # noqa: PLC0415  only after an error
+
+        code = exit_code_of(error)
+        if code is None:
             raise
-        print_error(str(unsupported))
-        sys.exit(unsupported.exit_code)
-
-
-def _find_unsupported(error: Exception) -> UnsupportedLibrary | None:
-    """Some commands ask database and broker at once, so it may be one of several errors."""
-    if isinstance(error, ExceptionGroup):
-        return next(filter(None, map(_find_unsupported, error.exceptions)), None)
-    return error if isinstance(error, UnsupportedLibrary) else None
+        sys.exit(code)

@@ -20,7 +20,7 @@ from dlq_handler.operations.operation import Operation
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 
-app = typer.Typer(no_args_is_help=True, help="What people did to the sidecar, and why.")
+app = typer.Typer(no_args_is_help=True)
 
 
 class Action(StrEnum):

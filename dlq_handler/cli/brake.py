@@ -27,7 +27,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 from dlq_handler.text import in_units
 
-app = typer.Typer(no_args_is_help=True, help="The brake that stops a mass failure.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -14,9 +14,7 @@ from dlq_handler.compose.canary import open_run
 from dlq_handler.settings import Settings
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, cannot_run
 
-app = typer.Typer(
-    no_args_is_help=True, help="Canaries, which test the dead-letter route without an execution."
-)
+app = typer.Typer(no_args_is_help=True)
 
 EXIT_CODES = {
     Conclusion.ARRIVED: EXIT_FINE,

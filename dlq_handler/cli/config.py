@@ -11,9 +11,7 @@ from dlq_handler.settings import ConfigError, Loaded, Problem, load
 from dlq_handler.settings.keys import known_keys
 from dlq_handler.settings.model import derived_values
 
-app = typer.Typer(
-    no_args_is_help=True, help="Check and show the settings. Exit code 78 when they cannot be used."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 def load_or_exit(config: Path | None) -> Loaded:

@@ -25,7 +25,7 @@ from dlq_handler.settings.servers import broker_of, open_database
 from dlq_handler.text import in_units
 from dlq_handler.web.no_record import no_record_sentence
 
-app = typer.Typer(no_args_is_help=True, help="Executions, and what became of them.")
+app = typer.Typer(no_args_is_help=True)
 
 ExecutionId = Annotated[int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID)]
 

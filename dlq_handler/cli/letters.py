@@ -24,7 +24,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 from dlq_handler.web.no_record import no_record_sentence
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters on record.")
+app = typer.Typer(no_args_is_help=True)
 app.command()(groups)
 app.command()(export)
 app.command()(reprocess)

@@ -20,7 +20,7 @@ from dlq_handler.topology.checker import TopologyReport, check_topology
 from dlq_handler.topology.walk import Answer
 from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker_queue
 
-app = typer.Typer(no_args_is_help=True, help="Exchanges, queues and bindings on the way of a dead letter.")
+app = typer.Typer(no_args_is_help=True)
 
 EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.UNKNOWN: 2}
 _MOST_ROWS = 100

@@ -31,7 +31,7 @@ from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_look import ServiceLooks
 from dlq_handler.workers.service_looks_sql import eventful_looks
 
-app = typer.Typer(no_args_is_help=True, help="Workers, their heartbeats and their queues.")
+app = typer.Typer(no_args_is_help=True)
 
 Sights = Mapping[int, QueueObservation | None]
 

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "dlq_handler"
 ROOMS: list[set[str]] = [
     {"__main__"},
     {"main"},
+    {"run"},
     {"app"},
     {"cli"},
     {"compose"},
@@ -40,7 +41,7 @@ FLOOR = {path.stem for path in PACKAGE.glob("*.py")} - set[str]().union(*ROOMS)
 SANDBOX = ROOT / "sandbox"
 
 # Rooms of subjects. Their modules are of three kinds: decisions and values, statements (`*_sql.py`), services.
-SUBJECTS = set[str]().union(*ROOMS[9:18])
+SUBJECTS = set[str]().union(*ROOMS[10:19])
 
 HOMES = {
     "aio_pika": "broker",

@@ -1,9 +1,12 @@
 """The last line of a command that ends because a server is unavailable."""
 
+import subprocess
+import sys
+
 import pytest
 
+from dlq_handler.cli.failures import with_action
 from dlq_handler.errors import GrantsMissing, Unavailable
-from dlq_handler.main import with_action
 
 
 @pytest.mark.parametrize(
@@ -19,3 +22,30 @@ from dlq_handler.main import with_action
 )
 def test_an_unreachable_database_names_the_action(error: Unavailable, action: str) -> None:
     assert with_action(error) == f"{error}{action}"
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_import_no_library_of_the_servers(option: str) -> None:
+    """They would take a second of CPU: a shell that completes, and an operator who looks around, wait for it."""
+    program = (
+        "import atexit, sys; from dlq_handler.__main__ import main;"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, option], capture_output=True, text=True, check=True, timeout=60
+    )
+    imported = set(done.stderr.split())
+    heavy = {
+        "aio_pika",
+        "alembic",
+        "asyncio",
+        "fastapi",
+        "pydantic",
+        "rich",
+        "sqlalchemy",
+        "structlog",
+        "uvicorn",
+        "yaml",
+    }
+    assert "dlq_handler.main" in imported
+    assert not heavy & imported

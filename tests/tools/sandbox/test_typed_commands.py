@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from dlq_handler import main
+from dlq_handler import logs
 from dlq_handler.main import app
 from sandbox.stage.__main__ import CLIENTS, parser
 from sandbox.stage.parts import ATTUNE
@@ -28,7 +28,7 @@ def typed(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/how-to/sandbox.md"])
 def test_every_command_of_the_page_is_understood(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # For the whole process: tests that come later would wait for log events in vain.
-    monkeypatch.setattr(main, "configure_logging", lambda **_: None)
+    monkeypatch.setattr(logs, "configure_logging", lambda **_: None)
     commands = typed(page)
     assert {"up", "break", "repair", "psql", "rabbitmq", "dlq-handler", "down"} <= {
         line[0] for line in commands
