@@ -23,7 +23,11 @@ def exit_code_of(error: Exception) -> int | None:
 
 def with_action(error: Exception) -> str:
     """The error, and for an unreachable database the action that `status` prints too."""
-    if isinstance(error, Unavailable) and error.component == "database" and error.what.startswith("unreachable"):
+    if (
+        isinstance(error, Unavailable)
+        and error.component == "database"
+        and error.what.startswith("unreachable")
+    ):
         return f"{error}; {DATABASE_FIX}"
     return str(error)
 
