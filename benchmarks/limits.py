@@ -24,13 +24,17 @@ from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
-from dlq_handler.dead_letters.commit import LetterDecider
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
-from dlq_handler.endings.outbox_sql import mark_confirmed
+from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.outbox_sql import OutboxEntry, mark_confirmed
+from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.endings.writers import LiveWriter
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.messages import ended_notice
+from dlq_handler.host.messages import Destination, completion_event
 from dlq_handler.logs import configure_logging
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.settings import Settings, load
@@ -126,23 +130,36 @@ async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
         stopwatch.stop()
 
 
+class _OfferedEntries(OutboxRelay):
+    """Publishes nothing."""
+
+    offered: Sequence[OutboxEntry] = ()
+
+    def offer(self, entries: Sequence[OutboxEntry]) -> None:
+        self.offered = entries
+
+
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     database, metrics = database_of(settings), new_metrics()
-    decide = LetterDecider(
+    gate = compose.gate(settings, database, metrics=metrics)
+    brake = compose.brake(settings, database, metrics=metrics)
+    publisher = Publisher(broker_of(settings), publish_timeout_seconds=10)
+    relay = _OfferedEntries(
+        database, publisher, compose.relay_policy(settings), holder="bench", metrics=metrics
+    )
+    ender = Ender(
         database,
-        compose.decision_policy(settings, "bench"),
-        brake=compose.brake(settings, database, metrics=metrics),
-        gate=compose.gate(settings, database, metrics=metrics),
-        metrics=metrics,
-        may_lease=lambda _: True,
+        LiveWriter(gate, brake, relay),
+        compose.letter_recorder(settings, gate, metrics),
+        BatchSize(BATCH, limit_seconds=database.statement_seconds),
     )
     try:
         letters = await _letters_of_scheduled(settings)
-        await decide.check()
+        await ender.check()
         stopwatch.start()
         for batch in _batches(letters):
-            committed = await decide.commit(batch)
-            await mark_confirmed(database, [entry.id for entry in committed.outbox])
+            await ender.commit(batch)
+            await mark_confirmed(database, [entry.id for entry in relay.offered])
         stopwatch.stop()
     finally:
         await database.dispose()
@@ -199,13 +216,13 @@ def _notice(number: int, exchange: str, routing_key: str) -> OutgoingMessage:
         is_workflow_task=False,
     )
     result: dict[str, object] = {"error": "Worker queue TTL expired", "message": "x" * 100, "queue": "y" * 20}
-    notice = ended_notice(execution, ExecutionStatus.FAILED, result, correlation_id=None, now=now)
-    return OutgoingMessage(
-        message_id=str(notice.message_id),
-        correlation_id=str(notice.correlation_id),
-        exchange=exchange,
-        routing_key=routing_key,
-        body=notice.body,
+    return completion_event(
+        execution,
+        ExecutionStatus.FAILED,
+        result,
+        destination=Destination(exchange, routing_key),
+        correlation_id=None,
+        now=now,
     )
 
 

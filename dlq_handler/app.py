@@ -19,8 +19,9 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose import (
     backstop,
     brake_policy,
-    decision_policy,
     history,
+    letter_recorder,
+    record_options,
     relay_policy,
     retention_policy,
     watch_policy,
@@ -32,15 +33,17 @@ from dlq_handler.compose.retention import retention_steps
 from dlq_handler.compose.ui import ui_world
 from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
-from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
 from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.database_watch import DatabaseWatch
+from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter, Writer
 from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
@@ -128,6 +131,11 @@ class Sidecar:
         self._relay = OutboxRelay(
             self._database, self._publisher, relay_policy(settings), holder=holder, metrics=self.metrics
         )
+        self._writer: Writer = (
+            ShadowWriter(self._gate)
+            if settings.is_shadow
+            else LiveWriter(self._gate, self._brake, self._relay)
+        )
 
         # Topology.
         self._keeper = TopologyKeeper(
@@ -145,27 +153,21 @@ class Sidecar:
         self._consumer = self._consumer_of(
             settings.blueprint.intake_queue, priority=own.intake.consumer_priority
         )
-        self._decide = LetterDecider(
-            self._database,
-            decision_policy(settings, holder),
-            brake=self._brake,
-            gate=self._gate,
-            metrics=self.metrics,
-            may_lease=self._relay.has_room_for,
-            offer=self._relay.offer,
+        self._letter_recorder = letter_recorder(settings, self._gate, self.metrics)
+        self._letters = Ender(
+            self._database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
         )
-        self._reprocessor = Reprocessor(self._database, self._decide, self._relay, metrics=self.metrics)
+        self._reprocessor = Reprocessor(self._database, self._writer, self._letter_recorder)
 
         # Timeouts.
         self._stale_decide = StaleDecider(
             self._database,
-            backstop.stale_decide_policy(settings, holder),
+            backstop.stale_decide_policy(settings),
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
             metrics=self.metrics,
-            may_lease=self._relay.has_room_for,
-            offer=self._relay.offer,
+            relay=self._relay,
             publishes=self._publisher.recorder.view,
         )
 
@@ -225,7 +227,7 @@ class Sidecar:
                 leadership=self._leadership,
                 gate=self._gate,
                 consuming_seconds=lambda: self._consumer.consuming_seconds,
-                decided=lambda: self._decide.decided,
+                decided=lambda: self._letter_recorder.recorded,
                 availabilities=lambda: self._worker_watch.availabilities,
             ),
             DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),
@@ -241,27 +243,21 @@ class Sidecar:
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return []
         canaries = CanaryRecorder(self._database, queue=self._consumer.queue, replica=settings.replica)
-        deferrer = LetterDeferrer(
-            self._database,
-            DeferPolicy(
-                after_deliveries=own.intake.defer_after_deliveries,
-                replica=settings.replica,
-                names=settings.worker_queues,
-            ),
-            metrics=self.metrics,
+        recorder = DeferringRecorder(
+            record_options(settings), self.metrics, after_deliveries=own.intake.defer_after_deliveries
         )
+        deferring = Ender(self._database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
         return [
             DeadLetterHandler(
                 self._consumer,
-                self._decide,
-                self._relay,
+                self._letters,
                 self._keeper,
                 IntakePolicy(database_away_seconds=own.pause.database_outage_seconds),
                 readiness=self.readiness,
                 metrics=self.metrics,
                 record_canaries=canaries.record_received,
                 # A copy that the broker drops is no loss, so shadow mode defers none.
-                deferrer=None if settings.is_shadow else deferrer,
+                deferring=None if settings.is_shadow else (recorder, deferring),
             )
         ]
 
@@ -275,8 +271,7 @@ class Sidecar:
                 self._database,
                 self._worker_watch,
                 self._leadership,
-                self._decide,
-                self._relay,
+                self._letters,
                 source_of=lambda worker_id: self._consumer_of(
                     settings.worker_queues.queue(worker_id), priority=DRAIN_PRIORITY
                 ),
@@ -294,7 +289,6 @@ class Sidecar:
             brake=self._brake,
             gate=self._gate,
             sight=self._sight,
-            relay=self._relay,
             publisher=self._publisher,
             source=self._consumer,
             metrics=self.metrics,
@@ -315,6 +309,9 @@ class Sidecar:
             readiness=self.readiness,
             metrics=self.metrics,
         )
+
+    def _batch_size(self, most: int) -> BatchSize:
+        return BatchSize(most, limit_seconds=self._database.statement_seconds)
 
     def _consumer_of(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
         settings, own = self._settings, self._settings.dlq_handler

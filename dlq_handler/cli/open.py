@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from dlq_handler import compose
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.endings.writers import LiveWriter
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.operations.operations import Operating
 from dlq_handler.settings import Settings
@@ -24,11 +24,7 @@ async def open_operating(settings: Settings) -> AsyncIterator[tuple[Operating, D
 def _reprocessor(settings: Settings, database: Database) -> Reprocessor:
     """Without a relay: a completion event waits in the outbox until a replica publishes it."""
     metrics = new_metrics()
-    decide = LetterDecider(
-        database,
-        compose.decision_policy(settings, settings.new_lease_holder()),
-        brake=compose.brake(settings, database, metrics=metrics),
-        gate=compose.gate(settings, database, metrics=metrics),
-        metrics=metrics,
-    )
-    return Reprocessor(database, decide, relay=None, metrics=metrics)
+    gate = compose.gate(settings, database, metrics=metrics)
+    brake = compose.brake(settings, database, metrics=metrics)
+    letters = compose.letter_recorder(settings, gate, metrics)
+    return Reprocessor(database, LiveWriter(gate, brake, relay=None), letters)

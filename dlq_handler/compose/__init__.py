@@ -9,7 +9,7 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.commit import DecisionPolicy
+from dlq_handler.dead_letters.recorder import LetterRecorder, RecordOptions
 from dlq_handler.endings.relay import RelayPolicy
 from dlq_handler.health import Readiness
 from dlq_handler.history.retention import RetentionPolicy
@@ -68,18 +68,17 @@ def watch_policy(settings: Settings) -> WatchPolicy:
     )
 
 
-def decision_policy(settings: Settings, lease_holder: str) -> DecisionPolicy:
-    own = settings.dlq_handler
-    return DecisionPolicy(
-        replica=settings.replica,
-        lease_holder=lease_holder,
-        exchange=own.outbox.exchange,
-        routing_key=own.outbox.routing_key,
-        lease_seconds=own.outbox.lease_seconds,
+def record_options(settings: Settings) -> RecordOptions:
+    return RecordOptions(replica=settings.replica, names=settings.worker_queues, is_shadow=settings.is_shadow)
+
+
+def letter_recorder(settings: Settings, gate: Gate, metrics: Metrics) -> LetterRecorder:
+    return LetterRecorder(
+        record_options(settings),
+        metrics,
+        gate=gate,
         availability=settings.availability,
-        names=settings.worker_queues,
-        is_shadow=own.shadow.enabled,
-        batch_size=own.batch.size,
+        destination=settings.dlq_handler.outbox.destination,
     )
 
 

@@ -15,7 +15,6 @@ from dlq_handler.compose import brake_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.explain.explain import ExplainPolicy
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.metrics import Metrics
@@ -69,15 +68,12 @@ def connection_source(settings: Settings) -> ConnectionSource | None:
     )
 
 
-def stale_decide_policy(settings: Settings, lease_holder: str) -> StaleDecisionPolicy:
+def stale_decide_policy(settings: Settings) -> StaleDecisionPolicy:
     own = settings.dlq_handler
     return StaleDecisionPolicy(
         stale=stale_policy(settings),
         replica=settings.replica,
-        lease_holder=lease_holder,
-        exchange=own.outbox.exchange,
-        routing_key=own.outbox.routing_key,
-        lease_seconds=own.outbox.lease_seconds,
+        destination=own.outbox.destination,
         is_shadow=own.shadow.enabled,
         page_size=own.monitor.batch_size,
     )
@@ -113,8 +109,7 @@ def unscheduled_watch_policy(settings: Settings) -> UnscheduledWatchPolicy:
     return UnscheduledWatchPolicy(
         decide=unscheduled_policy(settings),
         replica=settings.replica,
-        exchange=own.outbox.exchange,
-        ended_key=own.outbox.routing_key,
+        destination=own.outbox.destination,
         check_interval_seconds=own.monitor.interval_seconds,
         page_size=own.monitor.batch_size,
         is_shadow=own.shadow.enabled,
@@ -125,8 +120,7 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
     own = settings.dlq_handler
     return ReconcilePolicy(
         replica=settings.replica,
-        exchange=own.outbox.exchange,
-        routing_key=own.outbox.routing_key,
+        destination=own.outbox.destination,
         interval_seconds=own.monitor.reconcile_interval_seconds,
         page_size=own.monitor.batch_size,
         silent_end_seconds=own.monitor.missing_event_seconds,
@@ -172,8 +166,7 @@ def end_publisher_policy(settings: Settings) -> EndPublisherPolicy:
     own = settings.dlq_handler
     return EndPublisherPolicy(
         replica=settings.replica,
-        exchange=own.outbox.exchange,
-        routing_key=own.outbox.routing_key,
+        destination=own.outbox.destination,
         is_shadow=own.shadow.enabled,
     )
 
@@ -202,7 +195,6 @@ def monitors(
     brake: Brake,
     gate: Gate,
     sight: WorkerObservation,
-    relay: OutboxRelay,
     publisher: Publisher,
     source: QueueConsumer[DeadLetter],
     metrics: Metrics,
@@ -218,7 +210,6 @@ def monitors(
         leadership=leadership,
         gate=gate,
         sight=sight,
-        relay=relay,
         metrics=metrics,
         publishes=publisher.recorder.view,
         intake=source.drain if settings.message_queue.rabbitmq.dead_letter.enabled else None,

@@ -1,4 +1,4 @@
-"""Decider one dead letter. Pure and total: odd input becomes a `Keep` decision, never an exception.
+"""Decide one dead letter. Pure and total: odd input becomes a `Keep` decision, never an exception.
 
 The rows of this function are the rows of the decision table in docs/explanation/decisions.md, in its order.
 """
@@ -33,14 +33,8 @@ def decide_dead_letter(
     circumstances: Circumstances,
 ) -> Decision:
     """`workers` holds the rows of `worker_in_question`; an id that is missing there is a row that is gone."""
-    if letter.parse_error is not None:
-        return Keep(Outcome.UNREADABLE, letter.parse_error)
-    if letter.message_type != DISPATCH_MESSAGE_TYPE:
-        return Keep(Outcome.UNRELATED, f"message_type is {letter.message_type!r}, not a dispatch")
-    if letter.execution_id is None:
-        return Keep(Outcome.UNREADABLE, "no execution_id")
-    if not is_worker_dispatch(letter, circumstances.names):
-        return Keep(Outcome.UNRELATED, _why_no_dispatch(letter))
+    if (kept := _decide_without_execution(letter, circumstances.names)) is not None:
+        return kept
     if execution is None:
         return Keep(Outcome.UNKNOWN_EXECUTION, f"no execution {letter.execution_id}")
     if execution.status.is_terminal:
@@ -69,6 +63,23 @@ def decide_dead_letter(
             return LeaveAlone(Outcome.ALREADY_TERMINAL, f"already {execution.status}")
         case _:
             assert_never(execution.status)
+
+
+def needs_execution(letter: DeadLetter, names: WorkerQueueNames) -> bool:
+    """False: it is decided by its own fields, and no row is locked for it."""
+    return _decide_without_execution(letter, names) is None
+
+
+def _decide_without_execution(letter: DeadLetter, names: WorkerQueueNames) -> Keep | None:
+    if letter.parse_error is not None:
+        return Keep(Outcome.UNREADABLE, letter.parse_error)
+    if letter.message_type != DISPATCH_MESSAGE_TYPE:
+        return Keep(Outcome.UNRELATED, f"message_type is {letter.message_type!r}, not a dispatch")
+    if letter.execution_id is None:
+        return Keep(Outcome.UNREADABLE, "no execution_id")
+    if not is_worker_dispatch(letter, names):
+        return Keep(Outcome.UNRELATED, _why_no_dispatch(letter))
+    return None
 
 
 def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:

@@ -1,28 +1,37 @@
-"""Decider a batch of letters in delivery order, each seeing the effect of those before it."""
+"""Decide a batch of dead letters in the order of their delivery, each seeing the effect of those before it. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import assert_never
 
 from dlq_handler.dead_letters.decide import Circumstances, decide_dead_letter
-from dlq_handler.dead_letters.decision import Decision, Fail, Outcome
+from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
 from dlq_handler.dead_letters.evidence import letter_evidence
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.result import failure_result
 from dlq_handler.host.ending import Ending, ending
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.messages import Destination
 from dlq_handler.host.worker import Worker
-from dlq_handler.safety.brake import split_by_room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """A letter with its decision and what it rests on; `ending` is set exactly when the decision is `Fail`."""
+class LetterProposal:
+    """The decision about a dead letter, what it would change, and its evidence."""
 
     letter: DeadLetter
     decision: Decision
-    ending: Ending | None = None
+    change: Ending | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.letter.key
+
+    @property
+    def execution_id(self) -> int | None:
+        return self.letter.execution_id
 
 
 def first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:
@@ -40,40 +49,56 @@ def decide_batch(
     executions: Mapping[int, Execution],
     workers: Mapping[int, Worker],
     circumstances: Circumstances,
+    destination: Destination,
     now: datetime,
-) -> list[Ruling]:
+) -> list[LetterProposal]:
+    """`destination`: of the completion events."""
     rows = dict(executions)
-    rulings = []
+    proposals = []
     for letter in letters:
         execution = rows.get(letter.execution_id) if letter.execution_id is not None else None
         decision = decide_dead_letter(letter, execution, workers, circumstances)
-        change = None
-        if isinstance(decision, Fail) and execution is not None:
-            result = failure_result(letter, execution, decision, now)
-            change = ending(
-                execution, ExecutionStatus.FAILED, result, now=now, correlation_id=letter.correlation_id
-            )
-            rows[execution.id] = execution.ended(ExecutionStatus.FAILED)
+        change = _change(letter, execution, decision, destination, now)
+        if change is not None:
+            rows[change.execution.id] = change.execution.ended(change.becomes)
         evidence = letter_evidence(letter, execution, workers, circumstances)
-        rulings.append(Ruling(letter=letter, decision=decision, ending=change, evidence=evidence))
-    return rulings
+        proposals.append(LetterProposal(letter=letter, decision=decision, change=change, evidence=evidence))
+    return proposals
 
 
-def executions_found(rulings: Sequence[Ruling]) -> list[tuple[int, bool]]:
-    """The executions that were looked up for these dead letters, each with whether it exists.
+def _change(
+    letter: DeadLetter,
+    execution: Execution | None,
+    decision: Decision,
+    destination: Destination,
+    now: datetime,
+) -> Ending | None:
+    match decision:
+        case Fail():
+            if execution is None:
+                return None
+            return ending(
+                execution,
+                ExecutionStatus.FAILED,
+                failure_result(letter, execution, decision, now),
+                destination=destination,
+                now=now,
+                correlation_id=letter.correlation_id,
+            )
+        case LeaveAlone() | Keep():
+            return None
+        case never:
+            assert_never(never)
 
-    No execution is looked up for a dead letter that is unreadable or unrelated.
+
+def executions_found(proposals: Sequence[LetterProposal]) -> list[tuple[int, bool]]:
+    """The executions that were read for these dead letters, each with whether it exists.
+
+    No execution is read for a dead letter that is unreadable or unrelated.
     """
     return [
-        (ruling.letter.execution_id, ruling.decision.outcome is not Outcome.UNKNOWN_EXECUTION)
-        for ruling in rulings
-        if ruling.letter.execution_id is not None
-        and ruling.decision.outcome not in (Outcome.UNREADABLE, Outcome.UNRELATED)
+        (one.execution_id, one.decision.outcome is not Outcome.UNKNOWN_EXECUTION)
+        for one in proposals
+        if one.execution_id is not None
+        and one.decision.outcome not in (Outcome.UNREADABLE, Outcome.UNRELATED)
     ]
-
-
-def split_rulings(rulings: Sequence[Ruling], room: int | None) -> tuple[list[Ruling], list[Ruling]]:
-    """The rulings that the brake has room for, in order, and those that it leaves out. `room` None: no limit."""
-    wanted = [(ruling.letter.execution_id, ruling.ending is not None) for ruling in rulings]
-    fitting, left_out = split_by_room(wanted, room)
-    return [rulings[one] for one in fitting], [rulings[one] for one in left_out]

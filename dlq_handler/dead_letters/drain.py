@@ -20,10 +20,10 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.drain_rules import rescued, why_not_rescue
 from dlq_handler.dead_letters.letter import DeadLetter, Rescue
-from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.dead_letters.record import Entry
+from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
 from dlq_handler.host.worker import Worker
 from dlq_handler.host.workers_sql import look_at_worker
@@ -42,15 +42,14 @@ class Rescuer:
         database: Database,
         watch: WorkerWatch,
         leadership: Leadership,
-        decide: LetterDecider,
-        relay: OutboxRelay,
+        ender: Ender[DeadLetter, Entry],
         *,
         source_of: Callable[[int], QueueConsumer[DeadLetter]],
         interval_seconds: float = 5.0,
     ) -> None:
         """`source_of(worker_id)`: a source, not open yet, of that worker's queue."""
         self._database, self._watch, self._leadership = database, watch, leadership
-        self._decide, self._relay, self._source_of = decide, relay, source_of
+        self._ender, self._source_of = ender, source_of
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -65,7 +64,7 @@ class Rescuer:
         if not gone:
             return
         # Never probe by consuming: messages taken in vain only wear out their delivery count.
-        await self._decide.check()
+        await self._ender.check()
         trouble: Unavailable | None = None
         for worker in gone:
             if stop.is_set():
@@ -93,10 +92,12 @@ class Rescuer:
                 batch = await source.next_batch(stop, IDLE_SECONDS)
                 explanation = None if batch else "nothing is left to take"
                 while batch and explanation is None:
-                    part = batch[: self._decide.batch_size.now]
-                    explanation = await self._end(worker, source, part)
-                    messages += len(part) if explanation is None else 0
-                    batch = batch[len(part) :]
+                    ended = await self._end(worker, source, batch)
+                    if isinstance(ended, str):
+                        explanation = ended
+                    else:
+                        messages += ended
+                        batch = batch[ended:]
             log.warning(
                 "rescue.ended",
                 worker_id=worker.id,
@@ -110,8 +111,8 @@ class Rescuer:
 
     async def _end(
         self, worker: Worker, source: QueueConsumer[DeadLetter], batch: Sequence[Delivery[DeadLetter]]
-    ) -> str | None:
-        """Decider, commit, settle. Not None: why nothing of that was done."""
+    ) -> int | str:
+        """Decide, commit, acknowledge. Returns how many of the first messages are done, or why none is."""
         look = await self._look(worker, source)
         if look.why_not is not None:
             return look.why_not
@@ -119,19 +120,18 @@ class Rescuer:
             rescued(delivery.item, look.rescue, queue=source.queue, now=look.now) for delivery in batch
         ]
         try:
-            committed = await self._decide.commit(letters)
+            committed = await self._ender.commit_first(letters)
         except Contended as error:
             return f"the database asks to try again: {error}"
-        self._relay.offer(committed.outbox, leased_at=committed.leased_at)
-        # After the commit, and only now. Those held over stay with us until we close, and then go back.
+        # Only after the commit. Those postponed return to the queue when the consumer is closed.
         await source.acknowledge(
             [
                 delivery
-                for letter, delivery in zip(letters, batch, strict=True)
-                if letter.key not in committed.held_over
+                for letter, delivery in zip(letters[: committed.items], batch, strict=False)
+                if letter.key not in committed.postponed
             ]
         )
-        return None
+        return committed.items
 
     async def _look(self, worker: Worker, source: QueueConsumer[DeadLetter]) -> "_Look":
         """May we, still?"""

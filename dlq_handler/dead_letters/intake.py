@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -19,11 +20,10 @@ from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.worst_error import worst_error
-from dlq_handler.dead_letters.commit import LetterDecider
-from dlq_handler.dead_letters.committed import Committed
-from dlq_handler.dead_letters.defer import LetterDeferrer
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.endings.relay import OutboxRelay
+from dlq_handler.dead_letters.record import Entry
+from dlq_handler.dead_letters.recorder import DeferringRecorder
+from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.health import Readiness, heartbeat, locked
 from dlq_handler.loop import Backoff, every, pause
@@ -34,7 +34,8 @@ from dlq_handler.topology.keeper import TopologyKeeper
 log = structlog.get_logger()
 
 LOOP = "dead-letter-handler"
-NOTHING = Committed(outbox=(), leased_at=0.0)
+
+Written = TypeVar("Written")
 
 # After a failed batch the intake opens with this prefetch, and each batch that succeeds multiplies it: a cycle of
 # failures wears out the delivery limit of few dead letters.
@@ -63,21 +64,20 @@ class DeadLetterHandler:
     def __init__(
         self,
         source: QueueConsumer[DeadLetter],
-        decide: LetterDecider,
-        relay: OutboxRelay,
+        ender: Ender[DeadLetter, Entry],
         topology: TopologyKeeper,
         policy: IntakePolicy,
         *,
         readiness: Readiness,
         metrics: Metrics,
         record_canaries: Callable[[Collection[UUID]], Awaitable[None]] = _record_none,
-        deferrer: LetterDeferrer | None = None,
+        deferring: tuple[DeferringRecorder, Ender[DeadLetter, Entry]] | None = None,
     ) -> None:
-        """`deferrer`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
-        self._record_canaries, self._deferrer = record_canaries, deferrer
+        """`deferring`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
+        self._record_canaries, self._deferring = record_canaries, deferring
         # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
         self._too_slow_alone: Counter[str] = Counter()
-        self._source, self._decide, self._relay, self._topology = source, decide, relay, topology
+        self._source, self._ender, self._topology = source, ender, topology
         self._policy, self._readiness, self._metrics = policy, readiness, metrics
         # A batch could not be ended: the next opening waits.
         self._owes_pause = False
@@ -99,7 +99,7 @@ class DeadLetterHandler:
                 await self._take_batches(stop)
             elif not await self._pause_owed(stop):
                 # Never probe by consuming: letters taken in vain only wear out their delivery count.
-                await self._decide.check()
+                await self._ender.check()
                 await self._open()
         except BaseException as error:
             # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
@@ -185,86 +185,85 @@ class DeadLetterHandler:
         Short trouble is waited for; in long trouble the dead letters go back to the queue. So does what is left of the
         batch when it is time to stop. False: all of them are deferred, which proves nothing about deciding.
         """
-        rest = await self._defer(batch, stop)
-        if not rest:
+        rest = await self._defer(await self._receive_canaries(batch, stop), stop)
+        if batch and not rest and not any(delivery.item.is_canary for delivery in batch):
             return False
         while rest:
-            part = rest[: self._decide.batch_size.now]
             try:
-                committed = await self._commit(part, stop)
-            except TooSlow as error:
-                size = self._decide.batch_size.now
-                if size >= len(part) or stop.is_set():
-                    self._count_alone(part)
-                    raise
-                log.warning("batch.halved", letters=len(part), size=size, error=error.what)
-                continue
-            await self._settle(part, committed)
-            rest = rest[len(part) :]
+                rest = await self._commit_first(self._ender, rest, stop)
+            except TooSlow:
+                self._count_alone(rest[0].item)
+                raise
             if stop.is_set():
                 break
         return True
 
+    async def _receive_canaries(
+        self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event
+    ) -> Sequence[Delivery[DeadLetter]]:
+        """Record and acknowledge the canaries. Returns the others."""
+        canaries = [delivery for delivery in batch if delivery.item.is_canary]
+        if not canaries:
+            return batch
+        ids = [one for delivery in canaries if (one := delivery.item.canary_id) is not None]
+        await self._retry(lambda: self._record_canaries(ids), len(canaries), stop)
+        await self._source.acknowledge(canaries)
+        self._metrics.canaries_arrived.inc(len(canaries))
+        return [delivery for delivery in batch if not delivery.item.is_canary]
+
     async def _defer(
         self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event
-    ) -> list[Delivery[DeadLetter]]:
+    ) -> Sequence[Delivery[DeadLetter]]:
         """Record those that were delivered too often, undecided, and acknowledge them. Returns the others."""
-        deferrer, counts = self._deferrer, self._too_slow_alone
-        if deferrer is None:
-            return list(batch)
-        deferred = [
-            one
-            for one in batch
-            if not one.item.is_canary and deferrer.is_due(one.item, own_count=counts[one.item.key])
+        if self._deferring is None:
+            return batch
+        recorder, ender = self._deferring
+        counts = self._too_slow_alone
+        due: Sequence[Delivery[DeadLetter]] = [
+            one for one in batch if recorder.is_due(one.item, own_count=counts[one.item.key])
         ]
-        if deferred:
-
-            async def record() -> Committed:
-                await deferrer.record([delivery.item for delivery in deferred])
-                return NOTHING
-
-            await self._settle(deferred, await self._retry(record, len(deferred), stop))
-        tags = {delivery.tag for delivery in deferred}
+        if not due:
+            return batch
+        tags = {delivery.tag for delivery in due}
+        while due:
+            due = await self._commit_first(ender, due, stop)
         return [delivery for delivery in batch if delivery.tag not in tags]
 
-    def _count_alone(self, part: Sequence[Delivery[DeadLetter]]) -> None:
-        if len(part) == 1:
-            if len(self._too_slow_alone) >= MOST_COUNTED_ALONE:
-                self._too_slow_alone.clear()
-            self._too_slow_alone[part[0].item.key] += 1
+    def _count_alone(self, letter: DeadLetter) -> None:
+        if len(self._too_slow_alone) >= MOST_COUNTED_ALONE:
+            self._too_slow_alone.clear()
+        self._too_slow_alone[letter.key] += 1
 
-    async def _settle(self, batch: Sequence[Delivery[DeadLetter]], committed: Committed) -> None:
-        self._relay.offer(committed.outbox, leased_at=committed.leased_at)
-        held_over = [delivery for delivery in batch if delivery.item.key in committed.held_over]
-        settled = [delivery for delivery in batch if delivery.item.key not in committed.held_over]
-        self._source.postpone(held_over, self._policy.hold_over_seconds)
-        # After the commit, and only now: a crash in between redelivers, and the letter's key absorbs the repeat.
+    async def _commit_first(
+        self,
+        ender: Ender[DeadLetter, Entry],
+        batch: Sequence[Delivery[DeadLetter]],
+        stop: asyncio.Event,
+    ) -> Sequence[Delivery[DeadLetter]]:
+        """Commit and acknowledge as many as one transaction takes. Returns the others. Raises `TooSlow` at once."""
+        letters = [delivery.item for delivery in batch]
+        committed = await self._retry(lambda: ender.commit_first(letters), len(letters), stop)
+        done = batch[: committed.items]
+        self._source.postpone(
+            [delivery for delivery in done if delivery.item.key in committed.postponed],
+            self._policy.hold_over_seconds,
+        )
+        settled = [delivery for delivery in done if delivery.item.key not in committed.postponed]
+        # Only after the commit: a crash in between redelivers, and the key of the dead letter absorbs the repeat.
         await self._source.acknowledge(settled)
-        self._metrics.canaries_arrived.inc(sum(delivery.item.is_canary for delivery in settled))
         for delivery in settled:
             self._too_slow_alone.pop(delivery.item.key, None)
-
-    async def _commit(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> Committed:
-        """`TooSlow` at once: whether a smaller batch fits is for the caller to try."""
-        letters = [delivery.item for delivery in batch if not delivery.item.is_canary]
-        canaries = [one for delivery in batch if (one := delivery.item.canary_id) is not None]
-
-        async def decide() -> Committed:
-            if canaries:
-                await self._record_canaries(canaries)
-            return await self._decide.commit(letters) if letters else NOTHING
-
-        return await self._retry(decide, len(batch), stop)
+        return batch[committed.items :]
 
     async def _retry(
-        self, write: Callable[[], Awaitable[Committed]], count: int, stop: asyncio.Event
-    ) -> Committed:
+        self, write: Callable[[], Awaitable[Written]], count: int, stop: asyncio.Event
+    ) -> Written:
         """Through short trouble of the database; `count`: dead letters that are written."""
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
         give_back_at = monotonic_seconds() + self._policy.database_away_seconds
         while True:
             try:
-                committed = await write()
+                written = await write()
             except (Braked, GateClosed, TooSlow):
                 raise
             except (Unavailable, Contended) as error:
@@ -276,4 +275,4 @@ class DeadLetterHandler:
             else:
                 if backoff.failures:
                     self._report_consuming()
-                return committed
+                return written

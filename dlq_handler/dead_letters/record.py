@@ -5,12 +5,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dlq_handler.dead_letters.decide_batch import Ruling
+from dlq_handler.dead_letters.decide_batch import LetterProposal
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter, without_fields
-from dlq_handler.endings.retry_delay import next_attempt
+from dlq_handler.endings.refusal import Refusal, next_attempt
 
 GUARD_MISSED = "the execution was not as it was read when it was to be changed"
+MISSED = Refusal(error=GUARD_MISSED, is_own_error=False, frames=None)
 REFUSED = "the database refused what this letter asked for"
 OWN_ERROR = "an error in the code of dlq-handler: it could not process this dead letter"
 
@@ -27,6 +28,10 @@ class Entry:
     """How often the database refused it."""
     next_attempt_at: datetime | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def execution_id(self) -> int | None:
+        return self.letter.execution_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +78,16 @@ class LetterRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLetter:
+    """A record that may be reprocessed, as it was read without a lock."""
+
+    record_id: int
+    execution_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedLetter:
-    """A record taken up to be reprocessed; its row is locked until the transaction ends."""
+    """A record that is being reprocessed; its row is locked until the transaction ends."""
 
     record_id: int
     outcome: Outcome
@@ -83,33 +96,33 @@ class ClaimedLetter:
 
 
 def entries_of(
-    rulings: Sequence[Ruling], *, changed: AbstractSet[int], now: datetime, attempts_before: int = 0
+    proposals: Sequence[LetterProposal], *, ended: AbstractSet[int], now: datetime, attempts_before: int = 0
 ) -> list[Entry]:
-    """What to record of `rulings` when exactly the executions in `changed` were really changed.
+    """What to record of `proposals` when exactly the executions in `ended` were really changed.
 
-    When a change missed its guard, no ruling about that execution holds: a later letter of the same batch was
+    When a change missed its guard, no decision about that execution holds: a later dead letter of the same batch was
     decided as if the change had been made.
     """
     missed = {
-        ruling.ending.execution.id
-        for ruling in rulings
-        if ruling.ending is not None and ruling.ending.execution.id not in changed
+        one.change.execution.id
+        for one in proposals
+        if one.change is not None and one.change.execution.id not in ended
     }
-    return list(_entries(rulings, missed, now, attempts_before))
+    return list(_entries(proposals, missed, now, attempts_before))
 
 
 def _entries(
-    rulings: Sequence[Ruling], missed: AbstractSet[int], now: datetime, attempts_before: int
+    proposals: Sequence[LetterProposal], missed: AbstractSet[int], now: datetime, attempts_before: int
 ) -> Iterable[Entry]:
-    for ruling in rulings:
-        if ruling.letter.execution_id in missed:
-            yield update_failed(ruling.letter, GUARD_MISSED, attempts=attempts_before + 1, now=now)
+    for one in proposals:
+        if one.execution_id in missed:
+            yield update_failed(one.letter, MISSED, attempts=attempts_before + 1, now=now)
         else:
             yield Entry(
-                letter=ruling.letter,
-                outcome=ruling.decision.outcome,
-                explanation=ruling.decision.explanation,
-                evidence=ruling.evidence,
+                letter=one.letter,
+                outcome=one.decision.outcome,
+                explanation=one.decision.explanation,
+                evidence=one.evidence,
             )
 
 
@@ -136,15 +149,13 @@ def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
     )
 
 
-def update_failed(
-    letter: DeadLetter, error: str, *, attempts: int, now: datetime, explanation: str = REFUSED
-) -> Entry:
+def update_failed(letter: DeadLetter, refusal: Refusal, *, attempts: int, now: datetime) -> Entry:
     """`attempts` counts this attempt too."""
     return Entry(
         letter=letter,
         outcome=Outcome.UPDATE_FAILED,
-        explanation=explanation,
-        error=error,
+        explanation=OWN_ERROR if refusal.is_own_error else REFUSED,
+        error=refusal.error,
         attempts=attempts,
         next_attempt_at=next_attempt(now, attempts),
     )

@@ -13,8 +13,8 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters.decision import REPROCESSABLE, UNRESOLVED, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter, Death
 from dlq_handler.dead_letters.masked_rows_sql import for_people
-from dlq_handler.dead_letters.record import ClaimedLetter, Entry, LetterRecord
-from dlq_handler.endings.retry_delay import retry_delay
+from dlq_handler.dead_letters.record import ClaimedLetter, Entry, KeptLetter, LetterRecord
+from dlq_handler.endings.refusal import retry_delay
 from dlq_handler.text import storable
 
 # By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
@@ -48,12 +48,12 @@ async def of_execution(database: Database, execution_id: int) -> list[LetterReco
     return [record_of(row) for row in rows]
 
 
-async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[int]:
-    """Kept records whose pause is over, the longest waiting first: refused by the database, or put off."""
+async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[KeptLetter]:
+    """Kept records whose pause is over, the longest waiting first: refused by the database, or deferred."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT id FROM own.letter
+            SELECT id, execution_id FROM own.letter
              WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_attempt_at <= statement_timestamp()
                AND NOT is_shadow
              ORDER BY next_attempt_at, id LIMIT :limit
@@ -61,7 +61,14 @@ async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[int
             outcomes=[outcome.value for outcome in REPROCESSABLE],
             limit=limit,
         )
-    return [row.id for row in rows]
+    return [KeptLetter(record_id=row.id, execution_id=row.execution_id) for row in rows]
+
+
+async def find_kept(database: Database, record_id: int) -> KeptLetter | None:
+    """None: there is no such record. Whether it may be reprocessed is decided under its lock (`claim`)."""
+    async with database.transaction() as tx:
+        row = await tx.row("SELECT execution_id FROM own.letter WHERE id = :id", id=record_id)
+    return None if row is None else KeptLetter(record_id=record_id, execution_id=row.execution_id)
 
 
 async def reprocessable(
@@ -84,9 +91,9 @@ async def reprocessable(
 
 
 async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
-    """Lock one record to decide it again. None: it is gone, settled meanwhile, or somebody else is at it.
+    """Lock one record to decide it again. None: it was deleted or resolved meanwhile, or another transaction has it.
 
-    A shadow record is none to be reprocessed: the letter itself went another way.
+    A record of shadow mode is never reprocessed: the dead letter itself went another way.
     """
     row = await tx.row(
         """
@@ -104,23 +111,22 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
     )
 
 
-async def postpone(database: Database, record_id: int) -> None:
+async def postpone(tx: Transaction, record_id: int) -> None:
     """Leave a record as it is until a later try, with a pause that doubles."""
-    async with database.transaction() as tx:
-        claimed = await claim(tx, record_id)
-        if claimed is None:
-            return
-        attempts = claimed.attempts + 1
-        await tx.run(
-            """
-            UPDATE own.letter
-               SET attempts = :attempts, next_attempt_at = clock_timestamp() + make_interval(secs => :pause)
-             WHERE id = :id
-            """,
-            id=record_id,
-            attempts=attempts,
-            pause=retry_delay(attempts).total_seconds(),
-        )
+    claimed = await claim(tx, record_id)
+    if claimed is None:
+        return
+    attempts = claimed.attempts + 1
+    await tx.run(
+        """
+        UPDATE own.letter
+           SET attempts = :attempts, next_attempt_at = clock_timestamp() + make_interval(secs => :pause)
+         WHERE id = :id
+        """,
+        id=record_id,
+        attempts=attempts,
+        pause=retry_delay(attempts).total_seconds(),
+    )
 
 
 async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:

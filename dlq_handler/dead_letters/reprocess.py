@@ -1,27 +1,32 @@
-"""Decide kept dead letters: those that were refused or deferred, when they are due; others when an operator asks.
+"""Reprocess dead letters on record: those that were refused or deferred, when they are due; others when an operator
+asks.
 
-The same rules, the same transaction and the same announcement as for a fresh letter, brake and gate included; only the
+The rules, the transaction, the brake and the safety gate are those of a dead letter that has just arrived; only the
 record is replaced instead of added.
 """
 
 import asyncio
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
 
-from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters import records_sql
-from dlq_handler.dead_letters.commit import LetterDecider
+from dlq_handler.dead_letters.decide_batch import LetterProposal
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_reprocessed
-from dlq_handler.dead_letters.record import ClaimedLetter, Entry, update_failed
-from dlq_handler.dead_letters.record_refused import CONTENT_ERRORS, text_of, why_of
-from dlq_handler.endings.relay import OutboxRelay
-from dlq_handler.errors import Contended, TooSlow
+from dlq_handler.dead_letters.record import ClaimedLetter, Entry, KeptLetter, entries_of, update_failed
+from dlq_handler.dead_letters.recorder import LetterRecorder
+from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import Applied, Ender, Step
+from dlq_handler.endings.refusal import Refusal
+from dlq_handler.endings.writers import Writer
+from dlq_handler.errors import Contended
+from dlq_handler.host.executions_sql import LockedView
 from dlq_handler.loop import every
-from dlq_handler.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -39,102 +44,145 @@ class Reprocessor:
     def __init__(
         self,
         database: Database,
-        decide: LetterDecider,
-        relay: OutboxRelay | None,
+        writer: Writer,
+        letters: LetterRecorder,
         *,
-        metrics: Metrics,
         interval_seconds: float = 5.0,
     ) -> None:
-        """Without a relay (the command line) notices are written unleased, and a running sidecar publishes them."""
-        self._database, self._decide, self._relay, self._metrics = database, decide, relay, metrics
-        self._interval_seconds = interval_seconds
+        self._database, self._interval_seconds = database, interval_seconds
+        # One dead letter in each transaction: these were refused before, or took too long.
+        size = BatchSize(1, limit_seconds=database.statement_seconds)
+        self._ender = Ender(database, writer, _ReprocessRecorder(letters), size)
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="reprocessor")
 
     async def tick(self) -> None:
-        """Take up what is due. One dead letter a transaction: these were refused before, or took too long."""
-        for record_id in await records_sql.due_for_reprocess(self._database):
-            await self.reprocess(record_id)
+        """Reprocess what is due."""
+        for kept in await records_sql.due_for_reprocess(self._database):
+            await self._reprocess(kept)
 
     async def reprocess(self, record_id: int) -> Reprocessed | None:
-        """None when the record is gone, resolved meanwhile, its execution is locked, or the brake has no room for it:
-        there will be another time.
+        """None: there is nothing to reprocess, its execution is locked, or the brake has no room for it. What is due
+        is tried again.
         """
-        self._decide.gate.check()
+        kept = await records_sql.find_kept(self._database, record_id)
+        return None if kept is None else await self._reprocess(kept)
+
+    async def _reprocess(self, kept: KeptLetter) -> Reprocessed | None:
         try:
-            try:
-                reprocessed = await self._again(record_id)
-            except CONTENT_ERRORS as error:
-                # One record that cannot be decided must not keep the others from it.
-                reprocessed = await self._refuse_again(record_id, error)
-            except TooSlow:
-                # The others that are due must not wait for this one.
-                await records_sql.postpone(self._database, record_id)
-                raise
+            committed = await self._ender.commit([kept])
         except Contended as error:
-            log.info("reprocess.put_off", record_id=record_id, error=str(error))
+            log.info("reprocess.put_off", record_id=kept.record_id, error=str(error))
             return None
-        if reprocessed is not None:
-            self._metrics.dead_letters_reprocessd.labels(reprocessed.outcome).inc()
+        return committed.records[0] if committed.records else None
+
+
+class _ReprocessRecorder:
+    subject = "kept dead letters"
+
+    def __init__(self, letters: LetterRecorder) -> None:
+        self._letters = letters
+
+    @property
+    def if_refused(self) -> Sequence[Step[KeptLetter, Reprocessed]]:
+        return (_refuse_again,)
+
+    @property
+    def if_too_slow(self) -> Sequence[Step[KeptLetter, Reprocessed]]:
+        # The others that are due must not wait for this one.
+        return (_postpone,)
+
+    def batch(self, items: Sequence[KeptLetter]) -> "_ReprocessBatch":
+        [kept] = items
+        return _ReprocessBatch(self._letters, kept)
+
+    async def rehearse(self, tx: Transaction) -> None:
+        await self._letters.rehearse(tx)
+
+    def log(self, records: Sequence[Reprocessed], _: datetime) -> None:
+        for one in records:
+            self._letters.metrics.dead_letters_reprocessd.labels(one.outcome).inc()
             log.info(
                 "dead_letter.reprocessed",
-                record_id=record_id,
-                execution_id=reprocessed.execution_id,
-                before=reprocessed.before.value,
-                outcome=reprocessed.outcome.value,
-                explanation=reprocessed.explanation,
+                record_id=one.record_id,
+                execution_id=one.execution_id,
+                before=one.before.value,
+                outcome=one.outcome.value,
+                explanation=one.explanation,
             )
-        return reprocessed
 
-    async def _again(self, record_id: int) -> Reprocessed | None:
-        leased_at = monotonic_seconds()
-        async with self._database.transaction() as tx:
-            room = await self._decide.room(tx)
-            claimed = await records_sql.claim(tx, record_id)
-            if claimed is None:
-                return None
-            view = await self._decide.look(tx, [claimed.letter])
-            if claimed.letter.execution_id in view.locked_elsewhere:
-                return None
-            rulings = await self._decide.rule(tx, [claimed.letter], view)
-            written = await self._decide.write(
-                tx, rulings, view.now, room=room, attempts_before=claimed.attempts
-            )
-            if written.left_out:
-                await self._decide.note(tx, written)
-                return None
-            [entry] = written.entries
-            if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._decide.gate.knows_workers:
-                entry = _put_off(claimed, entry, view.now)
-            await records_sql.replace_outcome(tx, record_id, entry)
-            await count_reprocessed(tx, record_id, entry)
-        if self._relay is not None:
-            self._relay.offer(written.notices, leased_at=leased_at)
-        return _reprocessed(claimed, entry)
-
-    async def _refuse_again(self, record_id: int, error: Exception) -> Reprocessed | None:
-        async with self._database.transaction() as tx:
-            claimed = await records_sql.claim(tx, record_id)
-            if claimed is None:
-                return None
-            view = await self._decide.look(tx, [])
-            entry = update_failed(
-                claimed.letter,
-                text_of(error),
-                attempts=claimed.attempts + 1,
-                now=view.now,
-                explanation=why_of(error),
-            )
-            await records_sql.replace_outcome(tx, record_id, entry)
-        return _reprocessed(claimed, entry)
+    def log_refused(self, item: KeptLetter, refusal: Refusal) -> None:
+        log.error(
+            "dead_letter.refused",
+            record_id=item.record_id,
+            execution_id=item.execution_id,
+            error=refusal.error,
+            frames=refusal.frames,
+        )
 
 
-def _put_off(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
-    """Not a decision but our ignorance: a link this young cannot tell a dead worker from a live one.
+class _ReprocessBatch:
+    def __init__(self, letters: LetterRecorder, kept: KeptLetter) -> None:
+        self._letters, self._kept = letters, kept
+        self._claimed: ClaimedLetter | None = None
+        self._proposals: list[LetterProposal] = []
+        self._entry: Entry | None = None
+        self.postponed: frozenset[Hashable] = frozenset()
 
-    As `left_to_monitor` the letter would be resolved for good. So it keeps its outcome and is due at once: the sidecar,
-    which has watched for longer than a command can, looks again.
+    @property
+    def execution_ids(self) -> Collection[int]:
+        return () if self._kept.execution_id is None else (self._kept.execution_id,)
+
+    async def decide(self, tx: Transaction, view: LockedView) -> Sequence[LetterProposal]:
+        if view.locked_elsewhere:
+            self.postponed = frozenset({self._kept.record_id})
+            return ()
+        self._claimed = await records_sql.claim(tx, self._kept.record_id)
+        if self._claimed is not None:
+            self._proposals = await self._letters.propose(tx, [self._claimed.letter], view)
+        return self._proposals
+
+    async def record(self, tx: Transaction, applied: Applied) -> Sequence[Reprocessed]:
+        claimed, now = self._claimed, applied.now
+        if claimed is None or applied.left_out:
+            return ()
+        [entry] = entries_of(self._proposals, ended=applied.ended, now=now, attempts_before=claimed.attempts)
+        if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._letters.gate.knows_workers:
+            entry = _still_undecided(claimed, entry, now)
+        await records_sql.replace_outcome(tx, claimed.record_id, entry)
+        self._entry = entry
+        return [_reprocessed(claimed, entry)]
+
+    async def count(self, tx: Transaction) -> None:
+        if self._entry is not None:
+            await count_reprocessed(tx, self._kept.record_id, self._entry)
+
+    def observe(self, *, postponed: int, seconds: float) -> None:
+        """Only batches of the intake are measured."""
+
+
+async def _refuse_again(
+    tx: Transaction, kept: KeptLetter, refusal: Refusal, now: datetime
+) -> Reprocessed | None:
+    claimed = await records_sql.claim(tx, kept.record_id)
+    if claimed is None:
+        return None
+    entry = update_failed(claimed.letter, refusal, attempts=claimed.attempts + 1, now=now)
+    await records_sql.replace_outcome(tx, kept.record_id, entry)
+    return _reprocessed(claimed, entry)
+
+
+async def _postpone(tx: Transaction, kept: KeptLetter, _: Refusal, __: datetime) -> Reprocessed | None:
+    await records_sql.postpone(tx, kept.record_id)
+    return None
+
+
+def _still_undecided(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Entry:
+    """A connection this young cannot prove that a worker is unavailable.
+
+    As `left_to_monitor` the dead letter would be resolved. So it keeps its outcome and is due at once: a running
+    replica, which has been connected for longer than a command can be, decides it.
     """
     return Entry(
         letter=claimed.letter,

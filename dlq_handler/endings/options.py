@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dlq_handler.host.messages import Destination
 from dlq_handler.options import AmqpName, OwnSection, QueueName, Seconds
 
 
@@ -42,6 +43,11 @@ class OutboxOptions(OwnSection):
             "unroutable."
         ),
     )
+
+    @property
+    def destination(self) -> Destination:
+        """Of completion events."""
+        return Destination(self.exchange, self.routing_key)
 
 
 class ShadowOptions(OwnSection):

@@ -9,13 +9,11 @@ all that is pending: many, while the broker is away, and for every batch anew.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from uuid import UUID
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.messages import Notice
+from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.text import storable
 
 # How the last error of a notice begins that no queue took.
@@ -24,22 +22,30 @@ WITHHELD = "not repeated: the host has answered it with a retry already"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Until it ends, no other replica publishes the entries that are written or claimed with it."""
+
+    holder: str
+    seconds: float
+    taken_at: float
+    """The process clock before it is written: a slow commit must not make it outlive the one in the table."""
+
+    @property
+    def good_until(self) -> float:
+        """By the process clock."""
+        return self.taken_at + self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
-    """A notice that we hold the lease of: nobody else publishes it until the lease ends."""
+    """A message that this replica has the lease of."""
 
     id: int
-    message_id: UUID
-    correlation_id: UUID
-    execution_id: int
-    is_workflow_task: bool
-    exchange: str
-    routing_key: str
-    body: bytes
-    created_at: datetime
-    attempts: int
-    """How often it was taken up for publishing, this time included."""
+    message: ExecutionMessage
+    good_until: float
+    """The end of the lease, by the process clock."""
     possibly_published: bool = False
-    """An earlier holder died with it, or got no answer: the broker may have it already."""
+    """An earlier holder ended with it, or got no answer: the broker may have it already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,74 +57,66 @@ class Pending:
     """How many of them no queue took at the last try."""
 
 
-async def add_to_outbox(
-    tx: Transaction,
-    notices: Sequence[Notice],
-    *,
-    exchange: str,
-    routing_key: str,
-    lease_holder: str | None,
-    lease_seconds: float,
-) -> list[OutboxEntry]:
-    """Write notices; with a holder, those that may go out at once are leased to it and returned.
+async def rehearse(tx: Transaction) -> None:
+    """Change nothing, with the rights that `add_to_outbox` needs."""
+    await tx.run("INSERT INTO own.outbox SELECT * FROM own.outbox WHERE false")
 
-    A notice behind an older open one of its execution waits for it. A message id that is there already was
-    announced by us, so it is left as it is.
+
+async def add_to_outbox(
+    tx: Transaction, messages: Sequence[ExecutionMessage], *, lease: Lease | None = None
+) -> list[OutboxEntry]:
+    """Write messages. With a lease, those that may be published at once are leased and returned.
+
+    A message behind an older open one of its execution waits for that one. A message id that is there already was
+    written by dlq-handler, so that entry is left as it is.
     """
-    if not notices:
+    if not messages:
         return []
-    ordered = sorted(notices, key=lambda notice: notice.execution_id)
+    ordered = sorted(messages, key=lambda message: message.execution_id)
     rows = await tx.rows(
         """
         INSERT INTO own.outbox (
-            message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key,
-            created_at, next_attempt_at, attempts, lease_holder, lease_until)
-        SELECT given.*, :exchange, :routing_key, now(), now(),
+            message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key, next_attempt_at,
+            created_at, attempts, lease_holder, lease_until)
+        SELECT given.message_id, given.correlation_id, given.execution_id, given.is_workflow_task, given.body,
+               given.exchange, given.routing_key, coalesce(given.due_at, now()), now(),
                CASE WHEN may_go THEN 1 ELSE 0 END, CASE WHEN may_go THEN CAST(:holder AS text) END,
                CASE WHEN may_go THEN clock_timestamp() + make_interval(secs => :lease_seconds) END
           FROM unnest(CAST(:message_id AS uuid[]), CAST(:correlation_id AS uuid[]),
                       CAST(:execution_id AS bigint[]), CAST(:is_workflow_task AS boolean[]),
-                      CAST(:body AS bytea[]))
-               AS given(message_id, correlation_id, execution_id, is_workflow_task, body)
+                      CAST(:body AS bytea[]), CAST(:exchange AS text[]), CAST(:routing_key AS text[]),
+                      CAST(:due_at AS timestamptz[]))
+               AS given(message_id, correlation_id, execution_id, is_workflow_task, body, exchange, routing_key, due_at)
          CROSS JOIN LATERAL (SELECT coalesce(
                    (SELECT false FROM own.outbox older
                      WHERE older.execution_id = given.execution_id AND older.confirmed_at IS NULL LIMIT 1),
-                   CAST(:holder AS text) IS NOT NULL) AS may_go OFFSET 0) AS turn
+                   CAST(:holder AS text) IS NOT NULL AND given.due_at IS NULL) AS may_go OFFSET 0) AS turn
         ON CONFLICT (message_id) DO NOTHING
-        RETURNING id, message_id, created_at, attempts
+        RETURNING id, message_id, attempts
         """,
-        exchange=exchange,
-        routing_key=routing_key,
-        holder=lease_holder,
-        lease_seconds=lease_seconds,
-        message_id=[notice.message_id for notice in ordered],
-        correlation_id=[notice.correlation_id for notice in ordered],
-        execution_id=[notice.execution_id for notice in ordered],
-        is_workflow_task=[notice.is_workflow_task for notice in ordered],
-        body=[notice.body for notice in ordered],
+        holder=lease.holder if lease else None,
+        lease_seconds=lease.seconds if lease else 0.0,
+        message_id=[message.message_id for message in ordered],
+        correlation_id=[message.correlation_id for message in ordered],
+        execution_id=[message.execution_id for message in ordered],
+        is_workflow_task=[message.is_workflow_task for message in ordered],
+        body=[message.body for message in ordered],
+        exchange=[message.exchange for message in ordered],
+        routing_key=[message.routing_key for message in ordered],
+        due_at=[message.due_at for message in ordered],
     )
+    if lease is None:
+        return []
     # The bodies need not come back over the wire: they are here.
-    by_id = {notice.message_id: notice for notice in ordered}
+    by_id = {message.message_id: message for message in ordered}
     return [
-        OutboxEntry(
-            id=row.id,
-            message_id=row.message_id,
-            correlation_id=notice.correlation_id,
-            execution_id=notice.execution_id,
-            is_workflow_task=notice.is_workflow_task,
-            exchange=exchange,
-            routing_key=routing_key,
-            body=notice.body,
-            created_at=row.created_at,
-            attempts=row.attempts,
-        )
-        for row, notice in ((row, by_id[row.message_id]) for row in rows if row.attempts > 0)
+        OutboxEntry(id=row.id, message=by_id[str(row.message_id)], good_until=lease.good_until)
+        for row in rows
+        if row.attempts > 0
     ]
 
 
-async def claim_due(
-    database: Database, *, holder: str, limit: int, lease_seconds: float
-) -> list[OutboxEntry]:
+async def claim_due(database: Database, lease: Lease, *, limit: int) -> list[OutboxEntry]:
     """Take up to `limit` entries that are due and not leased, in the order in which they became due."""
     # By the statement's time: an index cannot be searched by a clock that moves.
     async with database.transaction() as tx:
@@ -139,13 +137,29 @@ async def claim_due(
                    lease_until = clock_timestamp() + make_interval(secs => :lease_seconds)
               FROM due WHERE o.id = due.id
             RETURNING o.id, o.message_id, o.correlation_id, o.execution_id, o.is_workflow_task, o.exchange,
-                      o.routing_key, o.body, o.created_at, o.attempts, o.possibly_published
+                      o.routing_key, o.body, o.possibly_published
             """,
-            holder=holder,
+            holder=lease.holder,
             limit=limit,
-            lease_seconds=lease_seconds,
+            lease_seconds=lease.seconds,
         )
-    return sorted((OutboxEntry(**row._asdict()) for row in rows), key=lambda entry: entry.id)
+    return [
+        OutboxEntry(
+            id=row.id,
+            message=ExecutionMessage(
+                message_id=str(row.message_id),
+                correlation_id=str(row.correlation_id),
+                exchange=row.exchange,
+                routing_key=row.routing_key,
+                body=row.body,
+                execution_id=row.execution_id,
+                is_workflow_task=row.is_workflow_task,
+            ),
+            good_until=lease.good_until,
+            possibly_published=row.possibly_published,
+        )
+        for row in sorted(rows, key=lambda row: row.id)
+    ]
 
 
 async def mark_confirmed(database: Database, ids: Sequence[int]) -> list[float]:

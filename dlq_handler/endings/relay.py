@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome, Unknown, Unroutable
+from dlq_handler.broker.publish.message import Confirmed, PublishOutcome, Unknown, Unroutable
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import workflow_tasks_sql
 from dlq_handler.loop import every
@@ -35,14 +35,6 @@ class RelayPolicy:
     max_backoff_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """An entry whose lease is ours until `good_until` by the process clock."""
-
-    entry: OutboxEntry
-    good_until: float
-
-
 class OutboxRelay:
     def __init__(
         self,
@@ -55,20 +47,25 @@ class OutboxRelay:
     ) -> None:
         self._database, self._publisher, self._policy = database, publisher, policy
         self._holder, self._metrics = holder, metrics
-        self._held: deque[_Held] = deque()
+        self._held: deque[OutboxEntry] = deque()
         self._unmarked: list[int] = []
         self._next_claim = 0.0
         self._wake = asyncio.Event()
 
-    def has_room_for(self, count: int) -> bool:
-        """False: write the entries without a lease. The table can wait for ever, our memory cannot grow for ever."""
-        return len(self._held) + count <= 4 * self._policy.batch_size
+    def lease_for(self, count: int) -> Lease | None:
+        """To write so many entries with. None: write them without one; the table can grow, the memory of a replica
+        must not.
+        """
+        return self._lease() if len(self._held) + count <= 4 * self._policy.batch_size else None
 
-    def offer(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
-        """Take over committed entries with a lease in our name. `leased_at`: the process clock before it was taken."""
+    def offer(self, entries: Sequence[OutboxEntry]) -> None:
+        """Publish committed entries that were written with a lease of this relay."""
         if entries:
-            self._hold(entries, leased_at)
+            self._held.extend(entries)
             self._wake.set()
+
+    def _lease(self) -> Lease:
+        return Lease(holder=self._holder, seconds=self._policy.lease_seconds, taken_at=monotonic_seconds())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
@@ -85,27 +82,21 @@ class OutboxRelay:
             await self._publish(entries)
             self._wake.set()
 
-    async def _claim(self) -> list[_Held]:
-        leased_at = monotonic_seconds()
-        due = await outbox_sql.claim_due(
-            self._database,
-            holder=self._holder,
-            limit=self._policy.batch_size,
-            lease_seconds=self._policy.lease_seconds,
-        )
+    async def _claim(self) -> list[OutboxEntry]:
+        due = await outbox_sql.claim_due(self._database, self._lease(), limit=self._policy.batch_size)
         self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
         adopted = sum(entry.possibly_published for entry in due)
         if adopted:
             log.info("outbox_entry.adopted", count=adopted)
-        self._hold(await self._without_acted_upon(due), leased_at)
+        self._held.extend(await self._without_acted_upon(due))
         return self._take_held()
 
-    def _take_held(self) -> list[_Held]:
+    def _take_held(self) -> list[OutboxEntry]:
         """The next batch from memory; none when it is time to look at the table, lest others' entries starve."""
         now = monotonic_seconds()
         if now >= self._next_claim and not self._held_is_full():
             return []
-        taken: list[_Held] = []
+        taken: list[OutboxEntry] = []
         let_go = 0
         while self._held and len(taken) < self._policy.batch_size:
             held = self._held.popleft()
@@ -121,41 +112,34 @@ class OutboxRelay:
     def _held_is_full(self) -> bool:
         return len(self._held) >= self._policy.batch_size
 
-    def _hold(self, entries: Sequence[OutboxEntry], leased_at: float) -> None:
-        # Counted from before the lease was written: a slow commit must not make ours outlive the table's.
-        good_until = leased_at + self._policy.lease_seconds
-        self._held.extend(_Held(entry, good_until) for entry in entries)
-
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
-        repeats = [entry for entry in entries if entry.possibly_published and entry.is_workflow_task]
-        ids = [entry.execution_id for entry in repeats]
+        repeats = [entry for entry in entries if entry.possibly_published and entry.message.is_workflow_task]
+        ids = [entry.message.execution_id for entry in repeats]
         retried = await workflow_tasks_sql.already_retried(self._database, ids) if ids else frozenset()
-        seen = [entry for entry in repeats if entry.execution_id in retried]
+        seen = [entry for entry in repeats if entry.message.execution_id in retried]
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
-            log.info("notice.withheld", execution_ids=[entry.execution_id for entry in seen])
+            log.info("notice.withheld", execution_ids=[entry.message.execution_id for entry in seen])
             self._metrics.notices.labels("withheld").inc(len(seen))
             await outbox_sql.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
 
-    async def _publish(self, held: Sequence[_Held]) -> None:
+    async def _publish(self, held: Sequence[OutboxEntry]) -> None:
         try:
-            outcomes = await self._publisher.publish([_message(item.entry) for item in held])
+            outcomes = await self._publisher.publish([entry.message for entry in held])
         except Unavailable:
             self._held.extendleft(reversed(held))
             raise
         self._unmarked.extend(
-            item.entry.id
-            for item, outcome in zip(held, outcomes, strict=True)
-            if isinstance(outcome, Confirmed)
+            entry.id for entry, outcome in zip(held, outcomes, strict=True) if isinstance(outcome, Confirmed)
         )
         for name, count in Counter(type(outcome).__name__.lower() for outcome in outcomes).items():
             self._metrics.notices.labels(name).inc(count)
         await self._mark()
         failed = [
-            (item.entry, outcome)
-            for item, outcome in zip(held, outcomes, strict=True)
+            (entry, outcome)
+            for entry, outcome in zip(held, outcomes, strict=True)
             if not isinstance(outcome, Confirmed)
         ]
         if failed:
@@ -176,9 +160,9 @@ class OutboxRelay:
             count=len(failed),
             outcome=type(outcome).__name__.lower(),
             error=outcome.text,
-            exchange=first.exchange,
-            routing_key=first.routing_key,
-            execution_id=first.execution_id,
+            exchange=first.message.exchange,
+            routing_key=first.message.routing_key,
+            execution_id=first.message.execution_id,
         )
         await outbox_sql.put_back(
             self._database,
@@ -205,13 +189,3 @@ class OutboxRelay:
 
 def _complaint(outcome: PublishOutcome) -> str:
     return f"{outbox_sql.UNROUTABLE}{outcome.text}" if isinstance(outcome, Unroutable) else outcome.text
-
-
-def _message(entry: OutboxEntry) -> OutgoingMessage:
-    return OutgoingMessage(
-        message_id=str(entry.message_id),
-        correlation_id=str(entry.correlation_id),
-        exchange=entry.exchange,
-        routing_key=entry.routing_key,
-        body=entry.body,
-    )

@@ -1,13 +1,10 @@
-"""An ending: the one status change we make to an execution, with what is written and what is announced.
-
-Letters and the monitor end in the same three fields, so that there is one way to write and one way to tell.
-"""
+"""The one status change that dlq-handler makes to an execution, with its result and its completion event."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.host.execution import TRANSITIONS, Execution, ExecutionStatus
-from dlq_handler.host.messages import Notice, ended_notice
+from dlq_handler.host.messages import Destination, ExecutionMessage, completion_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +14,8 @@ class Ending:
     execution: Execution
     becomes: ExecutionStatus
     result: dict[str, object]
-    notice: Notice
+    message: ExecutionMessage
+    """The completion event."""
 
 
 def ending(
@@ -25,11 +23,14 @@ def ending(
     becomes: ExecutionStatus,
     result: dict[str, object],
     *,
+    destination: Destination,
     now: datetime,
     correlation_id: str | None = None,
 ) -> Ending:
-    """`now` is the database's clock. Raises ValueError for a change that we may not make."""
+    """`now` is the database's clock. Raises ValueError for a change that dlq-handler may not make."""
     if becomes not in TRANSITIONS.get(execution.status, ()):
-        raise ValueError(f"an execution that is {execution.status} is not ours to make {becomes}")
-    notice = ended_notice(execution, becomes, result, correlation_id=correlation_id, now=now)
-    return Ending(execution=execution, becomes=becomes, result=result, notice=notice)
+        raise ValueError(f"an execution that is {execution.status} must not become {becomes}")
+    message = completion_event(
+        execution, becomes, result, destination=destination, correlation_id=correlation_id, now=now
+    )
+    return Ending(execution=execution, becomes=becomes, result=result, message=message)

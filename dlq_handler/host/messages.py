@@ -6,48 +6,55 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
 
+from dlq_handler.broker.publish.message import OutgoingMessage
 from dlq_handler.host.execution import Execution, ExecutionStatus
 
 SOURCE_SERVICE = "dlq-handler"
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
-# Fixed for ever: consumers recognise a repeated notice by an id made from this.
-NOTICE_NAMESPACE = UUID("6f1d3c5e-2a0b-5c47-9e1d-0c8b4f7a9d21")
+# Fixed for ever: consumers recognize a repeated completion event by an id made from this.
+MESSAGE_NAMESPACE = UUID("6f1d3c5e-2a0b-5c47-9e1d-0c8b4f7a9d21")
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    exchange: str
+    routing_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class ExecutionMessage(OutgoingMessage):
     """One message about an execution, complete and ready to be published as often as it takes."""
 
-    message_id: UUID
-    correlation_id: UUID
     execution_id: int
     is_workflow_task: bool
     """Whether a repeat would do harm: a second `execution.completed` of a workflow task makes a second retry."""
-    body: bytes
+    due_at: datetime | None = None
+    """Not to be published before this moment; None: at once."""
 
 
-def notice_id(execution_id: int, replaced_updated: datetime) -> UUID:
+def completion_id(execution_id: int, replaced_updated: datetime) -> UUID:
     """The same for every repeat of one status change, another for every other change."""
-    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(replaced_updated)}")
+    return uuid5(MESSAGE_NAMESPACE, f"{execution_id}/{_microseconds(replaced_updated)}")
 
 
 def request_id(execution_id: int, updated: datetime, number: int) -> UUID:
     """Of the request with this number for an execution; never that of a completion event."""
-    return uuid5(NOTICE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request/{number}")
+    return uuid5(MESSAGE_NAMESPACE, f"{execution_id}/{_microseconds(updated)}/request/{number}")
 
 
-def ended_notice(
+def completion_event(
     execution: Execution,
     becomes: ExecutionStatus,
     result: object,
     *,
+    destination: Destination,
     correlation_id: str | None,
     now: datetime,
-) -> Notice:
+) -> ExecutionMessage:
     """`execution` is the row our change replaced; `now` is the database's clock."""
-    message_id = notice_id(execution.id, execution.updated)
+    message_id = completion_id(execution.id, execution.updated)
     correlation = _uuid(correlation_id) or message_id
     moment = rfc3339(now)
     payload = {
@@ -60,9 +67,11 @@ def ended_notice(
         "result": result,
         "completed_at": moment,
     }
-    return Notice(
-        message_id=message_id,
-        correlation_id=correlation,
+    return ExecutionMessage(
+        message_id=str(message_id),
+        correlation_id=str(correlation),
+        exchange=destination.exchange,
+        routing_key=destination.routing_key,
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
         body=envelope("ExecutionCompleted", message_id, correlation, payload, moment),
@@ -76,8 +85,9 @@ def repeated_request(
     enforcement_id: int | None,
     config: object,
     number: int,
+    destination: Destination,
     now: datetime,
-) -> Notice:
+) -> ExecutionMessage:
     """The request for the scheduler, as whoever created the execution published it."""
     message_id = request_id(execution.id, execution.updated, number)
     payload = {
@@ -88,9 +98,11 @@ def repeated_request(
         "enforcement_id": enforcement_id,
         "config": config,
     }
-    return Notice(
-        message_id=message_id,
-        correlation_id=message_id,
+    return ExecutionMessage(
+        message_id=str(message_id),
+        correlation_id=str(message_id),
+        exchange=destination.exchange,
+        routing_key=destination.routing_key,
         execution_id=execution.id,
         # The scheduler claims an execution once, however often it is asked: no repeat has to be withheld.
         is_workflow_task=False,

@@ -19,7 +19,7 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.admission_sql import has_admission
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.execution_rows_sql import EXECUTION_COLUMNS, execution_of
-from dlq_handler.host.messages import Notice, repeated_request
+from dlq_handler.host.messages import Destination, ExecutionMessage, repeated_request
 from dlq_handler.host.stale_sql import IS_REFUSED
 from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.workflow_tasks_sql import is_workflow_parent
@@ -131,8 +131,13 @@ async def count_overdue(database: Database, *, older_than_seconds: float) -> int
 
 
 async def requests_for(
-    tx: Transaction, executions: Mapping[int, Execution], *, number_of: Mapping[int, int], now: datetime
-) -> list[Notice]:
+    tx: Transaction,
+    executions: Mapping[int, Execution],
+    *,
+    number_of: Mapping[int, int],
+    destination: Destination,
+    now: datetime,
+) -> list[ExecutionMessage]:
     """The scheduler's requests for these, to be published again. `number_of`: the number of each request."""
     rows = await tx.rows(
         f"""
@@ -148,6 +153,7 @@ async def requests_for(
             enforcement_id=row.enforcement,
             config=None if row.config is None else json.loads(row.config),
             number=number_of[row.id],
+            destination=destination,
             now=now,
         )
         for row in rows

@@ -87,7 +87,7 @@ class Brake:
     async def room(self, tx: Transaction) -> int | None:
         """How many executions may be ended in this transaction; None: no limit. Raises `Braked` while it holds.
 
-        Call it first in a transaction: it may take a lock that comes before all others (see `store.brake.lock_room`).
+        Call it first in a transaction: it may take a lock that comes before all others (`brake_sql.lock_room`).
         """
         if not self._policy.is_on:
             return None
@@ -108,7 +108,8 @@ class Brake:
                 assert_never(never)
 
     async def check_now(self, tx: Transaction) -> None:
-        """Raises `Braked` while the brake holds. Takes no lock."""
+        """Raises `Braked` while the brake holds. Takes no lock, and needs the rights of an ending transaction."""
+        await store.rehearse(tx)
         if not self._policy.is_on:
             return
         view = await store.look(tx)

@@ -14,17 +14,19 @@ import structlog
 
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.batch_size import BatchSize
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.transaction import Transaction
+from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.outbox_sql import OutboxEntry, add_to_outbox
+from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import RowRejected, TooSlow
 from dlq_handler.host import executions_sql
 from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import Execution
 from dlq_handler.host.executions_sql import LockedView
+from dlq_handler.host.messages import Destination
 from dlq_handler.host.stale_sql import Candidate
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.brake_service import Brake
@@ -47,10 +49,7 @@ TOLD_ONE_BY_ONE = 20
 class StaleDecisionPolicy:
     stale: StalePolicy
     replica: str
-    lease_holder: str
-    exchange: str
-    routing_key: str
-    lease_seconds: float
+    destination: Destination
     is_shadow: bool = False
     page_size: int = 1000
     """The most candidates that a caller gives at once."""
@@ -87,10 +86,6 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDone:
-    notices: tuple[OutboxEntry, ...] = ()
-    """Leased to us: to be published now."""
-    leased_at: float = float("inf")
-    """The process clock before the first of these leases was taken."""
     ended: int = 0
     left_out: int = 0
     """Those that the brake had no room for."""
@@ -99,8 +94,6 @@ class PageDone:
 
     def __add__(self, other: "PageDone") -> "PageDone":
         return PageDone(
-            notices=self.notices + other.notices,
-            leased_at=min(self.leased_at, other.leased_at),
             ended=self.ended + other.ended,
             left_out=self.left_out + other.left_out,
             too_slow=self.too_slow or other.too_slow,
@@ -117,18 +110,13 @@ class StaleDecider:
         brake: Brake,
         gate: Gate,
         metrics: Metrics,
-        may_lease: Callable[[int], bool] = lambda _: False,
-        offer: Callable[[Sequence[OutboxEntry], float], None] = lambda _, __: None,
+        relay: OutboxRelay | None,
         publishes: Callable[[], PublishView] = PublishView,
     ) -> None:
-        """`may_lease(count)`: can so many entries be published at once? Otherwise they are written without a lease.
-
-        `offer(entries, leased_at)` publishes committed entries that an error keeps from the caller.
-        """
         self._database, self._policy, self._leadership = database, policy, leadership
-        self._brake, self._gate, self._metrics, self._may_lease = brake, gate, metrics, may_lease
+        self._brake, self._gate, self._metrics, self._relay = brake, gate, metrics, relay
         self._size = BatchSize(policy.page_size, limit_seconds=database.statement_seconds)
-        self._publishes, self._offer = publishes, offer
+        self._publishes = publishes
 
     async def commit(self, page: Page) -> PageDone:
         """In as many transactions as a slow database needs.
@@ -137,13 +125,7 @@ class StaleDecider:
         over after an answer with `too_slow` too.
         """
         parts: list[PageDone] = []
-        try:
-            await self._commit_all(page, parts)
-        except BaseException:
-            # The caller does not get these, and their leases would hold up their completion events.
-            for part in parts:
-                self._offer(part.notices, part.leased_at)
-            raise
+        await self._commit_all(page, parts)
         return sum(parts, PageDone())
 
     async def _commit_all(self, page: Page, parts: list[PageDone]) -> None:
@@ -214,7 +196,9 @@ class StaleDecider:
         self._size.done(len(page.candidates), monotonic_seconds() - started)
         page.looks.update(gathered.new_looks)
         self._tell(records)
-        return PageDone(notices=tuple(notices), leased_at=started, ended=len(records), left_out=left_out)
+        if self._relay is not None:
+            self._relay.offer(notices)
+        return PageDone(ended=len(records), left_out=left_out)
 
     async def _look(self, tx: Transaction, ids: Iterable[int]) -> LockedView:
         asked_at = monotonic_seconds()
@@ -237,21 +221,21 @@ class StaleDecider:
             new = await decisions_sql.record(tx, records)
             return [one for one in records if one.execution_id in new], []
         endings = [
-            ending(execution, decision.becomes, stale_result(execution, decision, now), now=now)
+            ending(
+                execution,
+                decision.becomes,
+                stale_result(execution, decision, now),
+                destination=policy.destination,
+                now=now,
+            )
             for execution, decision in decisions
         ]
         changed = await end_executions(tx, endings)
         records = [one for one in records if one.execution_id in changed]
         await decisions_sql.record(tx, records)
-        notices = [one.notice for one in endings if one.execution.id in changed]
-        entries = await add_to_outbox(
-            tx,
-            notices,
-            exchange=policy.exchange,
-            routing_key=policy.routing_key,
-            lease_holder=policy.lease_holder if self._may_lease(len(notices)) else None,
-            lease_seconds=policy.lease_seconds,
-        )
+        messages = [one.message for one in endings if one.execution.id in changed]
+        lease = self._relay.lease_for(len(messages)) if self._relay is not None else None
+        entries = await add_to_outbox(tx, messages, lease=lease)
         return records, entries
 
     async def _record_refused(self, candidate: Candidate, error: RowRejected | TooSlow) -> None:

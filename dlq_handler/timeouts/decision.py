@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from dlq_handler.endings.retry_delay import next_attempt
+from dlq_handler.endings.refusal import next_attempt
 from dlq_handler.host.execution import Execution, ExecutionStatus
 
 

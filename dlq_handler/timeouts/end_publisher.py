@@ -14,6 +14,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.endings.outbox_sql import add_to_outbox
 from dlq_handler.host.ends import UnheardEnd
+from dlq_handler.host.messages import Destination
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.reconcile import Finding, announced_record, announcement
@@ -24,8 +25,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPublisherPolicy:
     replica: str
-    exchange: str
-    routing_key: str
+    destination: Destination
     is_shadow: bool = False
 
 
@@ -55,15 +55,9 @@ class EndPublisher:
             written = await decisions_sql.record(tx, records)
             fresh = [end for end in ends if end.execution.id in written]
             if not policy.is_shadow:
-                await add_to_outbox(
-                    tx,
-                    [announcement(end, now=now) for end in fresh],
-                    exchange=policy.exchange,
-                    routing_key=policy.routing_key,
-                    # Not urgent: the relay finds it at its next poll.
-                    lease_holder=None,
-                    lease_seconds=0.0,
-                )
+                # Without a lease, as it is not urgent: the relay finds it at its next poll.
+                events = [announcement(end, destination=policy.destination, now=now) for end in fresh]
+                await add_to_outbox(tx, events)
         if fresh:
             self._metrics.reconciled.labels(finding).inc(len(fresh))
             log.warning(

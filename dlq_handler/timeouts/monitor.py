@@ -19,7 +19,6 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeaseLost
 from dlq_handler.database.worst_error import worst_error
-from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Contended
 from dlq_handler.host import executions_sql, workers_sql
 from dlq_handler.host import stale_sql as stale
@@ -92,14 +91,12 @@ class TimeoutMonitor:
         leadership: Leadership,
         gate: Gate,
         sight: MonitorObservation,
-        relay: OutboxRelay | None,
         metrics: Metrics,
         publishes: Callable[[], PublishView],
         intake: DrainTracker | None = None,
         processes: WorkerProcesses | None = None,
     ) -> None:
-        """Without a relay completion events are written unleased, and a replica that has one publishes them.
-
+        """
         `intake` None: this replica takes no dead letters, so there is nothing to wait for. `processes` None: the
         connections of workers say nothing about their processes. `publishes` reads the record of own publishes.
         """
@@ -107,7 +104,7 @@ class TimeoutMonitor:
         self._processes = processes
         self._database, self._policy, self._decide = database, policy, decide
         self._leadership, self._gate, self._sight = leadership, gate, sight
-        self._relay, self._metrics, self._intake = relay, metrics, intake
+        self._metrics, self._intake = metrics, intake
         self._began_at = float("-inf")
         self._is_waiting = False
         self._stop = asyncio.Event()
@@ -226,8 +223,6 @@ class TimeoutMonitor:
 
     async def _commit(self, page: Page, walk: _Walk) -> None:
         committed = await self._decide.commit(page)
-        if self._relay is not None:
-            self._relay.offer(committed.notices, leased_at=committed.leased_at)
         walk.scan.ended += committed.ended
         walk.scan.left_out += committed.left_out
         if committed.left_out:

@@ -7,7 +7,7 @@ from dlq_handler.dead_letters.parse import read_time
 from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.host.ends import EndOfOurs, UnheardEnd
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.messages import Notice, ended_notice
+from dlq_handler.host.messages import Destination, ExecutionMessage, completion_event
 from dlq_handler.text import rounded
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 
@@ -36,13 +36,20 @@ def is_long_past(end: UnheardEnd, *, since: datetime) -> bool:
     return expired_at is not None and expired_at < since
 
 
-def announcement(end: UnheardEnd, *, now: datetime) -> Notice:
+def announcement(end: UnheardEnd, *, destination: Destination, now: datetime) -> ExecutionMessage:
     """Of the row as it is.
 
     Its id is made from the `updated` of a row that has ended. All other notices are made from that of a row that was
     still open, so this one is new to whoever remembers ids, and the same whenever it is repeated.
     """
-    return ended_notice(end.execution, end.execution.status, end.result, correlation_id=None, now=now)
+    return completion_event(
+        end.execution,
+        end.execution.status,
+        end.result,
+        destination=destination,
+        correlation_id=None,
+        now=now,
+    )
 
 
 def announced_record(

@@ -26,6 +26,7 @@ from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import reconcile_sql, workflow_tasks_sql
 from dlq_handler.host.ends import EndOfOurs, UnheardEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.host.messages import Destination
 from dlq_handler.host.unscheduled_sql import BEGINNING, Place
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
@@ -51,8 +52,7 @@ OVERLAP = timedelta(minutes=10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePolicy:
     replica: str
-    exchange: str
-    routing_key: str
+    destination: Destination
     interval_seconds: float
     page_size: int
     silent_end_seconds: float
@@ -83,8 +83,7 @@ class Reconciler:
             leadership,
             EndPublisherPolicy(
                 replica=policy.replica,
-                exchange=policy.exchange,
-                routing_key=policy.routing_key,
+                destination=policy.destination,
                 is_shadow=policy.is_shadow,
             ),
             metrics=metrics,

@@ -24,7 +24,7 @@ from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import lock_executions
-from dlq_handler.host.messages import Notice
+from dlq_handler.host.messages import Destination, ExecutionMessage
 from dlq_handler.host.names import REQUESTED_KEY
 from dlq_handler.host.unscheduled_sql import (
     BEGINNING,
@@ -52,11 +52,9 @@ log = structlog.get_logger()
 class UnscheduledWatchPolicy:
     decide: UnscheduledPolicy
     replica: str
-    exchange: str
-    ended_key: str
+    destination: Destination
     check_interval_seconds: float
     page_size: int
-    requested_key: str = REQUESTED_KEY
     is_shadow: bool = False
 
     @property
@@ -179,9 +177,10 @@ class UnscheduledWatch:
                     if one.row.execution.id in counted
                 },
                 number_of={one: before[one] + 1 for one in counted},
+                destination=Destination(policy.destination.exchange, REQUESTED_KEY),
                 now=again[0][0].now,
             )
-            await self._publish(tx, requests, policy.requested_key)
+            await self._publish(tx, requests)
         self._metrics.reconciled.labels(Finding.LOST_REQUEST).inc(len(requests))
         if requests:
             log.warning(
@@ -216,7 +215,13 @@ class UnscheduledWatch:
         record = record_of(
             execution, decision, now=one.now, replica=policy.replica, is_shadow=policy.is_shadow
         )
-        end = ending(execution, decision.becomes, stale_result(execution, decision, one.now), now=one.now)
+        end = ending(
+            execution,
+            decision.becomes,
+            stale_result(execution, decision, one.now),
+            destination=policy.destination,
+            now=one.now,
+        )
         async with self._database.transaction() as tx:
             # Before the lease: the brake's lock comes first everywhere.
             room = None if policy.is_shadow else await self._brake.room(tx)
@@ -230,7 +235,7 @@ class UnscheduledWatch:
             if view.executions.get(execution.id) != execution or not await end_executions(tx, [end]):
                 return False
             await decisions_sql.record(tx, [record])
-            await self._publish(tx, [end.notice], policy.ended_key)
+            await self._publish(tx, [end.message])
             return True
 
     async def _record_refused(self, one: UnscheduledRow, error: RowRejected) -> None:
@@ -245,15 +250,7 @@ class UnscheduledWatch:
             await decisions_sql.record(tx, [record])
         self._metrics.stale_executions.labels(execution.status.value, StaleOutcome.UPDATE_FAILED).inc()
 
-    async def _publish(self, tx: Transaction, notices: Sequence[Notice], routing_key: str) -> None:
-        if self._policy.is_shadow:
-            return
-        await add_to_outbox(
-            tx,
-            notices,
-            exchange=self._policy.exchange,
-            routing_key=routing_key,
-            # Nobody is in a hurry here: the relay finds it.
-            lease_holder=None,
-            lease_seconds=0.0,
-        )
+    async def _publish(self, tx: Transaction, messages: Sequence[ExecutionMessage]) -> None:
+        if not self._policy.is_shadow:
+            # Without a lease, as it is not urgent: the relay finds it at its next poll.
+            await add_to_outbox(tx, messages)

@@ -47,5 +47,5 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
 
 async def some_decided(sidecar: SidecarProcess) -> bool:
     one_by_one = len(sidecar.events("dead_letter.decided"))
-    in_batches: int = sum(batch["letters"] for batch in sidecar.events("batch.decided"))
+    in_batches: int = sum(batch["count"] for batch in sidecar.events("batch.decided"))
     return one_by_one + in_batches >= 40

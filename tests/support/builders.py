@@ -10,10 +10,12 @@ from dlq_handler.dead_letters.decide import Circumstances
 from dlq_handler.dead_letters.letter import DeadLetter, Death
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.messages import Destination
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames
 from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
 NOON = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
+COMPLETIONS = Destination("attune.executions", "execution.completed")
 MESSAGE_ID = "5b2f0f0e-3f56-4a5c-8a1e-1c9a4b6f7d01"
 
 

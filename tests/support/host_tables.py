@@ -5,21 +5,22 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.decide_batch import Ruling, decide_batch
+from dlq_handler.dead_letters.decide_batch import LetterProposal, decide_batch
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import entries_of
 from dlq_handler.endings import outbox_sql as outbox
-from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.host import executions_sql
 from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.ending import Ending
 from dlq_handler.host.executions_sql import LockedView
 from sandbox.attune.database import Database as AttuneDatabase
 from sandbox.attune.database import Row, Session
-from tests.support.builders import a_dead_letter, circumstances
+from tests.support.builders import COMPLETIONS, a_dead_letter, circumstances
 
 
 class Host:
@@ -94,14 +95,19 @@ class Host:
         return await self.session.fetch("SELECT * FROM dlq_handler.outbox ORDER BY id")
 
 
-def decided(letters: list[DeadLetter], view: LockedView) -> list[Ruling]:
+def decided(letters: list[DeadLetter], view: LockedView) -> list[LetterProposal]:
     return decide_batch(
-        letters, executions=view.executions, workers={}, circumstances=circumstances(), now=view.now
+        letters,
+        executions=view.executions,
+        workers={},
+        circumstances=circumstances(),
+        destination=COMPLETIONS,
+        now=view.now,
     )
 
 
-def endings_of(rulings: list[Ruling]) -> list[Ending]:
-    return [ruling.ending for ruling in rulings if ruling.ending is not None]
+def endings_of(proposals: list[LetterProposal]) -> list[Ending]:
+    return [one.change for one in proposals if one.change is not None]
 
 
 async def commit_batch(
@@ -117,14 +123,13 @@ async def commit_batch(
         )
         changed = await end_executions(tx, endings_of(rulings))
         recorded = await batch_sql.record_letters(
-            tx, entries_of(rulings, changed=changed, now=view.now), replica="here"
+            tx, entries_of(rulings, ended=changed, now=view.now), replica="here"
         )
         await count_letters(tx, recorded)
         return await outbox.add_to_outbox(
             tx,
-            [ending.notice for ending in endings_of(rulings) if ending.execution.id in changed],
-            exchange="attune.executions",
-            routing_key="execution.completed",
-            lease_holder=holder,
-            lease_seconds=lease_seconds,
+            [ending.message for ending in endings_of(rulings) if ending.execution.id in changed],
+            lease=Lease(holder=holder, seconds=lease_seconds, taken_at=monotonic_seconds())
+            if holder
+            else None,
         )

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from dlq_handler.database.engine import Database
 from tests.support import night
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender
 from tests.support.night import Fallen
 from tests.support.night_record import remember
 
@@ -29,7 +29,7 @@ async def seed_night(store: Database, *, is_hostile: bool = False) -> datetime:
         workers[night.HOSTILE_WORKER] = night.HOSTILE_NAME
     await _register(store, workers, now)
     await _schedule(store, fallen)
-    decide = a_decide(store, replica=night.INSTANCE)
+    decide = letter_ender(store, replica=night.INSTANCE)
     for _, minute in groupby(fallen, key=lambda one: one.died_at.replace(second=0)):
         some = list(minute)
         await decide.commit([one.letter for one in some])

@@ -17,9 +17,9 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.commit import LetterDecider
 from dlq_handler.dead_letters.intake import DeadLetterHandler
 from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.main import main
 from dlq_handler.safety.gate_service import Gate
@@ -41,7 +41,7 @@ def before_commit(nth: int) -> None:
 def after_commit(nth: int) -> None:
     """Committed, with its notices; neither acknowledged nor published."""
     _never_publish()
-    _wrap(LetterDecider, "commit", nth, after=True)
+    _wrap(Ender, "commit_first", nth, after=True)
 
 
 def after_ack(nth: int) -> None:
@@ -61,15 +61,15 @@ def after_ack(nth: int) -> None:
 
 def a_bug(nth: int) -> None:
     """Deciding a batch raises what nobody expects. Kills nobody."""
-    commit = LetterDecider.commit
+    commit = Ender.commit_first
     left = iter(range(nth - 1, -1, -1))
 
-    async def commit_or_not(self: LetterDecider, letters: Sequence[Any]) -> Any:
+    async def commit_or_not(self: Ender[Any, Any], letters: Sequence[Any]) -> Any:
         if next(left, None) == 0:
             raise ZeroDivisionError("a bug, on purpose")
         return await commit(self, letters)
 
-    LetterDecider.commit = commit_or_not  # type: ignore[method-assign]  # the sabotage
+    Ender.commit_first = commit_or_not  # type: ignore[assignment,method-assign]  # the sabotage
 
 
 def a_late_relay(_nth: int) -> None:
@@ -97,19 +97,19 @@ def a_service_that_is_cancelled(_nth: int) -> None:
 
 
 def _end_intake(*, after: Callable[[], Awaitable[None]]) -> None:
-    run, commit, done = DeadLetterHandler.run, LetterDecider.commit, asyncio.Event()
+    run, commit, done = DeadLetterHandler.run, Ender.commit_first, asyncio.Event()
 
     async def run_for_one_batch(self: DeadLetterHandler, _: asyncio.Event) -> None:
         await run(self, done)
         await after()
 
-    async def commit_and_end(self: LetterDecider, letters: Sequence[Any]) -> Any:
+    async def commit_and_end(self: Ender[Any, Any], letters: Sequence[Any]) -> Any:
         committed = await commit(self, letters)
         done.set()
         return committed
 
     DeadLetterHandler.run = run_for_one_batch  # type: ignore[assignment,method-assign]  # the sabotage
-    LetterDecider.commit = commit_and_end  # type: ignore[method-assign]  # the sabotage
+    Ender.commit_first = commit_and_end  # type: ignore[assignment,method-assign]  # the sabotage
 
 
 def a_short_patience(_nth: int) -> None:

@@ -17,6 +17,7 @@ from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
+from tests.support.builders import COMPLETIONS
 from tests.support.fail_safe import a_brake
 from tests.support.host_tables import Host
 
@@ -96,10 +97,7 @@ class Replica:
         policy = StaleDecisionPolicy(
             stale=POLICY,
             replica=name,
-            lease_holder=name,
-            exchange="attune.executions",
-            routing_key="execution.completed",
-            lease_seconds=60,
+            destination=COMPLETIONS,
             is_shadow=is_shadow,
             page_size=page_size,
         )
@@ -110,6 +108,7 @@ class Replica:
             brake=a_brake(store, limit=limit),
             gate=self.gate,
             metrics=self.metrics,
+            relay=None,
             publishes=lambda: self.publishes,
         )
         self.publishes = PublishView(quick_seconds=24 * HOUR, confirmed_seconds_ago=1)
@@ -120,7 +119,6 @@ class Replica:
             leadership=self.leadership,
             gate=self.gate,
             sight=sight,
-            relay=None,
             metrics=self.metrics,
             publishes=lambda: self.publishes,
             intake=intake,

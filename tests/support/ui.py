@@ -18,20 +18,18 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.operations.operations import Operating
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.web.listener import Listener
 from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import UiWorld
-from tests.support.deciding import a_decide
+from tests.support.deciding import a_reprocessor
 from tests.support.fail_safe import a_brake
 from tests.support.views import a_view
 
@@ -69,8 +67,7 @@ async def a_ui_world(
     diagnoser = Diagnoser(store, look=look, leadership=follower, replica="test", patience=impatient)
     if has_looked:
         await diagnoser.tick()
-    decide = a_decide(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))
-    reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
+    reprocessor = a_reprocessor(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))
     usual: dict[str, Any] = {
         "brake_policy": BRAKE,
         "environment": "test",

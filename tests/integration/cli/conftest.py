@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dlq_handler.database.engine import Database
 from dlq_handler.main import app
 from tests.support.builders import a_dead_letter, a_death
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender
 from tests.support.host_tables import Host
 
 
@@ -67,7 +67,7 @@ def terminal(database: str) -> Terminal:
 async def letters(store: Database, host: Host) -> list[int]:
     """Ids, oldest first: three of worker 7 expired, one of worker 8 was rejected, one is unreadable."""
     executions = await host.add_executions(4)
-    decide = a_decide(store)
+    decide = letter_ender(store)
     batch = [await host.letter_for(number, worker_id=7) for number in executions[:3]]
     batch.append(
         await host.letter_for(

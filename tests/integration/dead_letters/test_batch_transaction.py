@@ -69,9 +69,9 @@ async def test_change_is_refused_when_updated_differs_by_one_microsecond(
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
         [ruling] = decided([letter], view)
-        assert ruling.ending is not None
-        as_read = replace(ruling.ending.execution, updated=ruling.ending.execution.updated + offset)
-        changed = await end_executions(tx, [replace(ruling.ending, execution=as_read)])
+        assert ruling.change is not None
+        as_read = replace(ruling.change.execution, updated=ruling.change.execution.updated + offset)
+        changed = await end_executions(tx, [replace(ruling.change, execution=as_read)])
 
     assert changed == set()
     assert (await host.execution(execution_id))["status"] == "scheduled"
@@ -97,7 +97,7 @@ async def test_missed_guard_is_recorded_as_update_failed_with_a_next_try(store: 
 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
-        entries = entries_of(decided(letters, view), changed=set(), now=view.now)
+        entries = entries_of(decided(letters, view), ended=set(), now=view.now)
         await batch_sql.record_letters(tx, entries, replica="here")
 
     records = await host.letters()
@@ -277,8 +277,8 @@ async def test_nul_and_lone_surrogates_reach_neither_text_nor_jsonb(store: Datab
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
         [ruling] = decided([letter], view)
-        assert ruling.ending is not None
-        ended = replace(ruling.ending, result={nasty: [nasty, {"deep": nasty}]})
+        assert ruling.change is not None
+        ended = replace(ruling.change, result={nasty: [nasty, {"deep": nasty}]})
         assert await end_executions(tx, [ended]) == {execution_id}
         entry = Entry(letter=letter, outcome=Outcome.FAILED, explanation=nasty, error=nasty)
         await batch_sql.record_letters(tx, [entry], replica="here")

@@ -5,15 +5,15 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.defer import DeferPolicy, LetterDeferrer
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import TooSlow
-from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from tests.support.builders import a_dead_letter
-from tests.support.deciding import a_decide
+from tests.support.deciding import a_reprocessor, deferring_ender
 from tests.support.host_tables import Host
 
 
@@ -23,14 +23,13 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def deferrer(store: Database, metrics: Metrics) -> LetterDeferrer:
-    policy = DeferPolicy(after_deliveries=5, replica="test", names=WorkerQueueNames())
-    return LetterDeferrer(store, policy, metrics=metrics)
+def deferrer(store: Database, metrics: Metrics) -> Ender[DeadLetter, Entry]:
+    return deferring_ender(store, metrics)
 
 
 @pytest.fixture
 def reprocessor(store: Database, metrics: Metrics) -> Reprocessor:
-    return Reprocessor(store, a_decide(store), None, metrics=metrics)
+    return a_reprocessor(store, metrics=metrics)
 
 
 async def a_letter(host: Host, key: str) -> DeadLetter:
@@ -57,10 +56,10 @@ async def outcomes(host: Host) -> list[str]:
 
 
 async def test_a_deferred_dead_letter_is_decided_from_its_record(
-    host: Host, deferrer: LetterDeferrer, reprocessor: Reprocessor, metrics: Metrics
+    host: Host, deferrer: Ender[DeadLetter, Entry], reprocessor: Reprocessor, metrics: Metrics
 ) -> None:
     letter = await a_letter(host, "k")
-    await deferrer.record([letter])
+    await deferrer.commit([letter])
     assert await outcomes(host) == ["deferred"]
     assert (await host.execution(letter.execution_id or 0))["status"] == "scheduled", "nothing is decided yet"
 
@@ -75,30 +74,30 @@ async def test_a_deferred_dead_letter_is_decided_from_its_record(
     assert [tuple(row.values()) for row in groups] == [(1, 1)]
 
 
-async def test_the_same_one_again_is_one_record(host: Host, deferrer: LetterDeferrer) -> None:
+async def test_the_same_one_again_is_one_record(host: Host, deferrer: Ender[DeadLetter, Entry]) -> None:
     letter = await a_letter(host, "k")
-    await deferrer.record([letter, letter])
-    await deferrer.record([letter])
+    await deferrer.commit([letter, letter])
+    await deferrer.commit([letter])
 
     rows = await host.session.fetch("SELECT outcome, repeats FROM dlq_handler.letter")
     assert [tuple(row.values()) for row in rows] == [("deferred", 2)]
 
 
 async def test_recording_works_while_no_execution_can_be_locked_or_changed(
-    host: Host, deferrer: LetterDeferrer
+    host: Host, deferrer: Ender[DeadLetter, Entry]
 ) -> None:
     found = [await a_letter(host, str(number)) for number in range(20)]
     async with host.locking_all():
-        await deferrer.record(found)
+        await deferrer.commit(found)
 
     assert await outcomes(host) == ["deferred"] * 20
 
 
 async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
-    host: Host, store: Database, deferrer: LetterDeferrer, reprocessor: Reprocessor
+    host: Host, store: Database, deferrer: Ender[DeadLetter, Entry], reprocessor: Reprocessor
 ) -> None:
     found = [await a_letter(host, str(number)) for number in range(3)]
-    await deferrer.record(found)
+    await deferrer.commit(found)
     await host.session.execute(
         "CREATE FUNCTION cancel() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'; END $$;"

@@ -12,10 +12,8 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.group import Category, group_id_of
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Reprocessor
-from dlq_handler.metric_labels import new_metrics
 from tests.support.builders import a_dead_letter, a_death
-from tests.support.deciding import a_decide
+from tests.support.deciding import a_reprocessor, letter_ender
 from tests.support.host_tables import Host
 from tests.support.ledger_of_counts import COUNTS, assert_counted
 
@@ -96,7 +94,7 @@ async def test_letters_that_are_on_record_already_are_not_counted_again(store: D
 
 async def test_what_a_quicker_replica_recorded_is_counted_once(store: Database, host: Host) -> None:
     """Both have looked for known keys before either has committed: the insert itself tells who was first."""
-    decides = [a_decide(store, replica=name) for name in ("one", "two")]
+    decides = [letter_ender(store, replica=name) for name in ("one", "two")]
     unknown = [a_dead_letter(key=f"{n:03}", execution_id=1000 + n) for n in range(100)]
     async with asyncio.TaskGroup() as replicas:
         replicas.create_task(decides[0].commit(unknown[:70]))
@@ -133,7 +131,7 @@ async def test_a_batch_that_is_halved_counts_each_letter_once(store: Database, h
         refused,
     )
     bad = await host.letter_for(refused)
-    await a_decide(store).commit([*good[:4], bad, *good[4:]])
+    await letter_ender(store).commit([*good[:4], bad, *good[4:]])
     outcomes = {record["outcome"] for record in await host.letters()}
     assert outcomes == {"failed", "update_failed"}
     await counted(host, letters=10)
@@ -171,7 +169,7 @@ async def test_a_letter_that_fails_its_execution_later_counts_where_it_came_in(
     for column, table in (("received_at", "letter"), ("minute", "letter_minute")):
         await host.session.execute(f"UPDATE dlq_handler.{table} SET {column} = {column} - interval '1 hour'")
     [kept] = await host.letters()
-    await Reprocessor(store, a_decide(store), None, metrics=new_metrics()).reprocess(kept["id"])
+    await a_reprocessor(store).reprocess(kept["id"])
     [again] = await host.letters()
     assert (again["outcome"], again["group_id"]) == ("failed", kept["group_id"])
     await counted(host, letters=1)
@@ -179,7 +177,7 @@ async def test_a_letter_that_fails_its_execution_later_counts_where_it_came_in(
 
 async def test_shadow_records_do_not_count(store: Database, host: Host) -> None:
     [letter] = await letters_of(host, 1)
-    await a_decide(store, is_shadow=True).commit([letter])
+    await letter_ender(store, is_shadow=True).commit([letter])
     assert [record["group_id"] for record in await host.letters()] == [None]
     await counted(host, letters=0)
     assert await groups_sql.groups(store, **ALWAYS) == []

@@ -17,17 +17,14 @@ from dlq_handler.broker.client import tolerant_headers
 from dlq_handler.broker.client.message_body import MessageBody
 from dlq_handler.broker.consume.session import raw_message
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import commit
+from dlq_handler.dead_letters import recorder
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.record import OWN_ERROR
-from dlq_handler.dead_letters.reprocess import Reprocessor
-from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.errors import TooSlow, Unavailable
-from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.database import Row
 from tests.support.builders import a_dead_letter, a_death, a_raw_letter, read
-from tests.support.deciding import a_decide
+from tests.support.deciding import HeldRelay, a_reprocessor, letter_ender
 from tests.support.host_tables import Host
 from tests.support.hostile import Hostility
 
@@ -57,7 +54,7 @@ async def test_a_number_that_no_column_holds_stops_nothing(
     good = await host.letter_for(execution_id)
     forged = read(a_raw_letter(b"hello", headers=headers))
 
-    await a_decide(store).commit([forged, good])
+    await letter_ender(store).commit([forged, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, [forged]))[forged.key]["outcome"] == "unreadable"
@@ -110,7 +107,7 @@ async def test_what_the_database_refuses_is_recorded_with_less_and_less(
         body_size=8,
     )
 
-    await a_decide(store).commit([poison, good])
+    await letter_ender(store).commit([poison, good])
 
     record = dict((await records(host, [poison]))["poison"])
     assert {name: record[name] for name in kept} == kept
@@ -125,11 +122,11 @@ async def test_a_dispatch_with_a_text_that_the_database_refuses_is_decided_from_
     await host.session.execute("ALTER TABLE dlq_handler.letter ADD CHECK (message_id <> 'poison')")
     execution_id = await host.add_execution()
     poison = replace(await host.letter_for(execution_id), message_id="poison")
-    await a_decide(store).commit([poison])
+    await letter_ender(store).commit([poison])
     (record,) = (await records(host, [poison])).values()
     assert (await host.execution(execution_id))["status"] == "scheduled"
 
-    await Reprocessor(store, a_decide(store), None, metrics=new_metrics()).reprocess(record["id"])
+    await a_reprocessor(store).reprocess(record["id"])
 
     assert (await host.execution(execution_id))["status"] == "failed"
 
@@ -140,7 +137,7 @@ async def test_a_table_that_takes_no_record_at_all_is_no_dead_letter_s_fault(
     await host.session.execute("ALTER TABLE dlq_handler.letter ADD CHECK (false) NOT VALID")
 
     with pytest.raises(Unavailable, match="violates check constraint"):
-        await a_decide(store).commit([a_dead_letter()])
+        await letter_ender(store).commit([a_dead_letter()])
 
 
 async def test_the_completion_event_of_the_first_half_is_published_although_the_second_is_too_slow(
@@ -156,13 +153,13 @@ async def test_the_completion_event_of_the_first_half_is_published_although_the_
         f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
     )
     letters = [await host.letter_for(number) for number in (good, refused, slow)]
-    offered: list[OutboxEntry] = []
+    relay = HeldRelay()
 
     with pytest.raises(TooSlow):
-        await a_decide(store, offer=lambda entries, _: offered.extend(entries)).commit(letters)
+        await letter_ender(store, relay=relay).commit(letters)
 
     assert (await host.execution(good))["status"] == "failed"
-    assert [entry.execution_id for entry in offered] == [good]
+    assert [entry.message.execution_id for entry in relay.offered] == [good]
 
 
 async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database(
@@ -171,11 +168,11 @@ async def test_an_error_of_the_code_is_not_recorded_as_a_refusal_of_the_database
     def fail(*_: object, **__: object) -> None:
         raise KeyError("the content of a sender")
 
-    monkeypatch.setattr(commit, "decide_batch", fail)
+    monkeypatch.setattr(recorder, "decide_batch", fail)
     letter = await host.letter_for(await host.add_execution())
 
     with capture_logs() as logs:
-        await a_decide(store).commit([letter])
+        await letter_ender(store).commit([letter])
 
     record = (await records(host, [letter]))[letter.key]
     assert (record["outcome"], record["explanation"]) == ("update_failed", OWN_ERROR)
@@ -225,7 +222,7 @@ async def test_no_field_of_any_value_makes_a_batch_fail(
     good = await host.letter_for(execution_id)
     bad = [a_dead_letter(**({"key": uuid4().hex} | fields)) for fields in odd]
 
-    await a_decide(store).commit([*bad, good])
+    await letter_ender(store).commit([*bad, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, bad)).keys() == {letter.key for letter in bad}
@@ -249,7 +246,7 @@ async def test_no_message_of_any_bytes_makes_a_batch_fail(store: Database, host:
         )
         letters.append(read_dead_letter(raw, body_limit_bytes=65_536))
 
-    await a_decide(store).commit([*letters, good])
+    await letter_ender(store).commit([*letters, good])
 
     assert (await host.execution(execution_id))["status"] == "failed"
     assert (await records(host, letters)).keys() == {letter.key for letter in letters}

@@ -12,9 +12,12 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry, update_failed
+from dlq_handler.endings.refusal import Refusal
 from dlq_handler.host.workers_sql import worker_ids
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.host_tables import Host
+
+REFUSED = Refusal(error="refused", is_own_error=False, frames=None)
 
 
 async def record(store: Database, *entries: Entry) -> None:
@@ -101,13 +104,13 @@ async def test_refused_letter_is_due_when_its_pause_is_over(store: Database, hos
     now = await host.session.fetchval("SELECT now()")
     await record(
         store,
-        update_failed(a_dead_letter(key="later"), "refused", attempts=1, now=now),
-        update_failed(a_dead_letter(key="due"), "refused", attempts=1, now=now - timedelta(minutes=2)),
+        update_failed(a_dead_letter(key="later"), REFUSED, attempts=1, now=now),
+        update_failed(a_dead_letter(key="due"), REFUSED, attempts=1, now=now - timedelta(minutes=2)),
         an_entry("other", Outcome.UNRELATED),
     )
     by_key = {row["key"]: row["id"] for row in await host.letters()}
 
-    assert await records_sql.due_for_reprocess(store) == [by_key["due"]]
+    assert [one.record_id for one in await records_sql.due_for_reprocess(store)] == [by_key["due"]]
 
 
 async def test_record_that_is_being_decided_again_is_passed_over_by_others(store: Database) -> None:
@@ -121,7 +124,7 @@ async def test_record_that_is_being_decided_again_is_passed_over_by_others(store
 
 async def test_new_decision_replaces_the_old_one(store: Database, host: Host) -> None:
     now = await host.session.fetchval("SELECT now()")
-    await record(store, update_failed(a_dead_letter(), "refused", attempts=3, now=now))
+    await record(store, update_failed(a_dead_letter(), REFUSED, attempts=3, now=now))
     [before] = await host.letters()
 
     async with store.transaction() as tx:

@@ -18,14 +18,12 @@ from dlq_handler.dead_letters.decide import decide_dead_letter
 from dlq_handler.dead_letters.decision import Decision, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
-from dlq_handler.metric_labels import new_metrics
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.builders import a_dead_letter
-from tests.support.deciding import a_decide
+from tests.support.deciding import a_reprocessor
 
 DAY = 86_400.0
 
@@ -33,8 +31,7 @@ DAY = 86_400.0
 class Fixture:
     def __init__(self, store: Database, unavailable_after_seconds: float = 90) -> None:
         self.store = store
-        decide = a_decide(store, unavailable_after_seconds=unavailable_after_seconds)
-        self.reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
+        self.reprocessor = a_reprocessor(store, unavailable_after_seconds=unavailable_after_seconds)
         self.retention = RetentionRunner(
             store,
             RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300),
@@ -91,7 +88,7 @@ async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(
     assert reprocessed
     assert reprocessed.outcome is Outcome.UNKNOWN_EXECUTION
     assert "too young" in reprocessed.explanation
-    assert await records_sql.due_for_reprocess(it.store) == [record], (
+    assert [one.record_id for one in await records_sql.due_for_reprocess(it.store)] == [record], (
         "a sidecar that has watched longer takes it up"
     )
 

@@ -9,13 +9,12 @@ from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
-from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.endings.writers import ShadowWriter
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
-from dlq_handler.metric_labels import new_metrics
 from sandbox.servers import PostgreSQL
 from tests.support.builders import a_dead_letter
-from tests.support.deciding import a_decide
-from tests.support.fail_safe import a_brake
+from tests.support.deciding import a_reprocessor, letter_ender
+from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
 
 
@@ -28,10 +27,10 @@ async def test_decision_is_on_record_and_nothing_else_is_written(store: Database
     before = await host.execution(execution_id)
     copy = await a_copy(host, execution_id)
     # With a limit of one, so that the brake would have something to say to a second ending.
-    decide = a_decide(store, brake=a_brake(store, limit=1), is_shadow=True)
+    decide = letter_ender(store, brake=a_brake(store, limit=1), is_shadow=True)
     await decide.check()
     committed = await decide.commit([copy, await a_copy(host, await host.add_execution())])
-    assert (committed.outbox, committed.held_over) == ((), frozenset())
+    assert (committed.ended, committed.postponed) == (2, frozenset())
     assert await host.execution(execution_id) == before
     for table in ("outbox", "change_count"):
         assert await host.session.fetch(f"SELECT * FROM dlq_handler.{table}") == []
@@ -44,8 +43,8 @@ async def test_decision_is_on_record_and_nothing_else_is_written(store: Database
 
 async def test_letter_itself_is_decided_later_as_if_no_copy_had_been(store: Database, host: Host) -> None:
     execution_id = await host.add_execution()
-    await a_decide(store, is_shadow=True).commit([await a_copy(host, execution_id)])
-    await a_decide(store).commit([await host.letter_for(execution_id)])
+    await letter_ender(store, is_shadow=True).commit([await a_copy(host, execution_id)])
+    await letter_ender(store).commit([await host.letter_for(execution_id)])
     assert (await host.execution(execution_id))["status"] == "failed"
     assert [(row["outcome"], row["is_shadow"]) for row in await host.letters()] == [
         ("failed", True),
@@ -56,7 +55,7 @@ async def test_letter_itself_is_decided_later_as_if_no_copy_had_been(store: Data
 async def test_copy_that_comes_again_is_known(store: Database, host: Host) -> None:
     copy = await a_copy(host, await host.add_execution())
     for _ in range(2):
-        await a_decide(store, is_shadow=True).commit([copy])
+        await letter_ender(store, is_shadow=True).commit([copy])
     assert [row["repeats"] for row in await host.letters()] == [1]
 
 
@@ -64,10 +63,10 @@ async def test_shadow_stands_in_nobodys_way_and_nobody_in_its(store: Database, h
     execution_id = await host.add_execution()
     copy = await a_copy(host, execution_id)
     async with host.holding(execution_id):
-        committed = await a_decide(store, is_shadow=True).commit([copy])
-    assert not committed.held_over
+        committed = await letter_ender(store, is_shadow=True).commit([copy])
+    assert not committed.postponed
     async with store.transaction() as tx:
-        await a_decide(store, is_shadow=True).look(tx, [copy])
+        await ShadowWriter(a_gate(store)).executions(tx, [execution_id])
         await host.session.execute("UPDATE execution SET config = '{}' WHERE id = $1", execution_id)
 
 
@@ -75,7 +74,7 @@ async def test_shadow_record_is_never_decided_again(store: Database, host: Host)
     """Reprocessed it would fail an execution in earnest."""
     execution_id = await host.add_execution()
     gone = a_dead_letter(key="shadow:k", execution_id=execution_id + 1000)
-    await a_decide(store, is_shadow=True).commit([gone])
+    await letter_ender(store, is_shadow=True).commit([gone])
     await host.session.execute(
         "UPDATE dlq_handler.letter SET next_attempt_at = now(), execution_id = $1", execution_id
     )
@@ -83,13 +82,13 @@ async def test_shadow_record_is_never_decided_again(store: Database, host: Host)
     assert record["outcome"] == "unknown_execution"
     assert await records_sql.reprocessable(store, [Outcome.UNKNOWN_EXECUTION]) == []
     assert await records_sql.due_for_reprocess(store) == []
-    reprocessor = Reprocessor(store, a_decide(store), None, metrics=new_metrics())
+    reprocessor = a_reprocessor(store)
     assert await reprocessor.reprocess(record["id"]) is None
     assert (await host.execution(execution_id))["status"] == "scheduled"
 
 
 async def test_shadow_records_are_deleted_like_others(store: Database, host: Host) -> None:
-    await a_decide(store, is_shadow=True).commit(
+    await letter_ender(store, is_shadow=True).commit(
         [
             await a_copy(host, await host.add_execution()),
             a_dead_letter(key="shadow:?", parse_error="unreadable"),
@@ -119,7 +118,7 @@ async def test_role_that_may_only_read_executions_suffices(
         await host.session.execute(f"GRANT {right} TO {role}")
     reader = Database(url)
     try:
-        decide = a_decide(reader, is_shadow=True)
+        decide = letter_ender(reader, is_shadow=True)
         await decide.check()
         await decide.commit([await a_copy(host, await host.add_execution())])
         assert [row["outcome"] for row in await host.letters()] == ["failed"]

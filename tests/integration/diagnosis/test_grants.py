@@ -7,10 +7,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.outbox_sql import Lease
 from dlq_handler.errors import GrantsMissing
 from dlq_handler.host import workers_sql
 from dlq_handler.host.grants_sql import missing_grants, read_database
@@ -65,7 +67,9 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     execution_id = await host.add_execution(enforcement=enforcement)
     entries = await commit_batch(store, [await host.letter_for(execution_id)], holder="me")
     await outbox_sql.put_back(store, {entries[0].id: "refused"}, possibly_published=[], max_backoff_seconds=0)
-    entries = await outbox_sql.claim_due(store, holder="me", limit=1, lease_seconds=60)
+    entries = await outbox_sql.claim_due(
+        store, Lease(holder="me", seconds=60, taken_at=monotonic_seconds()), limit=1
+    )
     await outbox_sql.mark_confirmed(store, [entry.id for entry in entries])
     assert not await already_retried(store, [execution_id])
     await workers_sql.worker_ids(store)

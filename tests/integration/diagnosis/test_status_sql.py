@@ -15,7 +15,7 @@ from dlq_handler.diagnosis import status_sql as status
 from dlq_handler.diagnosis.attunes_ends import AttunesEnds
 from dlq_handler.diagnosis.status_sql import Harm
 from tests.support.builders import a_dead_letter, a_death
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender
 from tests.support.host_tables import Host
 from tests.support.plans import Plans
 
@@ -162,7 +162,7 @@ async def test_rejected_requests_are_one_record_per_execution_and_counted_as_exe
         )
         for one in ids
     ]
-    decide = a_decide(store)
+    decide = letter_ender(store)
     await decide.commit([*letters, *letters])
     for _ in range(3):
         await decide.commit([*reversed(letters), *letters])
@@ -197,7 +197,7 @@ async def test_requests_that_are_rejected_again_stay_in_the_windows_of_groups_an
         death=a_death(queue=REQUESTS, reason="rejected"),
     )
     other = a_dead_letter(key="delivered again")
-    decide = a_decide(store)
+    decide = letter_ender(store)
     await decide.commit([letter, other])
     for table in (
         "letter SET received_at = received_at",

@@ -8,40 +8,45 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Row
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import expiry_sql
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import OutboxEntry
-from dlq_handler.host.messages import Notice
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.host.workflow_tasks_sql import already_retried
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.host_tables import Host, commit_batch
 
 
-def a_notice(execution_id: int, *, message_id: UUID | None = None) -> Notice:
-    return Notice(
-        message_id=message_id or uuid4(),
-        correlation_id=uuid4(),
+def a_notice(execution_id: int, *, message_id: UUID | None = None) -> ExecutionMessage:
+    return ExecutionMessage(
+        message_id=str(message_id or uuid4()),
+        correlation_id=str(uuid4()),
+        exchange="x",
+        routing_key="k",
         execution_id=execution_id,
         is_workflow_task=False,
         body=b"{}",
     )
 
 
-async def add(store: Database, *notices: Notice, holder: str | None = None) -> list[OutboxEntry]:
+def a_lease(holder: str) -> Lease:
+    return Lease(holder=holder, seconds=60, taken_at=monotonic_seconds())
+
+
+async def add(store: Database, *notices: ExecutionMessage, holder: str | None = None) -> list[OutboxEntry]:
     async with store.transaction() as tx:
-        return await outbox_sql.add_to_outbox(
-            tx, notices, exchange="x", routing_key="k", lease_holder=holder, lease_seconds=60
-        )
+        return await outbox_sql.add_to_outbox(tx, notices, lease=a_lease(holder) if holder else None)
 
 
 async def claim(store: Database, *, holder: str = "me", limit: int = 100) -> list[OutboxEntry]:
-    return await outbox_sql.claim_due(store, holder=holder, limit=limit, lease_seconds=60)
+    return await outbox_sql.claim_due(store, a_lease(holder), limit=limit)
 
 
 def executions(entries: Sequence[OutboxEntry]) -> list[int]:
-    return [entry.execution_id for entry in entries]
+    return [entry.message.execution_id for entry in entries]
 
 
 async def end_leases(host: Host) -> None:
@@ -53,12 +58,7 @@ async def test_fresh_notice_is_leased_to_its_writer_and_to_nobody_else(store: Da
 
     [entry] = await add(store, notice, holder="me")
 
-    assert (entry.message_id, entry.correlation_id, entry.body, entry.attempts) == (
-        notice.message_id,
-        notice.correlation_id,
-        notice.body,
-        1,
-    )
+    assert entry.message == notice
     assert await claim(store, holder="another") == []
 
 
@@ -105,7 +105,7 @@ async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
 
     [adopted] = await claim(store)
 
-    assert (adopted.id, adopted.attempts, adopted.possibly_published) == (left_behind.id, 2, True)
+    assert (adopted.id, adopted.possibly_published) == (left_behind.id, True)
     assert await claim(store, holder="another") == []
 
 

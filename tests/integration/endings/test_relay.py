@@ -14,10 +14,10 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import OutboxEntry
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 from dlq_handler.errors import Unavailable
-from dlq_handler.host.messages import Notice
+from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.executor import StockExecutor
 from tests.support.auditor import Auditor
@@ -25,7 +25,7 @@ from tests.support.auditor import Auditor
 HOLDER = "this relay"
 
 
-def a_notice(execution_id: int, *, is_workflow_task: bool) -> Notice:
+def a_notice(execution_id: int, *, is_workflow_task: bool, routing_key: str) -> ExecutionMessage:
     message_id = uuid4()
     envelope = {
         "message_id": str(message_id),
@@ -33,9 +33,11 @@ def a_notice(execution_id: int, *, is_workflow_task: bool) -> Notice:
         "timestamp": "2026-01-01T00:00:00Z",
         "payload": {"execution_id": execution_id},
     }
-    return Notice(
-        message_id=message_id,
-        correlation_id=uuid4(),
+    return ExecutionMessage(
+        message_id=str(message_id),
+        correlation_id=str(uuid4()),
+        exchange="attune.executions",
+        routing_key=routing_key,
         execution_id=execution_id,
         is_workflow_task=is_workflow_task,
         body=json.dumps(envelope).encode(),
@@ -72,18 +74,18 @@ class Fixture:
         *execution_ids: int,
         routing_key: str = "execution.completed",
         holder: str | None = None,
+        leased_ago: float = 0.0,
         is_workflow_task: bool = False,
     ) -> list[OutboxEntry]:
-        notices = [a_notice(number, is_workflow_task=is_workflow_task) for number in execution_ids]
+        notices = [
+            a_notice(number, is_workflow_task=is_workflow_task, routing_key=routing_key)
+            for number in execution_ids
+        ]
+        lease = (
+            Lease(holder=holder, seconds=60, taken_at=monotonic_seconds() - leased_ago) if holder else None
+        )
         async with self.store.transaction() as tx:
-            return await outbox_sql.add_to_outbox(
-                tx,
-                notices,
-                exchange="attune.executions",
-                routing_key=routing_key,
-                lease_holder=holder,
-                lease_seconds=60,
-            )
+            return await outbox_sql.add_to_outbox(tx, notices, lease=lease)
 
     async def pending(self) -> int:
         return (await outbox_sql.pending(self.store)).count
@@ -140,15 +142,14 @@ async def test_what_a_crash_left_is_claimed_published_and_marked(it: Fixture) ->
 
 async def test_offered_entries_are_published_without_looking_at_the_table(it: Fixture) -> None:
     entries = await it.write(1, 2, holder=HOLDER)
-    it.relay.offer(entries, leased_at=monotonic_seconds())
+    it.relay.offer(entries)
     await it.relay.tick()
     assert await it.pending() == 0
     assert it.counted("confirmed") == 2
 
 
 async def test_entry_whose_lease_could_end_meanwhile_is_left_to_whoever_claims_it(it: Fixture) -> None:
-    entries = await it.write(1, holder=HOLDER)
-    it.relay.offer(entries, leased_at=monotonic_seconds() - 56)
+    it.relay.offer(await it.write(1, holder=HOLDER, leased_ago=56))
     await it.relay.tick()
     assert await it.auditor.waiting() == 0
     assert await it.pending() == 1
@@ -190,7 +191,7 @@ async def test_announce_latency_has_all_the_time_that_a_notice_waited_in_the_tab
 async def test_announce_latency_of_offered_entries_counts_from_their_transaction(it: Fixture) -> None:
     entries = await it.write(1, 2, holder=HOLDER)
     await it.written_ago(4000)
-    it.relay.offer(entries, leased_at=monotonic_seconds())
+    it.relay.offer(entries)
     await it.relay.tick()
     assert (it.announced("count"), it.announced("bucket", le="1800.0")) == (2, 0)
     assert it.announced("sum") == pytest.approx(sum(await it.took()))
@@ -265,7 +266,7 @@ async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published
     it: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = await it.write(1, 2, holder=HOLDER)
-    it.relay.offer(entries, leased_at=monotonic_seconds())
+    it.relay.offer(entries)
     real = outbox_sql.mark_confirmed
 
     async def away(*_: object) -> None:
@@ -283,21 +284,23 @@ async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published
 
 
 async def test_memory_is_bounded_when_the_broker_does_not_take_anything(it: Fixture) -> None:
-    assert it.relay.has_room_for(400)
-    it.relay.offer(await it.write(*range(1, 301), holder=HOLDER), leased_at=monotonic_seconds())
-    assert not it.relay.has_room_for(101)
+    assert it.relay.lease_for(400)
+    it.relay.offer(await it.write(*range(1, 301), holder=HOLDER))
+    assert not it.relay.lease_for(101)
 
 
 async def test_stopping_flushes_what_is_in_hand_and_lets_go_of_the_rest(it: Fixture) -> None:
     stop = asyncio.Event()
     stop.set()
-    it.relay.offer(await it.write(1, 2, holder=HOLDER), leased_at=monotonic_seconds())
+    it.relay.offer(await it.write(1, 2, holder=HOLDER))
     await it.write(3, holder=HOLDER)
     async with asyncio.timeout(30):
         await it.relay.run(stop)
     assert await it.auditor.notice_counts() == {1: 1, 2: 1}
-    claimed = await outbox_sql.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
-    assert [entry.execution_id for entry in claimed] == [3]
+    claimed = await outbox_sql.claim_due(
+        it.store, Lease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
+    )
+    assert [entry.message.execution_id for entry in claimed] == [3]
 
 
 async def test_task_whose_notice_was_only_refused_is_announced_although_a_retry_exists(it: Fixture) -> None:
@@ -325,8 +328,10 @@ async def test_stopping_without_a_broker_still_lets_go_of_every_lease(
     monkeypatch.setattr(it.publisher, "publish", away)
     stop = asyncio.Event()
     stop.set()
-    it.relay.offer(await it.write(1, holder=HOLDER), leased_at=monotonic_seconds())
+    it.relay.offer(await it.write(1, holder=HOLDER))
     async with asyncio.timeout(30):
         await it.relay.run(stop)
-    [claimed] = await outbox_sql.claim_due(it.store, holder="the next one", limit=10, lease_seconds=60)
+    [claimed] = await outbox_sql.claim_due(
+        it.store, Lease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
+    )
     assert not claimed.possibly_published

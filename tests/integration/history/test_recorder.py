@@ -13,7 +13,7 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.workers.availability import Availability
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender, letter_recorder
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
@@ -152,9 +152,10 @@ async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, h
     assert await replica.told() == [("sidecar.started", "one")]
 
 
-async def test_the_decide_counts_what_it_puts_on_record(store: Database, host: Host) -> None:
-    decide = a_decide(store)
+async def test_recorded_dead_letters_are_counted(store: Database, host: Host) -> None:
+    recorder = letter_recorder(a_gate(store))
+    decide = letter_ender(store, recorder=recorder)
     letters = [await host.letter_for(one) for one in await host.add_executions(3)]
     await decide.commit(letters)
     await decide.commit(letters)
-    assert decide.decided == 3
+    assert recorder.recorded == 3

@@ -18,9 +18,10 @@ from dlq_handler.dead_letters import batch_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.health import Readiness
+from dlq_handler.host.end_executions_sql import end_executions
+from dlq_handler.host.executions_sql import lock_executions
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety import brake_service as service
@@ -28,9 +29,9 @@ from dlq_handler.safety import brake_sql as store_brake
 from dlq_handler.safety.brake_service import NOTE
 from sandbox.servers.ports import free_port
 from tests.support.builders import a_dead_letter
-from tests.support.deciding import a_decide
+from tests.support.deciding import a_reprocessor, letter_ender
 from tests.support.fail_safe import a_brake
-from tests.support.host_tables import Host
+from tests.support.host_tables import Host, decided, endings_of
 from tests.support.sidecar import sidecar_process
 from tests.support.stale_world import Replica, StaleWorld
 
@@ -69,9 +70,9 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
     store: Database, host: Host
 ) -> None:
     letters = await letters_of(host, 8)
-    decide = a_decide(store, brake=a_brake(store, limit=5, replica="replica-1"))
+    decide = letter_ender(store, brake=a_brake(store, limit=5, replica="replica-1"))
     committed = await decide.commit(letters)
-    assert committed.held_over == keys(letters[5:])
+    assert committed.postponed == keys(letters[5:])
     assert await failed(host) == 5
     assert [row["key"] for row in await host.letters()] == [letter.key for letter in letters[:5]]
     assert len(await host.outbox()) == 5
@@ -83,9 +84,9 @@ async def test_what_fits_is_ended_the_rest_is_held_over_and_the_brake_trips_with
 
 
 async def test_up_to_the_limit_nothing_happens(store: Database, host: Host) -> None:
-    decide = a_decide(store, brake=a_brake(store, limit=5))
+    decide = letter_ender(store, brake=a_brake(store, limit=5))
     for letters in (await letters_of(host, 3), await letters_of(host, 2)):
-        assert not (await decide.commit(letters)).held_over
+        assert not (await decide.commit(letters)).postponed
     assert (await the_row(host))["tripped_at"] is None
 
 
@@ -93,7 +94,7 @@ async def test_while_it_holds_nothing_is_written_and_the_intake_stays_closed(
     store: Database, host: Host
 ) -> None:
     letters = await letters_of(host, 3)
-    decide = a_decide(store, brake=a_brake(store, limit=1))
+    decide = letter_ender(store, brake=a_brake(store, limit=1))
     await decide.commit(letters)
     for attempt in (decide.commit(letters[1:]), decide.check()):
         with pytest.raises(Braked, match=r"nothing is ended until .* or `dlq-handler brake release`"):
@@ -102,7 +103,7 @@ async def test_while_it_holds_nothing_is_written_and_the_intake_stays_closed(
 
 
 async def test_hold_of_zero_seconds_lasts_until_released(store: Database, host: Host) -> None:
-    decide = a_decide(store, brake=a_brake(store, limit=1, hold_seconds=0))
+    decide = letter_ender(store, brake=a_brake(store, limit=1, hold_seconds=0))
     await decide.commit(await letters_of(host, 2))
     assert (await the_row(host))["hold_until"] is None
     with pytest.raises(Braked, match="until `dlq-handler brake release`"):
@@ -114,16 +115,16 @@ async def test_after_the_hold_it_goes_on_at_the_limits_rate_with_the_state_still
 ) -> None:
     metrics = new_metrics()
     letters = await letters_of(host, 9)
-    decide = a_decide(store, brake=a_brake(store, limit=3, metrics=metrics))
+    decide = letter_ender(store, brake=a_brake(store, limit=3, metrics=metrics))
     await decide.commit(letters)
     tripped_at = (await the_row(host))["tripped_at"]
     await pass_the_hold(host)
     await decide.check()
     committed = await decide.commit(letters[3:])
-    assert committed.held_over == keys(letters[3:]), "the minute is full"
+    assert committed.postponed == keys(letters[3:]), "the minute is full"
     await pass_a_minute(host)
     committed = await decide.commit(letters[3:])
-    assert committed.held_over == keys(letters[6:])
+    assert committed.postponed == keys(letters[6:])
     assert await failed(host) == 6
     assert (await the_row(host))["tripped_at"] == tripped_at, "it does not trip again"
     assert metrics.registry.get_sample_value("dlq_handler_brake_state") == 2
@@ -132,15 +133,15 @@ async def test_after_the_hold_it_goes_on_at_the_limits_rate_with_the_state_still
 async def test_released_brake_has_no_limit_for_a_while_and_trips_again_afterwards(
     store: Database, host: Host
 ) -> None:
-    decide = a_decide(store, brake=a_brake(store, limit=2))
+    decide = letter_ender(store, brake=a_brake(store, limit=2))
     await decide.commit(await letters_of(host, 3))
     await release(store)
     row = await the_row(host)
     assert (row["tripped_at"], row["released_by"]) == (None, "me@here")
-    assert not (await decide.commit(await letters_of(host, 10))).held_over
+    assert not (await decide.commit(await letters_of(host, 10))).postponed
     await host.session.execute("UPDATE dlq_handler.brake SET released_until = now()")
     letters = await letters_of(host, 1)
-    assert (await decide.commit(letters)).held_over == keys(letters)
+    assert (await decide.commit(letters)).postponed == keys(letters)
     assert (await the_row(host))["tripped_at"] is not None
 
 
@@ -167,24 +168,23 @@ async def test_trip_is_undone_with_its_transaction(store: Database, host: Host) 
 
 
 async def test_letters_that_end_nothing_need_no_room(store: Database, host: Host) -> None:
-    decide = a_decide(store, brake=a_brake(store, limit=1))
+    decide = letter_ender(store, brake=a_brake(store, limit=1))
     await decide.commit(await letters_of(host, 1))
     done = await host.add_execution(status="completed")
     committed = await decide.commit(
         [await host.letter_for(done), a_dead_letter(key="?", parse_error="unreadable")]
     )
-    assert not committed.held_over
+    assert not committed.postponed
     assert (await the_row(host))["tripped_at"] is None
 
 
 async def test_guard_that_misses_is_not_counted(store: Database, host: Host) -> None:
     [letter] = await letters_of(host, 1)
-    decide = a_decide(store, brake=a_brake(store, limit=5))
     async with store.transaction() as tx:
-        view = await decide.look(tx, [letter])
-        rulings = await decide.rule(tx, [letter], view)
+        view = await lock_executions(tx, [letter.execution_id or 0])
+        endings = endings_of(decided([letter], view))
         await tx.run("UPDATE execution SET config = '{}' WHERE id = :id", id=letter.execution_id)
-        assert (await decide.write(tx, rulings, view.now, room=None)).changed == 0
+        assert await end_executions(tx, endings) == set()
     assert await host.session.fetch("SELECT * FROM dlq_handler.change_count") == []
 
 
@@ -201,10 +201,10 @@ async def test_batches_at_once_trip_it_once_and_go_past_the_limit_by_themselves_
         await brake.tick()
 
     async def end(letters: list[DeadLetter], number: int) -> None:
-        decide = a_decide(store, brake=brakes[number])
+        decide = letter_ender(store, brake=brakes[number])
         with contextlib.suppress(Braked):
             while letters:
-                held_over = (await decide.commit(letters[:40])).held_over
+                held_over = (await decide.commit(letters[:40])).postponed
                 letters = [letter for letter in letters[:40] if letter.key in held_over] + letters[40:]
 
     async with asyncio.TaskGroup() as replicas:
@@ -222,7 +222,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
     other = a_brake(store, limit=1, readiness=readiness, metrics=metrics)
     await other.tick()
     assert readiness.notes == {}
-    await a_decide(store, brake=a_brake(store, limit=1, replica="replica-1")).commit(
+    await letter_ender(store, brake=a_brake(store, limit=1, replica="replica-1")).commit(
         await letters_of(host, 2)
     )
     with capture_logs() as told:
@@ -248,7 +248,7 @@ async def test_every_replica_tells_of_a_trip_and_a_release_once(store: Database,
 async def test_replica_that_starts_beside_a_tripped_brake_says_so_and_counts_no_trip(
     store: Database, host: Host
 ) -> None:
-    await a_decide(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
+    await letter_ender(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
     metrics = new_metrics()
     with capture_logs() as told:
         await a_brake(store, limit=1, metrics=metrics).tick()
@@ -309,7 +309,7 @@ async def test_emptied_table_is_a_normal_state_and_can_be_tripped_and_released(
 ) -> None:
     await host.session.execute("DELETE FROM dlq_handler.brake")
     brake = a_brake(store, limit=1)
-    await a_decide(store, brake=brake).commit(await letters_of(host, 2))
+    await letter_ender(store, brake=brake).commit(await letters_of(host, 2))
     assert (await the_row(host))["tripped_at"] is not None
     await host.session.execute("DELETE FROM dlq_handler.brake")
     await release(store)
@@ -327,14 +327,14 @@ async def test_old_counts_are_deleted_and_those_of_the_minute_stay(store: Databa
 async def test_kept_letter_that_the_brake_has_no_room_for_keeps_its_place(
     store: Database, host: Host
 ) -> None:
-    decide = a_decide(store, brake=a_brake(store, limit=1))
+    decide = letter_ender(store, brake=a_brake(store, limit=1))
     await decide.commit(await letters_of(host, 1))
     [letter] = await letters_of(host, 1)
     async with store.transaction() as tx:
         kept = Entry(letter=letter, outcome=Outcome.UNKNOWN_EXECUTION, explanation="test")
         await batch_sql.record_letters(tx, [kept], replica="test")
     record_id = (await host.letters())[-1]["id"]
-    reprocessor = Reprocessor(store, decide, None, metrics=new_metrics())
+    reprocessor = a_reprocessor(store, brake=a_brake(store, limit=1))
     assert await reprocessor.reprocess(record_id) is None
     assert (await host.letters())[-1]["outcome"] == "unknown_execution"
     assert (await the_row(host))["tripped_at"] is not None
@@ -349,7 +349,7 @@ async def test_kept_letter_that_the_brake_has_no_room_for_keeps_its_place(
 async def test_command_shows_the_brake_and_releases_it(
     store: Database, host: Host, database: str, tmp_path: Path
 ) -> None:
-    await a_decide(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
+    await letter_ender(store, brake=a_brake(store, limit=1)).commit(await letters_of(host, 2))
     async with sidecar_process(
         tmp_path, "amqp://nobody", database, start=False, brake__max_decisions_per_minute="1"
     ) as process:
@@ -399,11 +399,11 @@ async def test_limited_mode_is_exact_with_two_replicas_letters_and_monitor_side_
     databases = [Database(database, pool_size=4) for _ in range(2)]
 
     async def write_letters(replica: Database, letters: list[DeadLetter]) -> None:
-        decide = a_decide(replica, brake=a_brake(replica, limit=limit, batch_size=batch_size))
+        decide = letter_ender(replica, brake=a_brake(replica, limit=limit, batch_size=batch_size))
         while letters:
             batch, rest = letters[:batch_size], letters[batch_size:]
             with contextlib.suppress(Contended):
-                held_over = (await decide.commit(batch)).held_over
+                held_over = (await decide.commit(batch)).postponed
                 batch = [letter for letter in batch if letter.key in held_over]
             letters = batch + rest
 
@@ -458,4 +458,4 @@ async def test_the_intake_is_checked_without_taking_turns(store: Database, host:
     await is_limited(host)
     async with store.transaction() as first:
         await store_brake.lock_room(first)
-        await a_decide(store, brake=a_brake(store, limit=1, batch_size=20)).check()
+        await letter_ender(store, brake=a_brake(store, limit=1, batch_size=20)).check()

@@ -12,7 +12,7 @@ from dlq_handler.errors import GateClosed
 from dlq_handler.safety import gate_sql as store_gate
 from dlq_handler.safety.gate import GateCause
 from tests.support.builders import a_dead_letter
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
@@ -41,7 +41,7 @@ async def test_letters_for_unknown_executions_are_not_written_until_these_exist(
     store: Database, host: Host
 ) -> None:
     gate = a_gate(store, unknown_percent=50)
-    decide = a_decide(store, gate=gate)
+    decide = letter_ender(store, gate=gate)
     letters = letters_for_nobody(30)
     with pytest.raises(GateClosed, match="30 of the last 30 letters"):
         await decide.commit(letters)
@@ -58,7 +58,7 @@ async def test_letters_for_unknown_executions_are_not_written_until_these_exist(
 
 
 async def test_few_unknown_executions_among_many_are_recorded(store: Database, host: Host) -> None:
-    decide = a_decide(store, gate=a_gate(store, unknown_percent=50))
+    decide = letter_ender(store, gate=a_gate(store, unknown_percent=50))
     known = [await host.letter_for(number) for number in await host.add_executions(31)]
     await decide.commit(letters_for_nobody(30) + known)
     outcomes = [row["outcome"] for row in await host.letters()]
@@ -66,13 +66,13 @@ async def test_few_unknown_executions_among_many_are_recorded(store: Database, h
 
 
 async def test_percentage_of_zero_records_them_all(store: Database, host: Host) -> None:
-    await a_decide(store, gate=a_gate(store, unknown_percent=0)).commit(letters_for_nobody(100))
+    await letter_ender(store, gate=a_gate(store, unknown_percent=0)).commit(letters_for_nobody(100))
     assert len(await host.letters()) == 100
 
 
 async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Database, host: Host) -> None:
     gate = a_gate(store, unavailable_after_seconds=2)
-    decide = a_decide(store, gate=gate, unavailable_after_seconds=2)
+    decide = letter_ender(store, gate=gate, unavailable_after_seconds=2)
     worker = await host.add_worker(heartbeat_age_seconds=3600)
     first, second = await host.add_executions(2, status="running", worker=worker)
 
@@ -88,7 +88,7 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
     gate = a_gate(store, unavailable_after_seconds=2)
     gate.see_clock(ahead, asked_at=monotonic_seconds(), answered_at=monotonic_seconds())
     assert gate.knows_workers
-    await a_decide(store, gate=gate, unavailable_after_seconds=2).commit([await host.letter_for(second)])
+    await letter_ender(store, gate=gate, unavailable_after_seconds=2).commit([await host.letter_for(second)])
     assert (await host.execution(second))["status"] == "running"
     assert (await host.letters())[-1]["outcome"] == "left_to_monitor"
 
@@ -100,10 +100,12 @@ async def test_look_tells_the_time_the_role_of_the_server_and_who_exists(store: 
     assert abs(look.now - await host.session.fetchval("SELECT clock_timestamp()")) < timedelta(minutes=1)
 
 
-async def test_a_replica_decides_nothing_on_tables_of_another_version(store: Database, host: Host) -> None:
+async def test_a_replicletter_enders_nothing_on_tables_of_another_version(
+    store: Database, host: Host
+) -> None:
     """As an old replica that runs on after a newer one has migrated the tables, and the other way round."""
     gate = a_gate(store)
-    decide = a_decide(store, gate=gate)
+    decide = letter_ender(store, gate=gate)
     await gate.tick()
     await decide.check()
     [number] = await host.add_executions(1)

@@ -23,6 +23,7 @@ from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWat
 from dlq_handler.timeouts.end_publisher import EndPublisher, EndPublisherPolicy
 from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS
 from dlq_handler.timeouts.reconcile import Finding
+from tests.support.builders import COMPLETIONS
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
 from tests.support.stale_world import HOUR, StaleWorld
@@ -76,8 +77,7 @@ class Fixture(StaleWorld):
             leadership,
             EndPublisherPolicy(
                 replica="one",
-                exchange="attune.executions",
-                routing_key="execution.completed",
+                destination=COMPLETIONS,
                 is_shadow=is_shadow,
             ),
             metrics=self.metrics,

@@ -10,13 +10,11 @@ import pytest
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
-from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, WorkerQueueNames
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.host.worker import QueueObservation
 from dlq_handler.timeouts.commit import Page, PageDone
 from dlq_handler.timeouts.decision import StaleOutcome
-from tests.support.fail_safe import a_brake, a_gate
+from tests.support.deciding import HeldRelay, letter_ender
 from tests.support.host_tables import Host
 from tests.support.stale_world import HOUR, SetObservation, StaleWorld
 
@@ -101,7 +99,7 @@ async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_pub
         f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
     )
     replica = it.a_replica(page_size=3)
-    replica.decide._may_lease = lambda _: True
+    replica.decide._relay = relay = HeldRelay()
     done: list[PageDone] = []
     commit = replica.decide.commit
 
@@ -114,7 +112,7 @@ async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_pub
         await replica.scan()
 
     assert await it.status(good) == "failed"
-    assert [entry.execution_id for part in done for entry in part.notices] == [good]
+    assert [entry.message.execution_id for entry in relay.offered] == [good]
     assert sum(part.ended for part in done) == 1
 
 
@@ -210,21 +208,7 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
     worker = await it.a_dead_worker()
     ids = await it.stale_ones(120, worker=worker)
     letters = [await it.host.letter_for(one) for one in ids]
-    decide = LetterDecider(
-        it.store,
-        DecisionPolicy(
-            replica="letters",
-            lease_holder="letters",
-            exchange="attune.executions",
-            routing_key="execution.completed",
-            lease_seconds=60,
-            availability=AvailabilityPolicy(unavailable_after_seconds=90),
-            names=WorkerQueueNames(),
-        ),
-        brake=a_brake(it.store),
-        gate=a_gate(it.store),
-        metrics=new_metrics(),
-    )
+    decide = letter_ender(it.store)
     replica = it.a_replica(page_size=5)
     await replica.leadership.tick()
 

@@ -30,7 +30,7 @@ from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.topology import COMPLETED_QUEUE, DLX_QUEUE
-from tests.support.deciding import a_decide
+from tests.support.deciding import letter_ender
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
@@ -480,7 +480,7 @@ async def test_broker_that_is_away_keeps_no_silent_end_from_being_told(
 async def failed_by_letter(it: Fixture, worker: int, count: int = 1) -> Sequence[int]:
     ids = await it.host.add_executions(count, worker=worker)
     letters = [await it.host.letter_for(one, worker_id=worker) for one in ids]
-    await a_decide(it.store).commit(letters)
+    await letter_ender(it.store).commit(letters)
     assert await it.statuses(ids) == {"failed"}
     return ids
 
@@ -551,7 +551,7 @@ async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it
         await replica.scan()
         await it.looks_age(60)
     late = await it.host.letter_for(one, key="late", worker_id=worker)
-    await a_decide(it.store).commit([late])
+    await letter_ender(it.store).commit([late])
     assert await it.status(one) == "running"
 
     await it.host.session.execute(

@@ -67,7 +67,6 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
     handler = DeadLetterHandler(
         source,
         cast("Any", decide),
-        cast("Any", None),
         keeper,
         IntakePolicy(database_away_seconds=30),
         readiness=Readiness(),

@@ -14,7 +14,6 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
-from dlq_handler.dead_letters.commit import DecisionPolicy, LetterDecider
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
@@ -25,6 +24,7 @@ from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
 from tests.support.builders import read
+from tests.support.deciding import letter_ender, letter_recorder
 from tests.support.fail_safe import a_brake, a_gate
 
 AVAILABILITY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_seconds=30)
@@ -66,21 +66,13 @@ class Watchpost:
             metrics=new_metrics(),
         )
         self.brake, self.gate = a_brake(self.database, limit=1000), a_gate(self.database)
-        self.decide = LetterDecider(
-            self.database,
-            DecisionPolicy(
-                replica=holder,
-                lease_holder=holder,
-                exchange="attune.executions",
-                routing_key="execution.completed",
-                lease_seconds=60,
-                availability=AVAILABILITY,
-                names=WorkerQueueNames(),
-            ),
-            brake=self.brake,
-            gate=self.gate,
+        recorder = letter_recorder(
+            self.gate,
             metrics=self.metrics,
+            replica=holder,
+            unavailable_after_seconds=AVAILABILITY.unavailable_after_seconds,
         )
+        self.ender = letter_ender(self.database, brake=self.brake, gate=self.gate, recorder=recorder)
 
     def source_of(self, worker_id: int, *, batch_size: int = 10) -> QueueConsumer[DeadLetter]:
         return QueueConsumer(

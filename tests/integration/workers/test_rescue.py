@@ -9,44 +9,26 @@ from structlog.testing import capture_logs
 
 from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.consume.delivery import Delivery
-from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.drain import Rescuer
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
 from dlq_handler.errors import Braked
-from dlq_handler.metric_labels import new_metrics
 from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
 from tests.integration.workers.conftest import Fleet, Watchpost
 from tests.support.eventually import eventually
 
 STOP = asyncio.Event()
-RELAY = RelayPolicy(
-    batch_size=100,
-    lease_seconds=60,
-    publish_timeout_seconds=5,
-    poll_interval_seconds=1,
-    max_backoff_seconds=1,
-)
 
 
 def rescuer_of(
     post: Watchpost, source_of: Callable[[int], QueueConsumer[DeadLetter]] | None = None
 ) -> Rescuer:
-    relay = OutboxRelay(
-        post.database,
-        Publisher(post.address, publish_timeout_seconds=5),
-        RELAY,
-        holder="one",
-        metrics=new_metrics(),
-    )
     return Rescuer(
         post.database,
         post.watch,
         post.leadership,
-        post.decide,
-        relay,
+        post.ender,
         source_of=source_of or post.source_of,
     )
 

@@ -5,37 +5,49 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dlq_handler.dead_letters.decide_batch import Ruling, decide_batch, executions_found, split_rulings
+from dlq_handler.dead_letters.decide_batch import LetterProposal, decide_batch, executions_found
 from dlq_handler.dead_letters.decision import Keep, LeaveAlone, Outcome
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.messages import notice_id
-from tests.support.builders import MESSAGE_ID, NOON, a_dead_letter, a_death, an_execution, circumstances
+from dlq_handler.host.messages import completion_id
+from tests.support.builders import (
+    COMPLETIONS,
+    MESSAGE_ID,
+    NOON,
+    a_dead_letter,
+    a_death,
+    an_execution,
+    circumstances,
+)
 
 LATER = NOON + timedelta(minutes=6)
 
 
 def test_second_letter_of_an_execution_sees_the_effect_of_the_first() -> None:
     letters = [a_dead_letter(key="a"), a_dead_letter(key="b")]
-    rulings = decide_batch(
-        letters, executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
+    proposals = decide_batch(
+        letters,
+        executions={1: an_execution()},
+        workers={},
+        circumstances=circumstances(),
+        destination=COMPLETIONS,
+        now=LATER,
     )
-    assert [ruling.decision.outcome for ruling in rulings] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
-    assert [ruling.ending is not None for ruling in rulings] == [True, False]
+    assert [proposal.decision.outcome for proposal in proposals] == [Outcome.FAILED, Outcome.ALREADY_TERMINAL]
+    assert [proposal.change is not None for proposal in proposals] == [True, False]
 
 
 def the_failure(**letter: object) -> tuple[dict[str, object], dict[str, object]]:
-    [ruling] = decide_batch(
+    [proposal] = decide_batch(
         [a_dead_letter(**letter)],
         executions={1: an_execution()},
         workers={},
         circumstances=circumstances(),
+        destination=COMPLETIONS,
         now=LATER,
     )
-    assert ruling.ending
-    return ruling.ending.result, json.loads(ruling.ending.notice.body)
+    assert proposal.change
+    return proposal.change.result, json.loads(proposal.change.message.body)
 
 
 def test_expired_letter_fails_with_the_words_of_attune() -> None:
@@ -64,7 +76,7 @@ def test_each_known_reason_has_words_of_its_own() -> None:
 def test_notice_is_attunes_envelope() -> None:
     result, envelope = the_failure()
     assert envelope["message_type"] == "ExecutionCompleted"
-    assert envelope["message_id"] == str(notice_id(1, NOON))
+    assert envelope["message_id"] == str(completion_id(1, NOON))
     assert envelope["correlation_id"] == MESSAGE_ID
     assert envelope["timestamp"] == "2026-11-16T12:06:00.123456Z"
     assert envelope["payload"] == {
@@ -78,15 +90,16 @@ def test_notice_is_attunes_envelope() -> None:
 
 
 def test_unknown_action_is_announced_as_zero() -> None:
-    [ruling] = decide_batch(
+    [proposal] = decide_batch(
         [a_dead_letter()],
         executions={1: an_execution(action_id=None)},
         workers={},
         circumstances=circumstances(),
+        destination=COMPLETIONS,
         now=LATER,
     )
-    assert ruling.ending
-    assert json.loads(ruling.ending.notice.body)["payload"]["action_id"] == 0
+    assert proposal.change
+    assert json.loads(proposal.change.message.body)["payload"]["action_id"] == 0
 
 
 def test_correlation_that_is_no_uuid_becomes_the_message_id() -> None:
@@ -94,69 +107,37 @@ def test_correlation_that_is_no_uuid_becomes_the_message_id() -> None:
     assert envelope["correlation_id"] == envelope["message_id"]
 
 
-def test_notice_id_is_the_same_for_a_repeat_and_another_for_another_attempt() -> None:
-    assert notice_id(1, NOON) == notice_id(1, NOON)
-    assert notice_id(1, NOON) != notice_id(1, NOON + timedelta(microseconds=1))
-    assert notice_id(1, NOON) != notice_id(2, NOON)
+def test_completion_id_is_the_same_for_a_repeat_and_another_for_another_attempt() -> None:
+    assert completion_id(1, NOON) == completion_id(1, NOON)
+    assert completion_id(1, NOON) != completion_id(1, NOON + timedelta(microseconds=1))
+    assert completion_id(1, NOON) != completion_id(2, NOON)
     # Frozen: a consumer that remembers ids across our releases must still recognise a repeat.
-    assert notice_id(1, NOON) == UUID("8a0dd852-e8fb-5539-9414-9c1a89472fe9")
+    assert completion_id(1, NOON) == UUID("8a0dd852-e8fb-5539-9414-9c1a89472fe9")
 
 
 def test_running_execution_keeps_its_status_in_the_result() -> None:
-    [ruling] = decide_batch(
+    [proposal] = decide_batch(
         [a_dead_letter()],
         executions={1: an_execution(status=ExecutionStatus.RUNNING)},
         workers={},
         circumstances=circumstances(),
+        destination=COMPLETIONS,
         now=LATER,
     )
-    assert ruling.ending
-    assert ruling.ending.result["original_status"] == "running"
+    assert proposal.change
+    assert proposal.change.result["original_status"] == "running"
 
 
-def rulings_for(*execution_ids: int | None, unknown: frozenset[int] = frozenset()) -> list[Ruling]:
-    """A letter for each id, in order; the executions are there but for the unknown ones."""
-    letters = [
-        a_dead_letter(key=f"k{place}", execution_id=number, parse_error=None if number else "unreadable")
-        for place, number in enumerate(execution_ids)
-    ]
-    known = {number for number in execution_ids if number is not None} - unknown
-    return decide_batch(
-        letters,
-        executions={number: an_execution(id=number) for number in known},
-        workers={},
-        circumstances=circumstances(),
-        now=NOON,
-    )
-
-
-def keys(rulings: list[Ruling]) -> list[str]:
-    return [ruling.letter.key for ruling in rulings]
-
-
-@given(ids=st.lists(st.integers(1, 6) | st.none(), max_size=20), room=st.integers(0, 8))
-def test_no_letter_is_lost_no_more_ended_than_there_is_room_for_and_no_execution_split(
-    ids: list[int | None], room: int
-) -> None:
-    rulings = rulings_for(*ids, unknown=frozenset({6}))
-    kept, left_out = split_rulings(rulings, room)
-    assert sorted(keys(kept) + keys(left_out)) == sorted(keys(rulings))
-    assert keys(kept) == [key for key in keys(rulings) if key in set(keys(kept))]
-    assert sum(ruling.ending is not None for ruling in kept) <= room
-    # A later letter was decided as if the earlier one had ended the execution: both go, or neither.
-    assert {one.letter.execution_id for one in kept} & {one.letter.execution_id for one in left_out} == set()
-
-
-def a_ruling(execution_id: int | None, outcome: Outcome) -> Ruling:
+def a_proposal(execution_id: int | None, outcome: Outcome) -> LetterProposal:
     decision = LeaveAlone(outcome, "test") if outcome.is_resolved else Keep(outcome, "test")
-    return Ruling(letter=a_dead_letter(execution_id=execution_id), decision=decision)
+    return LetterProposal(letter=a_dead_letter(execution_id=execution_id), decision=decision)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNREADABLE, Outcome.UNRELATED])
 def test_no_execution_is_looked_up_for_an_unreadable_or_unrelated_letter(outcome: Outcome) -> None:
-    assert executions_found([a_ruling(1, outcome), a_ruling(None, outcome)]) == []
+    assert executions_found([a_proposal(1, outcome), a_proposal(None, outcome)]) == []
 
 
 def test_each_execution_that_was_looked_up_exists_or_is_unknown() -> None:
-    rulings = [a_ruling(1, Outcome.UNKNOWN_EXECUTION), a_ruling(2, Outcome.ALREADY_TERMINAL)]
-    assert executions_found(rulings) == [(1, False), (2, True)]
+    proposals = [a_proposal(1, Outcome.UNKNOWN_EXECUTION), a_proposal(2, Outcome.ALREADY_TERMINAL)]
+    assert executions_found(proposals) == [(1, False), (2, True)]

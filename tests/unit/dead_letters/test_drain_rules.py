@@ -9,7 +9,7 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.drain_rules import rescued, why_not_rescue
 from dlq_handler.dead_letters.letter import Rescue
 from dlq_handler.host.worker import Worker
-from tests.support.builders import NOON, a_dead_letter, an_execution, circumstances
+from tests.support.builders import COMPLETIONS, NOON, a_dead_letter, an_execution, circumstances
 
 GONE = Worker(id=7, heartbeat_age_seconds=600, last_heartbeat=NOON)
 QUEUE = "worker.7.executions"
@@ -74,16 +74,21 @@ def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(attempt_up
         now=LATER,
     )
 
-    [ruling] = decide_batch(
-        [letter], executions={1: an_execution()}, workers={}, circumstances=circumstances(), now=LATER
+    [proposal] = decide_batch(
+        [letter],
+        executions={1: an_execution()},
+        workers={},
+        circumstances=circumstances(),
+        destination=COMPLETIONS,
+        now=LATER,
     )
 
-    assert ruling.decision.outcome is Outcome.FAILED
-    assert ruling.ending is not None
-    assert ruling.ending.result["error"] == "Worker is gone"
-    assert ruling.evidence["rescue"] == {
+    assert proposal.decision.outcome is Outcome.FAILED
+    assert proposal.change is not None
+    assert proposal.change.result["error"] == "Worker is gone"
+    assert proposal.evidence["rescue"] == {
         "worker": 7,
         "heartbeat_age_seconds": 600,
         "other_consumers": 0,
     }
-    assert "x_death" not in ruling.evidence
+    assert "x_death" not in proposal.evidence

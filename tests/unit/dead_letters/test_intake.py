@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from dlq_handler.broker.consume.delivery import Delivery
-from dlq_handler.database.batch_size import BatchSize
 from dlq_handler.dead_letters import intake
-from dlq_handler.dead_letters.committed import Committed
 from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.record import Entry
+from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import Committed
 from dlq_handler.errors import Braked, GateClosed, TooSlow
 from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
@@ -68,13 +69,13 @@ class Decider:
         if isinstance(self.error, Braked | GateClosed) and self.commits and self.failures > 0:
             raise self.error
 
-    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+    async def commit_first(self, letters: Sequence[DeadLetter]) -> Committed[Entry]:
         self.commits += 1
         self.decided += letters
         self.failures -= 1
         if self.failures >= 0:
             raise self.error
-        return Committed(outbox=(), leased_at=0.0)
+        return Committed(items=len(letters))
 
 
 class SlowDecider(Decider):
@@ -85,18 +86,21 @@ class SlowDecider(Decider):
         self.fits = fits
         self.sizes: list[int] = []
 
-    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
-        self.sizes.append(len(letters))
-        if len(letters) > self.fits:
-            self.batch_size.too_slow(len(letters))
+    async def commit_first(self, letters: Sequence[DeadLetter]) -> Committed[Entry]:
+        part = letters[: self.batch_size.now]
+        self.sizes.append(len(part))
+        if len(part) <= self.fits:
+            return await super().commit_first(part)
+        self.batch_size.too_slow(len(part))
+        if len(part) == 1:
             raise TooSlow("query: canceling statement due to statement timeout (57014)")
-        return await super().commit(letters)
+        return Committed()
 
 
 class BreaksWhenCalledOff(Decider):
     """The second batch meets a closed gate; the first one is called off over that, and meets a bug on its way out."""
 
-    async def commit(self, letters: Sequence[DeadLetter]) -> Committed:
+    async def commit_first(self, letters: Sequence[DeadLetter]) -> Committed[Entry]:
         self.commits += 1
         if self.commits > 1:
             raise GateClosed("a standby")
@@ -108,8 +112,6 @@ class BreaksWhenCalledOff(Decider):
 
 
 class Deaf:
-    def offer(self, *_: Any, **__: Any) -> None: ...
-
     def reapply_now(self) -> None: ...
 
 
@@ -132,7 +134,6 @@ def a_handler(
     return DeadLetterHandler(
         cast("Any", source),
         cast("Any", decide),
-        cast("Any", Deaf()),
         cast("Any", Deaf()),
         IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
         readiness=readiness,
@@ -266,8 +267,9 @@ class Deferrer:
     def is_due(self, letter: DeadLetter, *, own_count: int = 0) -> bool:
         return max(letter.deliveries, own_count) >= self.after
 
-    async def record(self, letters: Sequence[DeadLetter]) -> None:
+    async def commit_first(self, letters: Sequence[DeadLetter]) -> Committed[Entry]:
         self.recorded += [letter.key for letter in letters]
+        return Committed(items=len(letters))
 
 
 def some_deliveries(count: int) -> list[Delivery[DeadLetter]]:
@@ -299,14 +301,14 @@ async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_res
     await handler._take(asyncio.Event())
     source.batch = some_deliveries(40)
     decide.batch_size.too_slow(20)
-    real_commit = decide.commit
+    real_commit = decide.commit_first
 
-    async def commit(letters: Sequence[DeadLetter]) -> Committed:
+    async def commit(letters: Sequence[DeadLetter]) -> Committed[Entry]:
         if len(decide.decided) >= 20:
             raise ValueError("a bug")
         return await real_commit(letters)
 
-    decide.commit = commit  # type: ignore[method-assign]  # a decide that breaks halfway
+    decide.commit_first = commit  # type: ignore[method-assign]  # a decide that breaks halfway
     with pytest.raises(ValueError, match="a bug"):
         await handler._take(asyncio.Event())
 
@@ -367,7 +369,7 @@ async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided
     waits: list[float],
 ) -> None:
     source, decide, deferrer = Source(), Decider(failures=0), Deferrer(after=5)
-    handler = a_handler(source, decide, Readiness(), deferrer=cast("Any", deferrer))
+    handler = a_handler(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
     await handler._take(asyncio.Event())
     source.batch = [
         Delivery(tag, 1, a_dead_letter(key=str(tag), deliveries=count))
@@ -383,7 +385,7 @@ async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided
 async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) -> None:
     source, decide, deferrer = Source(), Decider(failures=1), Deferrer(after=5)
     readiness = Readiness()
-    handler = a_handler(source, decide, readiness, deferrer=cast("Any", deferrer))
+    handler = a_handler(source, decide, readiness, deferring=cast("Any", (deferrer, deferrer)))
     stop = asyncio.Event()
     await handler._take(stop)
     with pytest.raises(ValueError, match="a bug"):
@@ -401,7 +403,7 @@ async def test_on_a_queue_that_counts_nothing_one_that_is_too_slow_alone_is_defe
     waits: list[float],
 ) -> None:
     source, decide, deferrer = Source(), SlowDecider(fits=0), Deferrer(after=3)
-    handler = a_handler(source, decide, Readiness(), deferrer=cast("Any", deferrer))
+    handler = a_handler(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
     stop = asyncio.Event()
     for _ in range(3):
         await handler._take(stop)

@@ -10,7 +10,7 @@ from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
 from dlq_handler.database.catalog_sql import _NEEDED
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY
 from dlq_handler.host.execution import TERMINAL, TRANSITIONS, Execution, ExecutionStatus
-from dlq_handler.host.messages import ended_notice, repeated_request
+from dlq_handler.host.messages import completion_event, repeated_request
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.host.rights import attune_rights
 from dlq_handler.settings import Settings
@@ -23,6 +23,7 @@ from dlq_handler.topology.blueprint import (
     STOCK_QUEUE,
 )
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
+from tests.support.builders import COMPLETIONS
 from tests.support.host_sql import PACKAGE, ROOT, host_names, reference_types
 
 PAGE = (ROOT / "docs/reference/host-contract.md").read_text()
@@ -37,8 +38,13 @@ EXECUTION = Execution(
     action_ref="core.echo",
 )
 COMPLETED = json.loads(
-    ended_notice(
-        EXECUTION, ExecutionStatus.FAILED, {}, correlation_id=None, now=datetime(2026, 1, 1, tzinfo=UTC)
+    completion_event(
+        EXECUTION,
+        ExecutionStatus.FAILED,
+        {},
+        destination=COMPLETIONS,
+        correlation_id=None,
+        now=datetime(2026, 1, 1, tzinfo=UTC),
     ).body
 )
 REQUESTED = json.loads(
@@ -48,6 +54,7 @@ REQUESTED = json.loads(
         enforcement_id=None,
         config=None,
         number=1,
+        destination=COMPLETIONS,
         now=datetime(2026, 1, 1, tzinfo=UTC),
     ).body
 )

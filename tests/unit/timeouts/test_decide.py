@@ -17,7 +17,7 @@ from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, Wait, record_of
 from dlq_handler.timeouts.result import stale_result
 from dlq_handler.workers.look import WorkerLook
-from tests.support.builders import NOON, an_execution
+from tests.support.builders import COMPLETIONS, NOON, an_execution
 
 POLICY = StalePolicy(
     horizon_seconds=330,
@@ -598,5 +598,5 @@ def test_every_decision_can_be_told_and_every_end_can_be_written(case: StaleCase
     assert decision.explanation
     if isinstance(decision, End):
         result = stale_result(case.execution, decision, NOW)
-        assert ending(case.execution, decision.becomes, result, now=NOW).notice.body
+        assert ending(case.execution, decision.becomes, result, destination=COMPLETIONS, now=NOW).message.body
         assert record_of(case.execution, decision, now=NOW, replica="here").outcome == decision.becomes.value

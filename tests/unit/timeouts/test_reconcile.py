@@ -21,7 +21,7 @@ from dlq_handler.timeouts.reconcile import (
     is_long_past,
     resurrected_record,
 )
-from tests.support.builders import NOON, an_execution
+from tests.support.builders import COMPLETIONS, NOON, an_execution
 
 LATER = NOON + timedelta(minutes=1)
 
@@ -87,7 +87,7 @@ def an_unheard_end(status: ExecutionStatus = ExecutionStatus.FAILED, **changes: 
 
 
 def test_end_is_announced_as_the_row_has_it() -> None:
-    envelope = json.loads(announcement(an_unheard_end(), now=LATER).body)
+    envelope = json.loads(announcement(an_unheard_end(), destination=COMPLETIONS, now=LATER).body)
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["payload"]["status"] == "Failed"
     assert envelope["payload"]["result"] == {"error": "x"}
@@ -120,8 +120,12 @@ def test_announcement_never_has_the_id_of_our_own_notice_of_that_execution(
     status: ExecutionStatus, replaced: datetime, wrote: datetime
 ) -> None:
     """Our notice is named for the state that was replaced, this one for the state that was left."""
-    end = ending(an_execution(updated=replaced), ExecutionStatus.FAILED, {}, now=wrote)
-    told = announcement(an_unheard_end(status, updated=wrote), now=LATER)
-    again = announcement(an_unheard_end(status, updated=wrote), now=LATER + timedelta(hours=1))
+    end = ending(
+        an_execution(updated=replaced), ExecutionStatus.FAILED, {}, destination=COMPLETIONS, now=wrote
+    )
+    told = announcement(an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER)
+    again = announcement(
+        an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER + timedelta(hours=1)
+    )
     assert told.message_id == again.message_id
-    assert (told.message_id == end.notice.message_id) is (replaced == wrote)
+    assert (told.message_id == end.message.message_id) is (replaced == wrote)
