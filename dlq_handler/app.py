@@ -47,13 +47,13 @@ from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter,
 from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
-from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.running import Service, running_services, wait_until_available
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
+from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, database_of, management_api_of, ui_database_of
 from dlq_handler.tasks import task_group
@@ -61,7 +61,7 @@ from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.canary_watch import CanaryRecorder
 from dlq_handler.topology.intake_watch import IntakeWatch
-from dlq_handler.topology.keeper import KeeperPolicy, TopologyKeeper
+from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.world import UiWorld
 from dlq_handler.workers.watch import WorkerWatch
@@ -70,6 +70,8 @@ log = structlog.get_logger()
 
 # The last in line: a worker that comes back while its queue is drained gets what is left.
 DRAIN_PRIORITY = -10
+
+STATE_SECONDS = 2.0
 
 
 class Sidecar:
@@ -117,6 +119,13 @@ class Sidecar:
             may_lead=lambda: self._gate.fits_schema,
         )
 
+        self._state_reader = StateReader(
+            self._database,
+            gate=self._gate,
+            brake=self._brake,
+            interval_seconds=min(STATE_SECONDS, own.worker.watch_interval_seconds),
+        )
+
         # Workers.
         self._sight = worker_sight(settings, self._link, queues=self._queues)
         self._worker_watch = WorkerWatch(
@@ -139,13 +148,11 @@ class Sidecar:
 
         # Topology.
         self._keeper = TopologyKeeper(
-            link=self._link,
-            blueprint=settings.blueprint,
-            worker_ids=lambda: worker_ids(self._database),
-            policy=KeeperPolicy(
-                watch_interval_seconds=own.worker.watch_interval_seconds,
-                reapply_interval_seconds=own.topology.reapply_interval_seconds,
-            ),
+            self._link,
+            settings.blueprint,
+            self._state_reader,
+            own.topology,
+            interval_seconds=own.worker.watch_interval_seconds,
         )
         self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
 
@@ -214,8 +221,7 @@ class Sidecar:
         relay = [] if settings.is_shadow else [self._relay]
         return [
             *relay,
-            self._brake,
-            self._gate,
+            self._state_reader,
             self._worker_watch,
             backstop.service_watch(
                 settings, self._database, self._queues, self._worker_watch, self._leadership

@@ -6,7 +6,6 @@ the other. Before the brake trips they do so only with room for fewer than four 
 the limit by one batch. Never: ends anything, or decides anything itself.
 """
 
-import asyncio
 from datetime import datetime
 from typing import assert_never
 
@@ -17,7 +16,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.loop import MISSED_LOOKS, every
+from dlq_handler.loop import MISSED_LOOKS
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import (
@@ -37,6 +36,8 @@ from dlq_handler.safety.brake import (
 log = structlog.get_logger()
 
 NOTE = "brake"
+
+DELETE_SECONDS = 60.0
 
 # The metric's values.
 STATE_NUMBERS = {
@@ -67,6 +68,7 @@ class Brake:
         self._holding: str | None = None
         self._told: set[datetime | None] = {None}
         self._view: BrakeView | None = None
+        self._deleted_at = float("-inf")
         self._looked_at = float("-inf")
         """The process clock after the look that gave us the view."""
         metrics.read_brake_from(state=self._state_number, ended_last_minute=self._ended_last_minute)
@@ -137,19 +139,29 @@ class Brake:
             tx, by=self._replica, explanation=explanation, hold_seconds=self._policy.hold_seconds
         )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="brake")
-
     async def tick(self) -> None:
-        """Show the state, also on a replica that has nothing to end, and forget old counts."""
+        """Show the state, also on a replica that has nothing to end."""
         try:
             async with self._database.transaction() as tx:
-                view = await store.look(tx)
-                await store.scan_count(tx)
+                await self.read(tx)
         except (Unavailable, Contended):
-            self._view = None
+            self.note_unread()
             raise
-        self._tell(view)
+
+    async def read(self, tx: Transaction) -> None:
+        self._tell(await store.look(tx))
+
+    def note_unread(self) -> None:
+        """The database did not answer."""
+        self._view = None
+
+    async def delete_old_counts(self) -> None:
+        """Once a minute: counts that no decision needs any more."""
+        if monotonic_seconds() - self._deleted_at < DELETE_SECONDS:
+            return
+        async with self._database.transaction() as tx:
+            await store.scan_count(tx)
+        self._deleted_at = monotonic_seconds()
 
     def _tell(self, view: BrakeView) -> None:
         mode, state = mode_of(view, self._policy), view.state

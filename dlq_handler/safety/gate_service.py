@@ -5,7 +5,6 @@ it is open is told by one who has looked lately, or by nobody.
 Never: touches a letter. Whoever meets `GateClosed` gives its letters back.
 """
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -15,9 +14,10 @@ import structlog
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, GateClosed, Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.loop import MISSED_LOOKS, every
+from dlq_handler.loop import MISSED_LOOKS
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety import gate_sql as store
 from dlq_handler.safety.gate import (
@@ -140,19 +140,21 @@ class Gate:
             self._steady_since = steady_after(jumped, look, before=self._steady_since)
             self._blur(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
 
-    async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="gate")
-
     async def tick(self) -> None:
         try:
-            await self._look()
+            async with self._database.transaction() as tx:
+                await self.read(tx)
         except (Unavailable, Contended):
-            self._tell()
+            self.note_unread()
             raise
 
-    async def _look(self) -> None:
+    def note_unread(self) -> None:
+        """The database did not answer."""
+        self._tell()
+
+    async def read(self, tx: Transaction) -> None:
         asked_at = monotonic_seconds()
-        seen = await store.look(self._database, self._missing)
+        seen = await store.look(tx, self._missing)
         self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
         self._set(GateCause.SCHEMA, migrate.why_unfit(seen.version))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +19,16 @@ class DatabaseLook:
     """The schema version of the tables of dlq-handler."""
 
 
-async def look(database: Database, execution_ids: Collection[int]) -> DatabaseLook:
+async def look(tx: Transaction, execution_ids: Collection[int]) -> DatabaseLook:
     """Reads only, so that a standby answers too."""
-    async with database.transaction() as tx:
-        [row] = await tx.rows(
-            """
-            SELECT clock_timestamp() AS now, pg_is_in_recovery() AS is_in_recovery,
-                   (SELECT count(*) FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))) AS existing,
-                   (SELECT version_num FROM own.alembic_version) AS version
-            """,
-            ids=list(execution_ids),
-        )
+    [row] = await tx.rows(
+        """
+        SELECT clock_timestamp() AS now, pg_is_in_recovery() AS is_in_recovery,
+               (SELECT count(*) FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))) AS existing,
+               (SELECT version_num FROM own.alembic_version) AS version
+        """,
+        ids=list(execution_ids),
+    )
     return DatabaseLook(
         now=row.now, is_in_recovery=row.is_in_recovery, existing=row.existing, version=row.version
     )

@@ -112,21 +112,29 @@ class Blueprint:
         return self.shadow.arguments if self.shadow is not None and queue == self.intake_queue else {}
 
 
-def bindings_of_worker(blueprint: Blueprint, worker_id: int) -> tuple[Binding, ...]:
-    """What one worker needs: its dispatches, and in a queue of our own its cancel requests as well."""
-    keys = [blueprint.workers.routing_key(worker_id)]
+def bindings_of_workers(blueprint: Blueprint, worker_ids: Collection[int]) -> frozenset[Binding]:
+    """What these workers need: their dispatches, and in a queue of dlq-handler's own their cancel requests as well."""
+    if not blueprint.has_intake:
+        return frozenset()
+    key_of = [blueprint.workers.routing_key]
     if blueprint.intake_is_our_own:
-        keys.append(CANCEL_KEY_PATTERN.replace("{id}", str(worker_id)))
-    return tuple(Binding(queue=blueprint.intake_queue, routing_key=key) for key in keys)
+        key_of.append(cancel_key)
+    return frozenset(
+        Binding(queue=blueprint.intake_queue, routing_key=key(worker_id))
+        for worker_id in worker_ids
+        for key in key_of
+    )
+
+
+def cancel_key(worker_id: int) -> str:
+    return CANCEL_KEY_PATTERN.replace("{id}", str(worker_id))
 
 
 def wanted_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> frozenset[Binding]:
-    """All bindings of ours for this set of workers."""
-    if not blueprint.has_intake:
-        return frozenset()
-    fixed = OTHER_KEYS if blueprint.intake_is_our_own else ()
-    return frozenset(Binding(queue=blueprint.intake_queue, routing_key=key) for key in fixed).union(
-        binding for worker_id in worker_ids for binding in bindings_of_worker(blueprint, worker_id)
+    """All bindings of dlq-handler for this set of workers."""
+    fixed = OTHER_KEYS if blueprint.has_intake and blueprint.intake_is_our_own else ()
+    return bindings_of_workers(blueprint, worker_ids).union(
+        Binding(queue=blueprint.intake_queue, routing_key=key) for key in fixed
     )
 
 
@@ -142,25 +150,3 @@ def superseded_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> fr
         Binding(queue=STOCK_QUEUE, routing_key=blueprint.workers.routing_key(worker_id))
         for worker_id in worker_ids
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
-    """What turns the applied bindings into the wanted ones."""
-
-    binds: frozenset[Binding] = frozenset()
-    unbinds: frozenset[Binding] = frozenset()
-
-    def __bool__(self) -> bool:
-        return bool(self.binds or self.unbinds)
-
-
-def diff(wanted: frozenset[Binding], applied: frozenset[Binding]) -> Delta:
-    return Delta(binds=wanted - applied, unbinds=applied - wanted)
-
-
-def workers_to_serve(
-    registered: frozenset[int], bound: frozenset[int], queues_left: Collection[int]
-) -> frozenset[int]:
-    """Whose bindings are wanted. A worker without a row keeps them while messages can die in its queue."""
-    return registered | bound.intersection(queues_left)

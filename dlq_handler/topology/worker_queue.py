@@ -15,7 +15,7 @@ from dlq_handler.broker.admin.queue_probe import (
     probe_ttl_ms,
 )
 from dlq_handler.topology.apply import bind
-from dlq_handler.topology.blueprint import Blueprint, bindings_of_worker
+from dlq_handler.topology.blueprint import Blueprint, bindings_of_workers
 
 # Attune sends the TTL as a signed 32-bit number: above this it would declare a negative one.
 LARGEST_TTL_MS = 2**31 - 1
@@ -49,7 +49,7 @@ async def declare_worker_queue(
         return False
     # The bindings first: dead letters of the new queue need them.
     if blueprint.has_intake:
-        await bind(admin, blueprint, bindings_of_worker(blueprint, worker_id))
+        await bind(admin, blueprint, bindings_of_workers(blueprint, [worker_id]))
     async with admin.channel(f"declare queue {queue!r}") as channel:
         await channel.queue_declare(
             queue,

@@ -91,16 +91,16 @@ async def test_a_loop_that_hangs_fails_healthz_which_names_it(world: World) -> N
 
         async def is_unhealthy() -> bool:
             status, answer = await sidecar.healthz()
-            assert (status, [one["loop"] for one in answer.get("loops", ())]) == (503, ["gate"])
+            assert (status, [one["loop"] for one in answer.get("loops", ())]) == (503, ["state-reader"])
             return True
 
         await eventually(is_unhealthy, timeout=60)
         [stalled] = await eventually(lambda: sidecar.events("loop.stalled"))
-        assert (stalled["loop"], stalled["level"]) == ("gate", "error")
+        assert (stalled["loop"], stalled["level"]) == ("state-reader", "error")
         code, said, _ = await sidecar.cli("health")
         assert code == 1
         assert "503" in said
-        assert '"loop":"gate"' in said
+        assert '"loop":"state-reader"' in said
 
 
 async def answers_of_healthz(

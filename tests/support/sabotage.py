@@ -22,7 +22,7 @@ from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.main import main
-from dlq_handler.safety.gate_service import Gate
+from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.commit import StaleDecider
 
@@ -118,16 +118,16 @@ def a_short_patience(_nth: int) -> None:
 
 
 def a_loop_that_hangs(_nth: int) -> None:
-    """The second tick of the safety gate never ends; stalls are noticed soon. Kills nothing."""
+    """The second tick of the state reader never ends; stalls are noticed soon. Kills nothing."""
     a_short_patience(0)
-    tick, ticks = Gate.tick, iter(range(1))
+    tick, ticks = StateReader.tick, iter(range(1))
 
-    async def tick_once(self: Gate) -> None:
+    async def tick_once(self: StateReader) -> None:
         if next(ticks, None) is None:
             await asyncio.Event().wait()
         await tick(self)
 
-    Gate.tick = tick_once  # type: ignore[method-assign]  # the sabotage
+    StateReader.tick = tick_once  # type: ignore[method-assign]  # the sabotage
 
 
 async def _return() -> None:

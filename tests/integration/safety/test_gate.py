@@ -84,7 +84,8 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
     await decide.commit([await host.letter_for(first)])
     assert (await host.execution(first))["status"] == "failed"
     # For another gate the clock has been an hour ahead until now: the very batch that reads it next must notice.
-    ahead = (await store_gate.look(store, [])).now + timedelta(hours=1)
+    async with store.transaction() as tx:
+        ahead = (await store_gate.look(tx, [])).now + timedelta(hours=1)
     gate = a_gate(store, unavailable_after_seconds=2)
     gate.see_clock(ahead, asked_at=monotonic_seconds(), answered_at=monotonic_seconds())
     assert gate.knows_workers
@@ -95,7 +96,8 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
 
 async def test_look_tells_the_time_the_role_of_the_server_and_who_exists(store: Database, host: Host) -> None:
     ids = await host.add_executions(3)
-    look = await store_gate.look(store, [*ids, 10**9])
+    async with store.transaction() as tx:
+        look = await store_gate.look(tx, [*ids, 10**9])
     assert (look.is_in_recovery, look.existing) == (False, 3)
     assert abs(look.now - await host.session.fetchval("SELECT clock_timestamp()")) < timedelta(minutes=1)
 

@@ -17,6 +17,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
 from dlq_handler.topology.keeper import TopologyKeeper
+from dlq_handler.topology.options import TopologyOptions
 from tests.integration.topology.broker_side import declare_queue, delete_queue, keys_bound
 from tests.support.builders import read
 
@@ -50,8 +51,9 @@ async def source(vhost: str, link: AdminConnection) -> AsyncIterator[QueueConsum
     await one.close()
 
 
-async def registered() -> frozenset[int]:
-    return frozenset({1})
+class Registered:
+    async def worker_ids(self) -> frozenset[int]:
+        return frozenset({1})
 
 
 @pytest.mark.parametrize("paused_by", [Braked("too many"), GateClosed("a standby")], ids=["brake", "gate"])
@@ -62,7 +64,9 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
     source: QueueConsumer[DeadLetter],
     paused_by: Unavailable,
 ) -> None:
-    keeper = TopologyKeeper(link=link, blueprint=Blueprint(), worker_ids=registered)
+    keeper = TopologyKeeper(
+        link, Blueprint(), cast("Any", Registered()), TopologyOptions(), interval_seconds=2
+    )
     decide = Decider()
     handler = DeadLetterHandler(
         source,

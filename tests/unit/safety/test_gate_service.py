@@ -1,5 +1,7 @@
 """The gate at work: what closes it, what that stops, and that only a look opens it."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -49,6 +51,10 @@ class World:
     @property
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.seconds) + self.database_ahead
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        yield None
 
     def renew_connections(self) -> None:
         self.renewals += 1

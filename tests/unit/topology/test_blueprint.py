@@ -1,17 +1,13 @@
 """The blueprint: which bindings are wanted, and what changes when workers come and go."""
 
-import pytest
-
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.blueprint import (
     OTHER_KEYS,
     STOCK_QUEUE,
     Binding,
     Blueprint,
-    diff,
     superseded_bindings,
     wanted_bindings,
-    workers_to_serve,
 )
 
 OWN = Blueprint(intake_queue="attune.dlx.sidecar.queue")
@@ -54,29 +50,3 @@ def test_keys_follow_the_hosts_own_pattern() -> None:
     names = WorkerQueueNames(queue_pattern="w-{id}", routing_key_pattern="go.{id}")
 
     assert wanted_bindings(Blueprint(workers=names), {3}) == {Binding(queue=STOCK_QUEUE, routing_key="go.3")}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "applied", "binds", "unbinds"),
-    [
-        ({1, 2}, set(), {1, 2}, set()),
-        ({1, 2}, {1, 2}, set(), set()),
-        ({2, 3}, {1, 2}, {3}, {1}),
-        (set(), {1}, set(), {1}),
-    ],
-)
-def test_a_delta_is_what_turns_the_applied_into_the_wanted(
-    wanted: set[int], applied: set[int], binds: set[int], unbinds: set[int]
-) -> None:
-    blueprint = Blueprint()
-    delta = diff(wanted_bindings(blueprint, wanted), wanted_bindings(blueprint, applied))
-
-    assert delta.binds == wanted_bindings(blueprint, binds)
-    assert delta.unbinds == wanted_bindings(blueprint, unbinds)
-    assert bool(delta) is (wanted != applied)
-
-
-def test_a_worker_is_served_until_both_its_row_and_its_queue_are_gone() -> None:
-    registered, bound = frozenset({1}), frozenset({1, 2, 3})
-
-    assert workers_to_serve(registered, bound, {2}) == {1, 2}
