@@ -320,7 +320,7 @@ async def test_old_counts_are_deleted_and_those_of_the_minute_stay(store: Databa
     await host.session.execute(
         "INSERT INTO dlq_handler.change_count VALUES (now() - interval '1 hour', 7), (now(), 5)"
     )
-    await a_brake(store, limit=100).tick()
+    await a_brake(store, limit=100).delete_old_counts()
     assert await host.session.fetchval("SELECT sum(changed) FROM dlq_handler.change_count") == 5
 
 
