@@ -28,9 +28,7 @@ from dlq_handler.compose import (
     worker_sight,
 )
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose.listeners import Listeners
 from dlq_handler.compose.retention import retention_steps
-from dlq_handler.compose.ui import ui_world
 from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
@@ -55,15 +53,16 @@ from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, database_of, management_api_of, ui_database_of
+from dlq_handler.settings.servers import broker_of, database_of, management_api_of
 from dlq_handler.tasks import task_group
 from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.canary_watch import CanaryRecorder
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
-from dlq_handler.web.own_thread import OtherLoop
-from dlq_handler.web.world import UiWorld
+from dlq_handler.ui import ui_app, ui_world
+from dlq_handler.web.listeners import Listeners, WebServer, most_connections
+from dlq_handler.web.ops import ops_app
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
@@ -83,7 +82,8 @@ class Sidecar:
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         # First: a port that is taken ends the start before anything else is opened.
-        self._listeners = Listeners(settings, self.readiness, self.metrics, ui_world=self._ui_world)
+        connections = most_connections(pooled=own.database.pool_size + own.ui.pool_size)
+        self._listeners = Listeners(own.http, own.ui, connections=connections)
 
         # Servers.
         self._database = database_of(settings)
@@ -190,6 +190,23 @@ class Sidecar:
             publisher=self._publisher,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
+
+        # Web.
+        world = ui_world(
+            settings,
+            connections=connections,
+            workers=self._sight,
+            link=self._link,
+            consumer=self._consumer,
+            reprocessor=self._reprocessor,
+            diagnoser=self._diagnoser,
+        )
+        self._web = WebServer(
+            self._listeners,
+            ops_app=ops_app(self.readiness, self.metrics),
+            ui_app=ui_app(world),
+            world=world,
+        )
 
     def services_that_end_first(self) -> Sequence[Service]:
         """Those that take up work."""
@@ -333,20 +350,6 @@ class Sidecar:
             is_shadow=settings.is_shadow,
         )
 
-    def _ui_world(self, stop: asyncio.Event, services: OtherLoop) -> UiWorld:
-        """Called on the listeners' loop; `services` leads to this one."""
-        return ui_world(
-            self._settings,
-            ui_database_of(self._settings),
-            services=services,
-            diagnoser=self._diagnoser,
-            reprocessor=None if self._settings.is_shadow else self._reprocessor,
-            sight=self._sight,
-            link=self._link,
-            stop=stop,
-            source=self._consumer,
-        )
-
     def _check_may_take(self) -> None:
         """Raises `Unavailable` while no dead letter may be taken. Shadow mode ends nothing, so no brake holds it."""
         self._gate.check()
@@ -354,13 +357,13 @@ class Sidecar:
             self._brake.check()
 
     async def run(self, stop: asyncio.Event) -> None:
-        ports = {"http_port": self._listeners.http_port, "ui_port": self._listeners.ui_port}
-        log.info("sidecar.started", version=__version__, **ports)
+        ops, ui = self._listeners.ops, self._listeners.ui
+        log.info("sidecar.started", version=__version__, http_port=ops.port, ui_port=ui.port if ui else None)
         if self._settings.is_shadow:
             self._report_shadow()
         listener_done = asyncio.Event()
         async with running_services(stop) as services:
-            services.start(self._listeners, listener_done)
+            services.start(self._web, listener_done)
             try:
                 await self._prepare(services.ending)
                 # Stopped while it waited for its servers: no work was taken, so there is none to finish.

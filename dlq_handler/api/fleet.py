@@ -132,7 +132,7 @@ def fleet_routes(world: UiWorld) -> APIRouter:
     @router.get("/executions/{execution_id}", responses=failures(404))
     async def explain(execution_id: Id) -> Story:
         """What happened to it, in order, and while it is open, why it still waits."""
-        told = await world.explain(execution_id)
+        told = await world.services.explain(execution_id)
         if told is None:
             raise Refused(404, no_record_sentence(world.retention.resolved_seconds))
         records = told.records

@@ -85,4 +85,4 @@ def window(world: UiWorld, since: datetime | None, until: datetime | None) -> tu
     start = since or end - USUAL_WINDOW
     if start >= end:
         raise Refused(422, "since: the window must begin before it ends, and before now.")
-    return max(start, end - timedelta(days=world.history_days)), end
+    return max(start, end - timedelta(seconds=world.retention.history_seconds)), end

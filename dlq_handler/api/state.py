@@ -15,6 +15,7 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.web.errors import Refused
+from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.world import UiWorld
 
 
@@ -84,9 +85,7 @@ def state_routes(world: UiWorld) -> APIRouter:
             return _diagnoses(world, world.seen_at, () if seen is None else seen.diagnoses)
         past = await diagnoses.as_of(world.database, at)
         if past is None:
-            raise Refused(
-                404, f"Nothing is on record for that moment; changes are kept for {world.history_days} d."
-            )
+            raise Refused(404, no_record_sentence(world.retention.history_seconds))
         return _diagnoses(world, *past)
 
     @router.get("/brake")

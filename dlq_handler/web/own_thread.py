@@ -72,12 +72,17 @@ async def run_in_own_thread(serve: Serve, stop: asyncio.Event, *, name: str) -> 
 class OtherLoop:
     """Calls from one loop into another, few at a time and each with a deadline. Used by the calling loop only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, most_at_once: int = 2) -> None:
-        self._loop = loop
+    def __init__(self, *, most_at_once: int = 2) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(most_at_once)
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call this before the first call: the loop does not run yet when this is constructed."""
+        self._loop = loop
 
     async def call(self, work: Callable[[], Coroutine[Any, Any, Answer]], *, within_seconds: float) -> Answer:
         """`work()` is awaited over there, and cancelled there when time is up. Raises `Unavailable` then."""
+        assert self._loop is not None  # noqa: S101  the web server binds it before it serves
         deadline = asyncio.timeout(within_seconds)
         try:
             async with deadline, self._places:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from dlq_handler.operations.operation import Client
 from dlq_handler.operations.operations import Actor
 from dlq_handler.web.errors import Refused
+from dlq_handler.web.options import UiOptions, read_token
 
 ANONYMOUS = "anonymous@loopback"
 
@@ -49,6 +50,14 @@ class NamedToken:
 
 def named_token(*, name: str, role: Role, token: str) -> NamedToken:
     return NamedToken(name=name, role=role, key=_key_of(token))
+
+
+def read_tokens(options: UiOptions) -> "Tokens":
+    """From the token files. The settings were checked, so each file holds a token."""
+    return Tokens(
+        named_token(name=one.name, role=Role(one.role), token=read_token(one.token_file))
+        for one in options.tokens
+    )
 
 
 class Tokens:

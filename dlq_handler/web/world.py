@@ -5,7 +5,7 @@ something through `operating` alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,13 +14,13 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import TopologySeen, Unknown, WorkerSeen
-from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operating
 from dlq_handler.safety.brake import BrakePolicy
-from dlq_handler.topology.consumers import Consumers
 from dlq_handler.web.errors import RETRY_SECONDS, Refused
+from dlq_handler.web.options import UiOptions
+from dlq_handler.web.services import Services
 from dlq_handler.web.users import Tokens
 
 MOST_STREAMS = 64
@@ -52,45 +52,38 @@ class SearchTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiWorld:
+    options: UiOptions
     database: Database
     diagnoser: Diagnoser
     operating: Operating
-    explain: Callable[[int], Awaitable[Explanation | None]]
-    """None: nobody has ever heard of that execution. Asks the broker about the one queue that matters."""
+    services: Services
     brake_policy: BrakePolicy
-    environment: str
-    """Which installation this is, in a word."""
     retention: RetentionPolicy
-    history_days: int
-    """For how long chart, lanes, events and changes of diagnosis are kept."""
     ttl_seconds: float
     """Of the workers' queues, as configured."""
     replica: str
     tokens: Tokens
-    """Empty: whoever is on this machine may operate."""
-    count_intake: Callable[[], Awaitable[Consumers | None]] | None = None
-    """Reads the intake queue from the broker. None, or an answer of None: there is no such queue."""
+    """Empty: every user of this machine may operate."""
     completed_key: str = "execution.completed"
-    """Routing key of our notices: the outbox holds requests too."""
-    # Below what proxies and load balancers allow a silent connection.
+    """Routing key of completion events: the outbox holds requests too."""
+    # Below the time that proxies and load balancers allow a silent connection.
     alive_every_seconds: float = 15.0
-    """After so long without news an open stream says that it is still there."""
+    """Interval of the `alive` events of a stream."""
     most_streams: int = MOST_STREAMS
     """Maximum number of event streams open at a time."""
     searches: SearchTurns = field(default_factory=lambda: SearchTurns(2))
     """Shared by the API and the dashboard, as both use the same pool of connections."""
-    external_url: str | None = None
-    host: str = "127.0.0.1"
-    """The address listened on."""
     warning_rate: float = 10.0
-    """Letters a minute beyond which the chart and the alert say that something is up."""
+    """Dead letters a minute beyond which the chart and the alert warn."""
     is_shadow: bool = False
-    runbook_url: str | None = None
-    """Where this installation has its copy of docs/runbook.md."""
     worker_queues: WorkerQueueNames = field(default_factory=WorkerQueueNames)
-    """How this host names them: tells whose a queue is."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the sidecar ends: open streams must not hold it up."""
+    """Set when the replica stops: open streams must not delay it."""
+
+    @property
+    def environment(self) -> str:
+        """Which installation this is, in a word."""
+        return self.options.environment or self.replica
 
     @property
     def now(self) -> datetime:
@@ -109,7 +102,7 @@ class UiWorld:
     def runbook_link(self, page: str) -> str | None:
         """`page` as a diagnosis names it. None: nobody said where the runbook is."""
         anchor = page.partition("#")[2]
-        return f"{self.runbook_url}#{anchor}" if self.runbook_url else None
+        return f"{self.options.runbook_url}#{anchor}" if self.options.runbook_url else None
 
     def workers(self) -> Sequence[WorkerSeen] | Unknown:
         """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import httpx
 
-from dlq_handler.compose.ui_app import ui_app
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.batch_sql import record_letters
@@ -26,7 +25,11 @@ from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operating
 from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.topology.consumers import Consumers
+from dlq_handler.ui import ui_app
 from dlq_handler.web.listener import Listener
+from dlq_handler.web.options import UiOptions
+from dlq_handler.web.services import Services
 from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import UiWorld
 from tests.support.deciding import a_reprocessor
@@ -43,7 +46,11 @@ TOKENS = Tokens(
 )
 
 
-async def nobody_knows(_execution_id: int) -> Explanation | None:
+async def explain_nothing(_execution_id: int) -> Explanation | None:
+    return None
+
+
+async def count_nothing() -> Consumers | None:
     return None
 
 
@@ -53,7 +60,8 @@ async def a_ui_world(
     view: View | None = None,
     is_shadow: bool = False,
     has_looked: bool = True,
-    explain: Callable[[int], Awaitable[Explanation | None]] = nobody_knows,
+    explain: Callable[[int], Awaitable[Explanation | None]] = explain_nothing,
+    count_intake: Callable[[], Awaitable[Consumers | None]] = count_nothing,
     **fields: Any,
 ) -> UiWorld:
     """On this machine and without tokens, and all is well, unless told otherwise."""
@@ -70,11 +78,10 @@ async def a_ui_world(
     reprocessor = a_reprocessor(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))
     usual: dict[str, Any] = {
         "brake_policy": BRAKE,
-        "environment": "test",
+        "options": UiOptions(environment="test"),
         "retention": RetentionPolicy(
             resolved_seconds=86_400, unresolved_seconds=30 * 86_400, interval_seconds=60
         ),
-        "history_days": 7,
         "ttl_seconds": 300.0,
         "replica": "test",
         "tokens": Tokens(),
@@ -83,7 +90,7 @@ async def a_ui_world(
         database=store,
         diagnoser=diagnoser,
         operating=Operating(store, None if is_shadow else reprocessor),
-        explain=explain,
+        services=cast("Services", SimpleNamespace(explain=explain, count_intake=count_intake)),
         is_shadow=is_shadow,
         **(usual | fields),
     )

@@ -94,14 +94,13 @@ def _not_tripped(mode: BrakeMode) -> str:
 
 async def _waiting(site: Site) -> Waiting | None:
     """By the broker, or else as the last look saw it; None: unknown."""
-    if site.world.count_intake is not None:
-        try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                taken = await site.world.count_intake()
-        except (Unavailable, TimeoutError):
-            taken = None
-        if taken is not None:
-            return Waiting(letters=_letters(taken), seen=None)
+    try:
+        async with asyncio.timeout(_ASK_SECONDS):
+            taken = await site.world.services.count_intake()
+    except (Unavailable, TimeoutError):
+        taken = None
+    if taken is not None:
+        return Waiting(letters=_letters(taken), seen=None)
     seen = None if site.view is None else site.view.intake
     if not isinstance(seen, QueueSeen) or seen.taken is None:
         return None

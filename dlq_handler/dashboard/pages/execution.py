@@ -28,7 +28,7 @@ class ExecutionFacts:
 
 
 async def gather(site: Site, execution_id: int) -> ExecutionFacts:
-    explanation = await site.world.explain(execution_id)
+    explanation = await site.world.services.explain(execution_id)
     if explanation is None or not explanation.records.letters:
         return ExecutionFacts(explanation=explanation)
     letters = explanation.records.letters

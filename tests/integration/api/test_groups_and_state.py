@@ -19,6 +19,7 @@ from dlq_handler.operations.operation import Client
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeState
 from dlq_handler.safety.gate import GateCause
+from dlq_handler.web.options import UiOptions
 from tests.support.builders import a_dead_letter
 from tests.support.ui import a_ui_world, asking, put_on_record
 from tests.support.views import a_view, a_worker
@@ -73,12 +74,14 @@ async def test_a_window_ends_after_it_begins(api: httpx.AsyncClient) -> None:
 async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> None:
     queue = QueueObservation(consumers=0, ready=3, unacked=0)
     gone = a_view(workers=(a_worker(silent_seconds=1920, scheduled=3, queue=queue), a_worker(number=8)))
-    world = await a_ui_world(ui_store, view=gone, runbook_url="https://docs.example/runbook.md")
+    world = await a_ui_world(
+        ui_store, view=gone, options=UiOptions(runbook_url="https://docs.example/runbook.md")
+    )
     async with asking(world) as client:
         told = (await client.get("/api/v1/diagnosis")).json()
     assert told["conclusion"] == "problem"
     worst = told["diagnoses"][0]
-    assert (worst["topic"], worst["kind"]) == ("workers", "worker gone")
+    assert (worst["component"], worst["kind"]) == ("workers", "worker gone")
     assert "worker-python (7)" in worst["sentence"]
     assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-gone"
 

@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dlq_handler.compose.listeners import most_connections
-from dlq_handler.settings import Settings
 from dlq_handler.web.connections import Limits
 from dlq_handler.web.listener import Listener
+from dlq_handler.web.listeners import most_connections
 
 WITHIN_SECONDS = 30
 MOST = 3
@@ -190,4 +189,4 @@ def test_connections_leave_descriptors_for_the_servers(
     descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
-    assert most_connections(Settings()) == most
+    assert most_connections(pooled=11) == most

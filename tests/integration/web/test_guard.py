@@ -10,11 +10,11 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.compose.ui_app import ui_app
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Client
+from dlq_handler.ui import ui_app
 from dlq_handler.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
 from dlq_handler.web.session import COOKIE
 from dlq_handler.web.stamp import HEADERS

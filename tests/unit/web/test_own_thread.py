@@ -92,7 +92,8 @@ async def test_its_log_records_name_the_replica_too() -> None:
 
 async def called_across(work: str, within_seconds: float) -> object:
     """The answer to a call out of another thread into this loop, or its error."""
-    services, stop = OtherLoop(asyncio.get_running_loop()), asyncio.Event()
+    services, stop = OtherLoop(), asyncio.Event()
+    services.bind(asyncio.get_running_loop())
     answers: list[object] = []
 
     async def answer() -> object:
@@ -130,7 +131,8 @@ async def test_a_call_that_hangs_is_given_up_and_cancelled_over_there() -> None:
 
 
 async def test_few_calls_are_under_way_at_once() -> None:
-    services, under_way, most = OtherLoop(asyncio.get_running_loop(), most_at_once=2), 0, 0
+    services, under_way, most = OtherLoop(most_at_once=2), 0, 0
+    services.bind(asyncio.get_running_loop())
 
     async def work() -> None:
         nonlocal under_way, most

@@ -1,14 +1,11 @@
-"""The ui application: the guard, the API, the dashboard."""
+"""The ui application: the guard in front of the routers."""
 
-from functools import partial
+from collections.abc import Sequence
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from dlq_handler import __version__
-from dlq_handler.api.router import api_router
-from dlq_handler.dashboard.errors import error_page
-from dlq_handler.dashboard.router import dashboard_router
-from dlq_handler.web.errors import ErrorAnswers, LastResort
+from dlq_handler.web.errors import ErrorAnswers, ErrorPage, LastResort
 from dlq_handler.web.guard import Guard, Origins
 from dlq_handler.web.guesses import GuessLimit
 from dlq_handler.web.login import login_router
@@ -17,8 +14,8 @@ from dlq_handler.web.stamp import Stamp
 from dlq_handler.web.world import UiWorld
 
 
-def ui_app(world: UiWorld) -> FastAPI:
-    # No page of FastAPI's own: they load scripts from another host.
+def guarded_app(world: UiWorld, routers: Sequence[APIRouter], *, error_page: ErrorPage) -> FastAPI:
+    # Without FastAPI's own pages: they load scripts from another host.
     app = FastAPI(
         title="dlq-handler",
         version=__version__,
@@ -26,19 +23,19 @@ def ui_app(world: UiWorld) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    errors = ErrorAnswers(partial(error_page, environment=world.environment))
+    errors = ErrorAnswers(error_page)
     sessions = Sessions(world.tokens)
-    origins = Origins.of(host=world.host, external_url=world.external_url)
+    origins = Origins.of(host=world.options.host, external_url=world.options.external_url)
     guesses, logouts = GuessLimit(errors), Logouts(world.database)
     errors.add_to(app)
-    app.include_router(api_router(world))
+    for router in routers:
+        app.include_router(router)
     app.include_router(
         login_router(
             tokens=world.tokens, sessions=sessions, origins=origins, guesses=guesses, logouts=logouts
         )
     )
-    app.include_router(dashboard_router(world))
-    # The last one added is the first to be asked: nothing passes the guard, and its own faults are answered as others.
+    # The last one added is called first: no request passes the guard, and its own errors are answered like others.
     app.add_middleware(
         Guard,
         tokens=world.tokens,

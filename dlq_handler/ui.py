@@ -1,0 +1,79 @@
+"""The ui of one replica: the objects that its routes use, and its application. Beside app.py, which runs it."""
+
+from functools import partial
+
+from fastapi import FastAPI
+
+from dlq_handler.api.router import api_router
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.compose import backstop, brake_policy, retention_policy
+from dlq_handler.dashboard.errors import error_page
+from dlq_handler.dashboard.router import dashboard_router
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.operations.operations import Operating
+from dlq_handler.settings import Settings
+from dlq_handler.settings.servers import management_api_of, ui_database_of
+from dlq_handler.web.application import guarded_app
+from dlq_handler.web.own_thread import OtherLoop
+from dlq_handler.web.services import Services
+from dlq_handler.web.users import read_tokens
+from dlq_handler.web.world import MOST_STREAMS, SearchTurns, UiWorld
+from dlq_handler.workers.sight import WorkerObservation
+
+# The page that releases the brake waits for this answer.
+MANAGEMENT_SECONDS = 2.0
+
+
+def ui_app(world: UiWorld) -> FastAPI:
+    return guarded_app(
+        world,
+        [api_router(world), dashboard_router(world)],
+        error_page=partial(error_page, environment=world.environment),
+    )
+
+
+def ui_world(
+    settings: Settings,
+    *,
+    connections: int,
+    workers: WorkerObservation,
+    link: AdminConnection,
+    consumer: QueueConsumer[DeadLetter],
+    reprocessor: Reprocessor,
+    diagnoser: Diagnoser,
+) -> UiWorld:
+    """`connections`: the limit of the listener. Of the diagnoser only the last view is read."""
+    own, database = settings.dlq_handler, ui_database_of(settings)
+    services = Services(
+        loop=OtherLoop(),
+        database=database,
+        workers=workers,
+        link=link,
+        management=management_api_of(settings, timeout_seconds=MANAGEMENT_SECONDS),
+        consumer=consumer,
+        reprocessor=reprocessor,
+        connections=backstop.connection_source(settings),
+        explain_policy=backstop.explain_policy(settings),
+    )
+    return UiWorld(
+        options=own.ui,
+        database=database,
+        diagnoser=diagnoser,
+        # Shadow mode reprocesses nothing.
+        operating=Operating(database, None if settings.is_shadow else services),
+        services=services,
+        brake_policy=brake_policy(settings),
+        retention=retention_policy(settings),
+        ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
+        replica=settings.replica,
+        tokens=read_tokens(own.ui),
+        completed_key=own.outbox.routing_key,
+        # Half of the connections at most, so that streams leave room for pages.
+        most_streams=min(MOST_STREAMS, connections // 2),
+        searches=SearchTurns(max(1, own.ui.pool_size - 1)),
+        is_shadow=settings.is_shadow,
+        worker_queues=settings.worker_queues,
+    )
