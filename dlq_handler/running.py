@@ -24,7 +24,7 @@ CANCEL_TIMES = 2
 
 
 async def wait_until_available(
-    attempt: Callable[[], Coroutine[None, None, None]], wait_until: float, stop: asyncio.Event
+    attempt: Callable[[], Coroutine[None, None, object]], wait_until: float, stop: asyncio.Event
 ) -> None:
     """Try to reach a server until it answers, or `stop` is set. Raises `StartTimedOut`."""
     backoff = Backoff(first_seconds=0.25, most_seconds=2.0)
@@ -43,7 +43,7 @@ async def wait_until_available(
             return
 
 
-async def _unless_stopped(attempt: Coroutine[None, None, None], stop: asyncio.Event) -> None:
+async def _unless_stopped(attempt: Coroutine[None, None, object], stop: asyncio.Event) -> None:
     """Nothing is in hand yet at start, so there is nothing to finish: a server that hangs must not hold up SIGTERM."""
 
     async def end_at_stop() -> None:

@@ -13,6 +13,7 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, printable
 from dlq_handler.database import migrate as store_migrate
+from dlq_handler.database.schema_version import SchemaVersion
 from dlq_handler.database.transaction import quoted
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
@@ -25,12 +26,14 @@ from dlq_handler.topology.permissions import BrokerPermissions, broker_permissio
 def migrate(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Create or update dlq-handler's tables. `run` does so at its start. Safe to repeat, also by many at once."""
     settings = load_or_exit(config).settings
-    wait_for("updating the tables of dlq-handler", _migrate(settings))
-    done = {"schema": settings.dlq_handler.schema_name, "version": store_migrate.head()}
+    found = wait_for("updating the tables of dlq-handler", _migrate(settings))
+    done = {"schema": settings.dlq_handler.schema_name, "version": found.version, "note": found.note}
     if output is Output.JSON:
         print_json(done)
     else:
         print(f"schema {done['schema']!r} is at version {done['version']}")
+        if found.note:
+            print(found.note)
 
 
 def grants(
@@ -127,6 +130,6 @@ def _broker_permissions(settings: Settings) -> BrokerPermissions:
     )
 
 
-async def _migrate(settings: Settings) -> None:
+async def _migrate(settings: Settings) -> SchemaVersion:
     async with open_database(settings) as database:
-        await store_migrate.upgrade(database)
+        return await store_migrate.upgrade(database)

@@ -1,41 +1,47 @@
-"""Apply our migrations with alembic.
+"""Apply migrations with Alembic."""
 
-Imported only when there is something to apply: alembic with what it brings is a fifth of the time that a command takes
-to start.
-"""
-
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from sqlalchemy import Connection
 
-FOLDER = Path(__file__).with_name("migrations")
+_FOLDER = Path(__file__).with_name("migrations")
 
 
-class MadeByNewer(Exception):
-    """The tables are of a version that this program does not know."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    revision: str
+    concurrent_indexes: Mapping[str, str]
+    """Statements by the name of the index they build. They run outside a transaction, before the migration."""
 
 
-def apply_migrations(connection: Connection, own_schema: str) -> None:
-    config = _config()
+def next_step(versions: Path, applied: str | None) -> Step:
+    """The migration after the one that was applied last."""
+    scripts = ScriptDirectory.from_config(_config(versions))
+    [script] = [one for one in scripts.walk_revisions() if one.down_revision == applied]
+    return Step(script.revision, getattr(script.module, "CONCURRENT_INDEXES", {}))
+
+
+def apply(connection: Connection, versions: Path, own_schema: str, revision: str) -> None:
+    """In the transaction of this connection."""
+    config = _config(versions)
     config.attributes["connection"] = connection
     config.attributes["own_schema"] = own_schema
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        raise MadeByNewer(str(error)) from error
+    command.upgrade(config, revision)
 
 
-def alembics_head() -> str | None:
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def newest_revision(versions: Path) -> str | None:
+    return ScriptDirectory.from_config(_config(versions)).get_current_head()
 
 
-def _config() -> Config:
+def _config(versions: Path) -> Config:
     config = Config()
-    # A percent sign in the path would be read as an interpolation.
-    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    # A percent sign in a path would be read as an interpolation.
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.set_main_option("version_locations", str(versions).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

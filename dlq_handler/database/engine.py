@@ -21,7 +21,7 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
 from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
 from dlq_handler.database.moments import use_total_codec
-from dlq_handler.database.transaction import Transaction, quoted
+from dlq_handler.database.transaction import Transaction, in_own_schema, quoted
 from dlq_handler.database.url import read_database_url
 from dlq_handler.errors import TooSlow, Unavailable
 from dlq_handler.health import bounded
@@ -162,6 +162,17 @@ class Database:
             self._note(fault)
             raise fault.error from error
         self._link.answered()
+
+    async def run_outside_transaction(self, sql: str) -> None:
+        """Run one statement that PostgreSQL refuses in a transaction, however long it takes. `own.` as elsewhere."""
+        try:
+            connection = await self._connect()
+            try:
+                await connection.execute(in_own_schema(sql, self.own_schema))
+            finally:
+                await connection.close(timeout=MARGIN_SECONDS)
+        except DRIVER_ERRORS as error:
+            raise fault_of(error, "statement outside a transaction").error from error
 
     async def ping(self) -> None:
         """Check that the database answers; raises `Unavailable` if it does not."""

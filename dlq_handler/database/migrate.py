@@ -1,91 +1,111 @@
-"""Bring our own tables up to date.
+"""Create and upgrade the tables of dlq-handler. Any number of replicas may do so at once.
 
-Safe from any number of replicas at once; asks for no right to create when there is nothing to create. Never
-touches the host's schema.
+Migrations only expand, so a replica of an older version works on newer tables (docs/how-to/upgrade.md). The host's
+schema is never touched, and no right to create is needed when there is nothing to create.
 """
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
+from dlq_handler import __version__
+from dlq_handler.database.concurrent_index import build_index
 from dlq_handler.database.engine import Database
+from dlq_handler.database.schema_version import SchemaVersion
 from dlq_handler.database.transaction import Transaction, quoted
-from dlq_handler.errors import SchemaUnfit, Unavailable
 
-# Indexes on millions of letters are built while everybody waits for them: given up half-way, it begins anew.
+VERSIONS = Path(__file__).with_name("migrations") / "versions"
+
 MIGRATION_TIMEOUT_MS = 600_000
 
-# Any constant will do as long as it stays the same: replicas of all versions must meet at it.
+# The same constant in every version, or replicas of two versions would migrate at the same time.
 _LOCK_CLASS = 1_145_852_232
 
 
-async def upgrade(database: Database) -> None:
-    """Create our schema if it is missing and apply what is missing in it."""
-    if await is_current(database):
-        return
+async def upgrade(database: Database) -> SchemaVersion:
+    """Create the schema of dlq-handler if it is missing, then apply the missing migrations, each in a transaction.
+
+    Raises `SchemaUnfit` for tables that this program can neither use nor upgrade.
+    """
+    while (found := await read_version(database)).needs_upgrade:
+        await _apply_next(database, found)
+    found.check()
+    return found
+
+
+async def _apply_next(database: Database, found: SchemaVersion) -> None:
+    # Alembic takes a fifth of the time that a command needs to start, so it is imported only when there is work.
+    from dlq_handler.database import apply_migrations as alembic  # noqa: PLC0415
+
+    step = alembic.next_step(VERSIONS, found.version)
+    for name, statement in step.concurrent_indexes.items():
+        await build_index(database, name, statement)
     async with database.transaction(
         statement_timeout_ms=MIGRATION_TIMEOUT_MS,
         lock_timeout_ms=MIGRATION_TIMEOUT_MS,
         search_path=quoted(database.own_schema),
     ) as tx:
-        # Of the transaction, not of the session: behind a pooler a session's lock would stay with a stranger.
+        # A lock of the transaction: behind a pooler, a lock of the session would stay with a connection of others.
         await tx.run(
             "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
             lock_class=_LOCK_CLASS,
             schema=tx.own_schema,
         )
-        # IF NOT EXISTS alone asks for the right to create even when there is nothing to create.
-        found = await tx.row("SELECT 1 FROM pg_namespace WHERE nspname = :schema", schema=tx.own_schema)
-        if found is None:
+        if (await _read(tx)).version != found.version:
+            return
+        # `IF NOT EXISTS` alone needs the right to create even when the schema exists.
+        schema = await tx.row("SELECT 1 FROM pg_namespace WHERE nspname = :schema", schema=tx.own_schema)
+        if schema is None:
             await tx.run(f"CREATE SCHEMA {quoted(tx.own_schema)}")
-        from dlq_handler.database import apply_migrations as apply  # noqa: PLC0415 (slow to import, seldom needed)
-
-        try:
-            await tx.connection.run_sync(apply.apply_migrations, database.own_schema)
-        except apply.MadeByNewer as error:
-            raise Unavailable(
-                "database",
-                f"our schema {tx.own_schema!r} was made by a newer dlq-handler ({error}); run that version",
-            ) from error
+        await tx.connection.run_sync(alembic.apply, VERSIONS, database.own_schema, step.revision)
 
 
-async def is_current(database: Database) -> bool:
-    return await version(database) == head()
+async def check_usable(database: Database) -> SchemaVersion:
+    """Raises `SchemaUnfit` if this program cannot use the tables as they are."""
+    found = await read_version(database)
+    found.check()
+    return found
 
 
-async def check_current(database: Database) -> None:
-    explanation = why_unfit(await version(database))
-    if explanation is not None:
-        raise SchemaUnfit(explanation)
+async def read_version(database: Database) -> SchemaVersion:
+    async with database.transaction() as tx:
+        return await _read(tx)
 
 
-def why_unfit(found: str | None) -> str | None:
-    """Why this program cannot use tables of that version, with what to do; None: it can."""
-    if found == head():
-        return None
-    is_newer = found is not None and found > head()
-    action = "run the newer dlq-handler" if is_newer else "run `dlq-handler migrate`"
-    return f"the tables of dlq-handler have version {found or 'none'}, this program needs {head()}; {action}"
+async def _read(tx: Transaction) -> SchemaVersion:
+    # By the catalog first: a statement that names a missing table is an error.
+    rows = await tx.rows(
+        """
+        SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = :schema AND c.relname IN ('alembic_version', 'compatibility')
+        """,
+        schema=tx.own_schema,
+    )
+    present = {row.relname for row in rows}
+    version = least = None
+    if "alembic_version" in present:
+        row = await tx.row("SELECT version_num FROM own.alembic_version")
+        version = None if row is None else str(row.version_num)
+    if "compatibility" in present:
+        row = await tx.row("SELECT least_program_version FROM own.compatibility")
+        least = None if row is None else str(row.least_program_version)
+    return version_of(version, least)
+
+
+def version_of(version: str | None, least_program_version: str | None) -> SchemaVersion:
+    return SchemaVersion(
+        version=version,
+        least_program_version=least_program_version,
+        known=known_versions(),
+        program_version=__version__,
+    )
+
+
+def head() -> str:
+    """The version of the tables that this program was written for."""
+    return max(known_versions())
 
 
 @cache
-def head() -> str:
-    """The version that this program was written for."""
-    return max(file.name[:4] for file in Path(__file__).with_name("migrations").glob("versions/[0-9]*.py"))
-
-
-async def version(database: Database) -> str | None:
-    """Of our tables; None when there are none."""
-    async with database.transaction() as tx:
-        if not await _has_version_table(tx):
-            return None
-        row = await tx.row("SELECT version_num FROM own.alembic_version")
-        return str(row.version_num) if row else None
-
-
-async def _has_version_table(tx: Transaction) -> bool:
-    row = await tx.row(
-        "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = :schema AND c.relname = 'alembic_version'",
-        schema=tx.own_schema,
-    )
-    return row is not None
+def known_versions(folder: Path | None = None) -> Collection[str]:
+    return frozenset(file.name[:4] for file in (folder or VERSIONS).glob("[0-9]*.py"))

@@ -36,7 +36,11 @@ class Transaction:
 
 @lru_cache(maxsize=256)
 def _statement(sql: str, own_schema: str) -> TextClause:
-    return text(re.sub(r"\bown\.", lambda _: f"{quoted(own_schema)}.", sql))
+    return text(in_own_schema(sql, own_schema))
+
+
+def in_own_schema(sql: str, own_schema: str) -> str:
+    return re.sub(r"\bown\.", lambda _: f"{quoted(own_schema)}.", sql)
 
 
 def quoted(identifier: str) -> str:

@@ -87,7 +87,7 @@ async def look_at_database(
     if isinstance(server, Unknown):
         return _away(database, server)
     tables = await ask(_tables(database))
-    is_current = not isinstance(tables, Unknown) and tables.version == tables.wanted
+    is_current = not isinstance(tables, Unknown) and tables.problem is None
     facts = DatabaseFacts(
         database=DatabaseSeen(is_in_recovery=server.is_in_recovery, answer_seconds=took_seconds),
         at=server.now,
@@ -128,8 +128,10 @@ def _away(database: Database, trouble: Unknown) -> DatabaseFacts:
 
 
 async def _tables(database: Database) -> TablesSeen:
-    version = await migrate.version(database)
-    return TablesSeen(version=version, wanted=migrate.head(), schema=database.own_schema)
+    found = await migrate.read_version(database)
+    return TablesSeen(
+        version=found.version, schema=database.own_schema, problem=found.problem, note=found.note
+    )
 
 
 async def _rights(database: Database, server: ServerLook, *, has_own: bool) -> RightsSeen:

@@ -14,6 +14,7 @@ from dlq_handler.diagnosis import doctor_database_lines as says
 from dlq_handler.diagnosis.doctor_asking import told
 from dlq_handler.diagnosis.doctor_lines import without_database
 from dlq_handler.diagnosis.observation import Observation
+from dlq_handler.diagnosis.view import TablesSeen
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.grants_sql import missing_grants
 from dlq_handler.host.worker import Worker
@@ -93,8 +94,10 @@ async def _host_tables(database: Database) -> Observation:
 
 
 async def _own_tables(database: Database) -> Observation:
-    version = await migrate.version(database)
-    return says.own_tables(version, wanted=migrate.head(), schema=database.own_schema)
+    found = await migrate.read_version(database)
+    return says.own_tables(
+        TablesSeen(version=found.version, schema=database.own_schema, problem=found.problem, note=found.note)
+    )
 
 
 async def _rights(database: Database, server: ServerLook, *, has_own: bool) -> Observation:

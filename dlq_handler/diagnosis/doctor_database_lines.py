@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dlq_handler.diagnosis.doctor_lines import MANAGEMENT_FIX, some_of
 from dlq_handler.diagnosis.observation import Component, Looked, Observation
+from dlq_handler.diagnosis.view import TablesSeen
 from dlq_handler.topology.finding import listed
 
 DATABASE = Looked(Component.DATABASE, "database")
@@ -64,16 +65,11 @@ def host_tables(missing: Sequence[str], *, schema: str) -> Observation:
     )
 
 
-def own_tables(version: str | None, *, wanted: str, schema: str) -> Observation:
-    if version == wanted:
-        return OWN_TABLES.ok(f"schema {schema!r} is at version {wanted}")
-    is_newer = version is not None and version > wanted
-    return OWN_TABLES.problem(
-        f"schema {schema!r} is at version {version or 'none'}, this program wants {wanted}",
-        "run the newer dlq-handler"
-        if is_newer
-        else "run `dlq-handler migrate`; `dlq-handler run` does it at its start",
-    )
+def own_tables(seen: TablesSeen) -> Observation:
+    place = f"schema {seen.schema!r} is at version {seen.version or 'none'}"
+    if seen.problem is None:
+        return OWN_TABLES.ok(place, notes=[seen.note] if seen.note else [])
+    return OWN_TABLES.problem(place, seen.problem)
 
 
 def database_rights(missing: Sequence[str], *, role: str) -> Observation:

@@ -29,7 +29,7 @@ def tables(view: View) -> Diagnosis:
     seen = view.tables
     if isinstance(seen, Unknown):
         return unknown(doctor_database_lines.OWN_TABLES, seen)
-    return diagnosed(doctor_database_lines.own_tables(seen.version, wanted=seen.wanted, schema=seen.schema))
+    return diagnosed(doctor_database_lines.own_tables(seen))
 
 
 def rights(view: View) -> Diagnosis:

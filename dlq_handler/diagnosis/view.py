@@ -64,8 +64,10 @@ class BrokerSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesSeen:
     version: str | None
-    wanted: str
     schema: str
+    problem: str | None = None
+    """Why this program cannot use them, with the action. None: it can."""
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

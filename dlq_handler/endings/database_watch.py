@@ -49,8 +49,9 @@ class DatabaseWatch:
         try:
             await self._database.ping()
             self._readiness.report("database", ok=True, detail="answers")
-            await migrate.check_current(self._database)
-            self._readiness.report("schema", ok=True, detail="current")
+            found = await migrate.check_usable(self._database)
+            self._readiness.report("schema", ok=True, detail="newer" if found.is_newer else "current")
+            self._readiness.note("schema", found.note)
             waiting = await self._count_waiting()
             missing = await grants_sql.missing_grants(self._database)
             if missing and not self._were_missing:

@@ -74,7 +74,7 @@ def own_needs(schema: str, tables: Iterable[str]) -> tuple[Need, ...]:
     return tuple(
         Need(schema=schema, table=table, privilege=privilege)
         for table in tables
-        for privilege in (("SELECT",) if table == "alembic_version" else _OWN_PRIVILEGES)
+        for privilege in (("SELECT",) if table in ("alembic_version", "compatibility") else _OWN_PRIVILEGES)
     )
 
 

@@ -12,7 +12,6 @@ from datetime import datetime
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, GateClosed, Unavailable
@@ -157,7 +156,7 @@ class Gate:
         seen = await store.look(tx, self._missing)
         self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
-        self._set(GateCause.SCHEMA, migrate.why_unfit(seen.version))
+        self._set(GateCause.SCHEMA, seen.schema.problem)
         if seen.is_in_recovery:
             self._database.renew_connections()
             self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlq_handler.database.migrate import version_of
+from dlq_handler.database.schema_version import SchemaVersion
 from dlq_handler.database.transaction import Transaction
 
 
@@ -15,8 +17,7 @@ class DatabaseLook:
     is_in_recovery: bool
     existing: int
     """How many of the executions asked for exist."""
-    version: str | None
-    """The schema version of the tables of dlq-handler."""
+    schema: SchemaVersion
 
 
 async def look(tx: Transaction, execution_ids: Collection[int]) -> DatabaseLook:
@@ -25,10 +26,14 @@ async def look(tx: Transaction, execution_ids: Collection[int]) -> DatabaseLook:
         """
         SELECT clock_timestamp() AS now, pg_is_in_recovery() AS is_in_recovery,
                (SELECT count(*) FROM execution WHERE id = ANY (CAST(:ids AS bigint[]))) AS existing,
-               (SELECT version_num FROM own.alembic_version) AS version
+               (SELECT version_num FROM own.alembic_version) AS version,
+               (SELECT least_program_version FROM own.compatibility) AS least_program_version
         """,
         ids=list(execution_ids),
     )
     return DatabaseLook(
-        now=row.now, is_in_recovery=row.is_in_recovery, existing=row.existing, version=row.version
+        now=row.now,
+        is_in_recovery=row.is_in_recovery,
+        existing=row.existing,
+        schema=version_of(row.version, row.least_program_version),
     )

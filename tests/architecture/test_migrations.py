@@ -1,9 +1,43 @@
-"""Migrations stand in one line: two with the same predecessor, or the same number, would stop every start."""
+"""Migrations stand in one line and only expand: a replica of the version before continues to work."""
 
 import re
 from pathlib import Path
 
-VERSIONS = Path(__file__).resolve().parents[2] / "dlq_handler/database/migrations/versions"
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = ROOT / "dlq_handler/database/migrations/versions"
+OLD_PROGRAM = ROOT / "tests/integration/database/old_program"
+
+# What breaks the statements of an older program. New tables may have any columns.
+REFUSED = {
+    "drops something": r"\bDROP\s+(TABLE|COLUMN|INDEX|CONSTRAINT|TYPE|SCHEMA|DEFAULT)\b",
+    "renames something": r"\bRENAME\b|\bSET\s+SCHEMA\b",
+    "changes a type": r"\bALTER\s+(COLUMN\s+)?\w+\s+(SET\s+DATA\s+)?TYPE\b",
+    "makes a column NOT NULL": r"\bSET\s+NOT\s+NULL\b",
+    "adds a column that an older program does not fill": (
+        r"\bADD\s+(COLUMN\s+)?(?!CONSTRAINT)[^,;]*\bNOT\s+NULL\b(?![^,;]*\bDEFAULT\b)"
+    ),
+    "adds a check that an older program may violate": r"\bADD\s+(CONSTRAINT\s+\w+\s+)?(CHECK|UNIQUE|FOREIGN|EXCLUDE)\b",
+    "builds an index in the transaction": r"\bCREATE\s+(UNIQUE\s+)?INDEX\s+(?!CONCURRENTLY)",
+}
+
+
+def problems_of(source: str) -> list[str]:
+    """An index on a table that the same migration creates may be built in the transaction."""
+    created = set(re.findall(r"\bCREATE\s+TABLE\s+(\w+)", source, re.IGNORECASE))
+    without_tables = re.sub(
+        r"\bCREATE\s+TABLE\s+\w+\s*\(.*?\n\s*\)", "", source, flags=re.IGNORECASE | re.DOTALL
+    )
+    for table in created:
+        without_tables = re.sub(
+            rf"\bCREATE\s+(UNIQUE\s+)?INDEX\s+\w+\s+ON\s+{table}\b", "", without_tables, flags=re.IGNORECASE
+        )
+    return [
+        problem
+        for problem, pattern in REFUSED.items()
+        if re.search(pattern, without_tables.replace('"\n', " "), re.IGNORECASE)
+    ]
 
 
 def test_every_migration_follows_the_one_before() -> None:
@@ -14,3 +48,37 @@ def test_every_migration_follows_the_one_before() -> None:
     ]
     numbers = [file.name.partition("_")[0] for file in files]
     assert found == [[number, before] for number, before in zip(numbers, ["", *numbers], strict=False)]
+
+
+def test_migrations_after_the_first_only_expand() -> None:
+    later = [file for file in sorted(VERSIONS.glob("[0-9]*.py")) if not file.name.startswith("0001")]
+    assert {file.name: problems_of(file.read_text()) for file in later} == {file.name: [] for file in later}
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_refused"),
+    [
+        ("ALTER TABLE letter ADD COLUMN note text", False),
+        ("ALTER TABLE letter ADD COLUMN note text NOT NULL DEFAULT ''", False),
+        ("ALTER TABLE letter ADD COLUMN note text NOT NULL", True),
+        ("ALTER TABLE letter DROP COLUMN note", True),
+        ("ALTER TABLE letter ALTER COLUMN note TYPE bigint", True),
+        ("ALTER TABLE letter ALTER note SET DATA TYPE bigint", True),
+        ("ALTER TABLE letter RENAME COLUMN note TO notes", True),
+        ("ALTER TABLE letter ALTER COLUMN note SET NOT NULL", True),
+        ("ALTER TABLE letter ADD CONSTRAINT c CHECK (note <> '')", True),
+        ("DROP TABLE letter", True),
+        ("CREATE INDEX i ON letter (note)", True),
+        ("CREATE INDEX CONCURRENTLY i ON own.letter (note)", False),
+        ("CREATE TABLE note (\n    id bigint NOT NULL\n)\nCREATE INDEX i ON note (id)", False),
+        ("UPDATE compatibility SET least_program_version = '0.2.0'", False),
+    ],
+)
+def test_what_a_migration_may_do(statement: str, is_refused: bool) -> None:
+    assert bool(problems_of(statement)) is is_refused
+
+
+def test_a_second_migration_names_the_program_before_it() -> None:
+    has_second = any(VERSIONS.glob("0002_*.py"))
+    named = [line for line in OLD_PROGRAM.read_text().splitlines() if line and not line.startswith("#")]
+    assert not has_second or re.fullmatch(r"[0-9a-f]{40}", "".join(named)), f"{OLD_PROGRAM} names no commit"

@@ -53,10 +53,12 @@ async def test_a_replica_takes_nothing_while_the_tables_are_of_another_version(w
     async with world.sidecar() as sidecar:
         [[version]] = await world.sql("SELECT version_num FROM dlq_handler.alembic_version")
         await world.sql("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
+        await world.sql("UPDATE dlq_handler.compatibility SET least_program_version = '99.0.0'")
         await eventually(lambda: is_paused(world, sidecar), timeout=60)
         await world.bury(dispatches)
-        await eventually(lambda: is_closed(world, sidecar, "schema", "run the newer dlq-handler"), timeout=60)
+        await eventually(lambda: is_closed(world, sidecar, "schema", "Upgrade dlq-handler"), timeout=60)
         assert await world.failed() == 0
+        await world.sql("UPDATE dlq_handler.compatibility SET least_program_version = '0.1.0'")
         await world.sql("UPDATE dlq_handler.alembic_version SET version_num = $1", version)
         await world.settled_once(dispatches)
         await sidecar.wait_ready()

@@ -71,7 +71,7 @@ async def ui_store(ui_database: str) -> AsyncIterator[Database]:
     async with store.transaction() as tx:
         rows = await tx.rows(
             "SELECT quote_ident(table_name) AS name FROM information_schema.tables"
-            " WHERE table_schema = :schema AND table_name <> 'alembic_version'",
+            " WHERE table_schema = :schema AND table_name NOT IN ('alembic_version', 'compatibility')",
             schema=store.own_schema,
         )
         await tx.run(f"TRUNCATE {', '.join(f'own.{row.name}' for row in rows)} RESTART IDENTITY")

@@ -91,7 +91,7 @@ def facts() -> dict[str, Any]:
     whole = check(a_stock_world(bindings=[bound("attune.dlx", INTAKE, dispatch_key())]), expectation())
     return {
         "database": DatabaseSeen(answer_seconds=0.002),
-        "tables": TablesSeen(version="0003", wanted="0003", schema="dlq_handler"),
+        "tables": TablesSeen(version="0003", schema="dlq_handler"),
         "rights": RightsSeen(missing=(), role="sidecar"),
         "broker": BrokerSeen(),
         "alarms": (),

@@ -164,12 +164,15 @@ async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> Non
 async def test_our_tables_at_another_version_are_a_problem(patient: Patient) -> None:
     await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '0000'")
     older = await patient.examined()
-    await patient.host.session.execute("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
+    await patient.host.session.execute(
+        "UPDATE dlq_handler.alembic_version SET version_num = '9999';"
+        "UPDATE dlq_handler.compatibility SET least_program_version = '99.0.0'"
+    )
     newer = await patient.examined()
 
     assert ill(older) == ill(newer) == without_sidecar(own_tables=Health.PROBLEM)
     assert "`dlq-handler migrate`" in (older["own tables"].fix or "")
-    assert newer["own tables"].fix == "run the newer dlq-handler"
+    assert "Upgrade dlq-handler" in (newer["own tables"].fix or "")
 
 
 async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patient) -> None:

@@ -105,7 +105,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any], str]] = [
     (
         "own tables",
         Component.DATABASE,
-        {"tables": TablesSeen(version="0001", wanted="0003", schema="dlq_handler")},
+        {"tables": TablesSeen(version="0001", schema="dlq_handler", problem="too old")},
         "at version 0001",
     ),
     (

@@ -64,7 +64,10 @@ class World:
             raise Unavailable("database", "away")
         self.asked_for = list(ids)
         return DatabaseLook(
-            now=self.now, is_in_recovery=self.is_in_recovery, existing=self.existing, version=migrate.head()
+            now=self.now,
+            is_in_recovery=self.is_in_recovery,
+            existing=self.existing,
+            schema=migrate.version_of(migrate.head(), "0.1.0"),
         )
 
     async def pass_seconds(self, seconds: float) -> None:

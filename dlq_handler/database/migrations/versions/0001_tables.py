@@ -10,6 +10,14 @@ revision = "0001"
 down_revision = None
 
 _STATEMENTS = (
+    # The oldest program that can use these tables. A migration that needs a newer one updates the row.
+    """
+    CREATE TABLE compatibility (
+        singleton             boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+        least_program_version text NOT NULL
+    )
+    """,
+    "INSERT INTO compatibility (least_program_version) VALUES ('0.1.0')",
     # group_id NULL: not counted in a group (shadow mode).
     """
     CREATE TABLE letter (
