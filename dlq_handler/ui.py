@@ -13,7 +13,7 @@ from dlq_handler.dashboard.router import dashboard_router
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
-from dlq_handler.operations.operations import Operating
+from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import management_api_of, ui_database_of
 from dlq_handler.web.application import guarded_app
@@ -63,7 +63,7 @@ def ui_world(
         database=database,
         diagnoser=diagnoser,
         # Shadow mode reprocesses nothing.
-        operating=Operating(database, None if settings.is_shadow else services),
+        operating=Operations(database, None if settings.is_shadow else services),
         services=services,
         brake_policy=brake_policy(settings),
         retention=retention_policy(settings),

@@ -1,8 +1,7 @@
-"""`dlq-handler audit`: who did what, when and why. Reads only."""
+"""`dlq-handler audit`: operations, by whom, when and why. Reads only."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
@@ -14,42 +13,35 @@ from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table
 from dlq_handler.database.catalog_sql import look_at_server
 from dlq_handler.database.engine import Database
-from dlq_handler.operations import operation
 from dlq_handler.operations.audit_sql import list_operations
-from dlq_handler.operations.operation import Operation
+from dlq_handler.operations.operation import Action, Operation
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 
 app = typer.Typer(no_args_is_help=True)
 
 
-class Action(StrEnum):
-    """All that goes on record: a mistyped one would find nothing, which reads as if nobody had done it."""
-
-    BRAKE_RELEASE = operation.BRAKE_RELEASE
-    LETTERS_REPROCESS = operation.LETTERS_REPROCESS
-    LETTER_BODY_READ = operation.LETTER_BODY_READ
-
-
 @app.callback()
 def _audit() -> None:
-    """A group, although there is one command: others may join it."""
+    """Without a callback, typer makes a group with one command that command."""
 
 
 @app.command("list")
 def list_all(
     *,
-    action: Annotated[Action | None, typer.Option(help="Only this.")] = None,
+    action: Annotated[Action | None, typer.Option(help="Only this action.")] = None,
     username: Annotated[
-        str | None, typer.Option(help="Only by this one: the name of a token, or user@host.")
+        str | None, typer.Option(help="Only by this user: the name of a token, or user@host.")
     ] = None,
     since: SinceOption = None,
     before: BeforeOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Maximum number of operations, newest first.")
+    ] = 50,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List what was done by command, API and dashboard, newest first."""
+    """List operations by command, API and dashboard, newest first."""
     asked = partial(
         list_operations,
         before_id=before,
@@ -64,12 +56,12 @@ def list_all(
         return
     is_all = all(given is None for given in (action, username, since, before))
     print_table(
-        ("ID", "AT", "WHO", "VIA", "WHAT", "TARGET", "REASON", "RESULT"),
+        ("ID", "AT", "USER", "CLIENT", "ACTION", "TARGET", "COMMENT", "RESULT"),
         [
             (one.id, one.at, one.username, one.client, one.action, one.target, one.comment, one.result)
             for one in operations
         ],
-        empty="nobody did anything" if is_all else "nothing such on record",
+        empty="no operations recorded" if is_all else "no such operations recorded",
         now=now,
     )
 

@@ -8,13 +8,13 @@ import typer
 from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.open import open_operating
-from dlq_handler.cli.operator import actor, comment_or_ask, refused_in_words
+from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
 from dlq_handler.cli.options import (
     CommentOption,
     ConfigOption,
+    IfVersionOption,
     Output,
     OutputOption,
-    VersionOption,
     read_duration,
 )
 from dlq_handler.cli.patience import wait_for
@@ -53,7 +53,7 @@ def release(
         ),
     ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
     comment: CommentOption = None,
-    version: VersionOption = None,
+    version: IfVersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -69,7 +69,7 @@ def release(
     # As it is now: whoever types the reason must not release what tripped meanwhile.
     version = version or brake_version(seen.state)
     explanation = comment_or_ask(comment)
-    with refused_in_words():
+    with exit_if_refused():
         released = wait_for(
             "releasing the brake", _release(settings, for_.total_seconds(), explanation, version)
         )

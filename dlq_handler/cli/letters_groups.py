@@ -47,7 +47,7 @@ class GroupsSeen:
     ttl_seconds: float
     """Of the workers' queues."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """By group: the state that `letters reprocess --version` expects. Empty where it was not asked for."""
+    """By group: the state that `letters reprocess --if-version` expects. Empty where it was not asked for."""
 
     def title(self, one: GroupCount) -> str:
         return title_in(one.group, self.lanes, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at)

@@ -10,14 +10,14 @@ import typer
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import expect_group
 from dlq_handler.cli.open import open_operating
-from dlq_handler.cli.operator import actor, comment_or_ask, refused_in_words
+from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
 from dlq_handler.cli.options import (
     LARGEST_ID,
     CommentOption,
     ConfigOption,
+    IfVersionOption,
     Output,
     OutputOption,
-    VersionOption,
 )
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
@@ -25,7 +25,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.state_version import group_version, letters_version
-from dlq_handler.operations.operations import Operating
+from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 
@@ -83,7 +83,7 @@ def reprocess(
         bool, typer.Option("--all", help="All dead letters that can be processed again, at most 10,000.")
     ] = False,
     comment: CommentOption = None,
-    version: VersionOption = None,
+    version: IfVersionOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -111,7 +111,7 @@ def reprocess(
         comment=comment_or_ask(comment),
         version=version,
     )
-    with refused_in_words():
+    with exit_if_refused():
         done = wait_for("deciding letters", _reprocess(settings, wanted))
     for letter_id, explanation in done.undecided.items():
         print_warning(f"letter {letter_id} was not decided: {explanation}")
@@ -160,7 +160,7 @@ def _refuse_nonsense(
         # `--comment expired` looks like a filter and is none: without this it would process every dead letter again.
         raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
     if version is not None and not letter_ids and group is None:
-        raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--version")
+        raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--if-version")
 
 
 async def _version(settings: Settings, letter_ids: list[int] | None, group: str | None) -> str | None:
@@ -181,7 +181,7 @@ async def _reprocess(settings: Settings, wanted: _Wanted) -> _Done:
         return await _put_up(operating, database, wanted)
 
 
-async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> _Done:
+async def _put_up(operating: Operations, database: Database, wanted: _Wanted) -> _Done:
     named, left = wanted.letter_ids, None
     if wanted.group is None and not named:
         # One more than is put up, to know whether there are more.
@@ -208,7 +208,7 @@ async def _put_up(operating: Operating, database: Database, wanted: _Wanted) -> 
         )
         for one in result.decided
     ]
-    undecided = dict(result.passed_over)
+    undecided = dict(result.refused)
     for letter_id, explanation in result.waiting.items():
         record = await records_sql.show(database, letter_id)
         if record is None or record.outcome in REPROCESSABLE:

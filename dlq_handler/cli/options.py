@@ -105,10 +105,10 @@ CommentOption = Annotated[
     ),
 ]
 
-VersionOption = Annotated[
+IfVersionOption = Annotated[
     str | None,
     typer.Option(
-        "--version",
+        "--if-version",
         help="Expected state, as `brake status`, `letters show` or `letters groups` prints it with --output json. "
         "The command is refused if the state has changed since.",
     ),

@@ -9,7 +9,7 @@ from datetime import datetime
 from dlq_handler.dashboard.words import lapse, sentence
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.explain.story import Kind, Moment
-from dlq_handler.operations.operation import LETTER_BODY_READ, LETTERS_REPROCESS, Operation
+from dlq_handler.operations.operation import Action, Operation
 
 # Who does what the record tells of, unless it is signed.
 _WHO: Mapping[Kind, str] = {
@@ -58,7 +58,7 @@ def operations_on(letters: Sequence[LetterRecord], operations: Sequence[Operatio
     return [
         one
         for one in operations
-        if one.action in (LETTERS_REPROCESS, LETTER_BODY_READ)
+        if one.action in (Action.LETTERS_REPROCESS, Action.LETTER_BODY_READ)
         and one.target is not None
         and (
             (one.target.startswith("letter") and ids & set(re.findall(r"\d+", one.target)))
@@ -93,6 +93,6 @@ def _text(one: Moment) -> str:
 
 
 def _done(one: Operation) -> str:
-    word = "Read the raw body" if one.action == LETTER_BODY_READ else "Put up to be reprocessed"
+    word = "Read the raw body" if one.action == Action.LETTER_BODY_READ else "Put up to be reprocessed"
     comment = f" Comment: {one.comment}" if one.comment else ""
     return f"{word} ({one.target}): {one.result}.{comment}"

@@ -1,4 +1,4 @@
-"""The audit: what people did, written in the transaction that did it. Appended, never changed."""
+"""The audit: one record per operation, written in its transaction. Appended, never changed."""
 
 from datetime import datetime
 
@@ -6,35 +6,39 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import OPERATION_RECORDED, Topic
-from dlq_handler.operations.operation import Operation
+from dlq_handler.operations.operation import Action, Actor, Operation
 from dlq_handler.text import storable
 
 
 async def record(
     tx: Transaction,
+    actor: Actor,
+    action: Action,
     *,
-    username: str,
-    client: str,
-    action: str,
-    target: str | None,
-    comment: str | None,
+    target: str | None = None,
+    comment: str | None = None,
     result: str,
 ) -> int:
-    """Late in its transaction: it is told of too, and whoever tells something makes others wait."""
+    """Late in its transaction: it also adds a history event, and transactions that add one wait for each other."""
     [row] = await tx.rows(
         """
         INSERT INTO own.operation (at, username, client, action, target, comment, result)
         VALUES (clock_timestamp(), :username, :client, :action, :target, :comment, :result) RETURNING id
         """,
-        username=storable(username),
-        client=client,
-        action=action,
+        username=storable(actor.username),
+        client=actor.client.value,
+        action=action.value,
         target=None if target is None else storable(target),
         comment=None if comment is None else storable(comment),
         result=storable(result),
     )
     await events_sql.tell(
-        tx, topic=Topic.AUDIT, kind=OPERATION_RECORDED, subject=action, detail=target, replica=username
+        tx,
+        topic=Topic.AUDIT,
+        kind=OPERATION_RECORDED,
+        subject=action.value,
+        detail=target,
+        replica=actor.username,
     )
     return int(row.id)
 
@@ -48,11 +52,11 @@ async def list_operations(
     username: str | None = None,
     since: datetime | None = None,
 ) -> list[Operation]:
-    """Newest first. `before_id` continues after the last one of the page before."""
+    """Newest first. `before_id`: the id of the last one on the previous page."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT * FROM own.operation
+            SELECT id, at, username, client, action, target, comment, result FROM own.operation
              WHERE (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
                AND (CAST(:action AS text) IS NULL OR action = :action)
                AND (CAST(:username AS text) IS NULL OR username = :username)

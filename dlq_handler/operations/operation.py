@@ -1,4 +1,4 @@
-"""An operation: what a person did to the sidecar, with the reason given for it. The audit is made of these."""
+"""An operation: what a person did with dlq-handler, and the comment given for it. The audit lists these."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +11,18 @@ class Client(StrEnum):
     BROWSER = "browser"
 
 
-BRAKE_RELEASE = "brake.release"
-LETTERS_REPROCESS = "letters.reprocess"
-LETTER_BODY_READ = "letter.body_read"
+class Action(StrEnum):
+    BRAKE_RELEASE = "brake.release"
+    LETTERS_REPROCESS = "letters.reprocess"
+    LETTER_BODY_READ = "letter.body_read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Who does it: the name of a token, or user@host of a command."""
+
+    username: str
+    client: Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +30,6 @@ class Operation:
     id: int
     at: datetime
     username: str
-    """The name of a token, or user@host of a command."""
     client: str
     action: str
     target: str | None

@@ -12,8 +12,7 @@ from enum import StrEnum
 
 from starlette.requests import Request
 
-from dlq_handler.operations.operation import Client
-from dlq_handler.operations.operations import Actor
+from dlq_handler.operations.operation import Actor, Client
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.options import UiOptions, read_token
 

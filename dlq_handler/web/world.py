@@ -16,7 +16,7 @@ from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import TopologySeen, Unknown, WorkerSeen
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.operations.operations import Operating
+from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.web.options import UiOptions
@@ -55,7 +55,7 @@ class UiWorld:
     options: UiOptions
     database: Database
     diagnoser: Diagnoser
-    operating: Operating
+    operating: Operations
     services: Services
     brake_policy: BrakePolicy
     retention: RetentionPolicy

@@ -23,7 +23,7 @@ from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.operations.operations import Operating
+from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.ui import ui_app
@@ -89,7 +89,7 @@ async def a_ui_world(
     return UiWorld(
         database=store,
         diagnoser=diagnoser,
-        operating=Operating(store, None if is_shadow else reprocessor),
+        operating=Operations(store, None if is_shadow else reprocessor),
         services=cast("Services", SimpleNamespace(explain=explain, count_intake=count_intake)),
         is_shadow=is_shadow,
         **(usual | fields),

@@ -15,7 +15,7 @@ from dlq_handler.dashboard.words import ago, counted, moment, stopped
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.diagnosis.view import QueueSeen
 from dlq_handler.errors import Unavailable
-from dlq_handler.operations.operations import Actor
+from dlq_handler.operations.operation import Actor
 from dlq_handler.safety import brake as the_brake
 from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.brake import BrakeMode, BrakeView, mode_of

@@ -17,7 +17,8 @@ from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.dead_letters.state_version import group_version, letter_version
-from dlq_handler.operations.operations import Actor, PutUp
+from dlq_handler.operations.operation import Actor
+from dlq_handler.operations.operations import QueuedReprocessing
 
 # The person who pressed the button waits for these; sidecars take up the others.
 AT_ONCE = 20
@@ -112,7 +113,7 @@ def _reach(letters: CappedCount) -> str:
     return f"{counted(letters.count, 'letter')} of this group can be reprocessed, and no others."
 
 
-def _done(put_up: PutUp) -> Done:
+def _done(put_up: QueuedReprocessing) -> Done:
     decided = [
         stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.explanation}")
         for one in put_up.decided
@@ -123,7 +124,7 @@ def _done(put_up: PutUp) -> Done:
     ]
     passed = [
         stopped(f"Letter {number} was passed over: {explanation}")
-        for number, explanation in put_up.passed_over.items()
+        for number, explanation in put_up.refused.items()
     ]
     more = len(put_up.waiting) - len(waiting)
     rest = (

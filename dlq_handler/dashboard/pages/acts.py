@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
-from dlq_handler.operations.operations import LONGEST_COMMENT, Actor, Impossible
+from dlq_handler.operations.operation import Actor
+from dlq_handler.operations.operations import LONGEST_COMMENT, Impossible
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.guard import csrf_of
 from dlq_handler.web.users import needs_operate, user_of

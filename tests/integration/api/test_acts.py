@@ -12,8 +12,8 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.records_sql import MOST_PUT_UP
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.audit_sql import list_operations
-from dlq_handler.operations.operation import Client
-from dlq_handler.operations.operations import Actor, Operating
+from dlq_handler.operations.operation import Actor, Client
+from dlq_handler.operations.operations import Operations
 from dlq_handler.safety import brake_sql
 from tests.support.builders import a_dead_letter
 from tests.support.kept_group import KEPT_GROUP, a_kept_group
@@ -63,7 +63,7 @@ async def test_a_kept_letter_is_decided_again_at_once(api: httpx.AsyncClient, ui
     assert (done["decided"][0]["before"], done["decided"][0]["outcome"]) == ("unknown_execution",) * 2
     [operation] = await list_operations(ui_store)
     assert (operation.target, operation.comment) == (f"letter {letter_id}", "it is real")
-    assert operation.result == "1 letter put up to be reprocessed"
+    assert operation.result == "1 queued for reprocessing"
 
     stale = await post(api, "letters/reprocess", letter_id=letter_id, version=seen)
     assert stale.status_code == 409, "it was decided since"
@@ -85,7 +85,7 @@ async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
     due = await records_sql.due_for_reprocess(ui_store)
     assert [one.record_id for one in due] == kept[20:], "a replica reprocesses them"
     [operation] = await list_operations(ui_store)
-    assert (operation.target, operation.result) == (f"group {group}", "25 letters put up to be reprocessed")
+    assert (operation.target, operation.result) == (f"group {group}", "25 queued for reprocessing")
 
     again = await post(api, "letters/reprocess", group=group, version=seen)
     assert again.status_code == 409, "they were put up since"
@@ -122,8 +122,8 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
         [row] = await tx.rows("SELECT count(*) AS waiting FROM own.letter WHERE next_attempt_at IS NULL")
     assert row.waiting == 0
     assert [one.result for one in await list_operations(ui_store)] == [
-        "10000 letters put up to be reprocessed",
-        "10000 letters put up to be reprocessed, 30 left",
+        "10000 queued for reprocessing",
+        "10000 queued for reprocessing, 30 left",
     ]
 
 
@@ -226,10 +226,7 @@ async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Datab
 async def test_of_many_letters_those_that_cannot_be_decided_are_named(ui_store: Database) -> None:
     [kept] = await put_on_record(ui_store, a_dead_letter(key="a"), outcome=Outcome.UNRELATED)
     [settled] = await put_on_record(ui_store, a_dead_letter(key="b"))
-    operating: Operating = (await a_ui_world(ui_store)).operating
+    operating: Operations = (await a_ui_world(ui_store)).operating
     done = await operating.reprocess(ADA, letter_ids=[kept, settled, 4711], comment="x")
     assert list(done.letter_ids) == [kept]
-    assert done.passed_over == {
-        settled: "failed is settled for good",
-        4711: "there is no such letter on record",
-    }
+    assert set(done.refused) == {settled, 4711}

@@ -15,7 +15,7 @@ from dlq_handler.explain.story import Kind, Moment
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.operations import audit_sql
-from dlq_handler.operations.operation import Client
+from dlq_handler.operations.operation import Action, Actor, Client
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeState
 from dlq_handler.safety.gate import GateCause
@@ -201,10 +201,8 @@ async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: 
         for number in range(3):
             await audit_sql.record(
                 tx,
-                username=f"ada-{number % 2}",
-                client=Client.CLI,
-                action="brake.release",
-                target=None,
+                Actor(username=f"ada-{number % 2}", client=Client.CLI),
+                Action.BRAKE_RELEASE,
                 comment=f"comment {number}",
                 result="done",
             )

@@ -17,8 +17,8 @@ from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.event import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
 from dlq_handler.history.history import Span, Workers
 from dlq_handler.operations import audit_sql
-from dlq_handler.operations.operation import Client
-from dlq_handler.operations.operations import Actor, Operating
+from dlq_handler.operations.operation import Action, Actor, Client
+from dlq_handler.operations.operations import Operations
 from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON
 from tests.support.host_tables import Host
@@ -167,7 +167,7 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
         await history_sql.note_workers(far, a_fleet(1500, AVAILABLE))
         proxy.latency_seconds = 0.001
         change = asyncio.create_task(history_sql.note_workers(far, a_fleet(1500, GONE)))
-        operating, released = Operating(store, None), 0
+        operating, released = Operations(store, None), 0
         while not change.done() or released == 0:
             await operating.release_brake(
                 Actor(username="me", client=Client.CLI), comment="test", for_seconds=60
@@ -252,22 +252,25 @@ async def test_whom_a_diagnosis_is_about_is_kept_and_a_record_without_it_can_sti
     assert {one.about for one in found[1]} == {""}
 
 
-async def operate(store: Database, action: str, **changes: Any) -> int:
-    fields: dict[str, Any] = {
-        "username": "night-shift",
-        "client": "api",
-        "target": None,
-        "comment": "it is real",
-    }
+NIGHT_SHIFT = Actor(username="night-shift", client=Client.API)
+
+
+async def operate(
+    store: Database,
+    action: Action,
+    actor: Actor = NIGHT_SHIFT,
+    *,
+    target: str | None = None,
+    comment: str | None = "it is real",
+) -> int:
     async with store.transaction() as tx:
-        return await audit_sql.record(tx, action=action, result="done", **(fields | changes))
+        return await audit_sql.record(tx, actor, action, target=target, comment=comment, result="done")
 
 
 async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
-    first = await operate(store, "brake.release")
-    second = await operate(
-        store, "letters.reprocess", username="me@here", client="cli", target="letter 7\x00", comment=None
-    )
+    first = await operate(store, Action.BRAKE_RELEASE)
+    me = Actor(username="me@here", client=Client.CLI)
+    second = await operate(store, Action.LETTERS_REPROCESS, me, target="letter 7\x00", comment=None)
     listed = await audit_sql.list_operations(store)
     assert [
         (one.id, one.username, one.client, one.action, one.target, one.comment, one.result) for one in listed
@@ -286,7 +289,7 @@ async def test_operations_are_listed_newest_first_and_told(store: Database, host
         assert [one.id for one in await audit_sql.list_operations(store, **wanted)] == found
     assert {one.kind for one in await events_sql.after(store, 0)} == {OPERATION_RECORDED}
     await back(host, "40 days", "operation")
-    third = await operate(store, "letter.body_read")
+    third = await operate(store, Action.LETTER_BODY_READ)
     await audit_sql.delete_old(store, older_than_seconds=30 * 86_400)
     assert [one.id for one in await audit_sql.list_operations(store)] == [third]
 
@@ -294,9 +297,8 @@ async def test_operations_are_listed_newest_first_and_told(store: Database, host
 async def test_an_operation_that_fails_leaves_no_line(store: Database) -> None:
     async def release_in_vain() -> None:
         async with store.transaction() as tx:
-            await audit_sql.record(
-                tx, username="me", client="cli", action="brake.release", target=None, comment="", result=""
-            )
+            me = Actor(username="me", client=Client.CLI)
+            await audit_sql.record(tx, me, Action.BRAKE_RELEASE, comment="", result="")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

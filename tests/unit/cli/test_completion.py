@@ -12,7 +12,7 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS
 from dlq_handler.main import app
-from dlq_handler.operations import operation
+from dlq_handler.operations.operation import Action
 
 
 def offered(typed: str) -> set[str]:
@@ -40,7 +40,7 @@ def offered(typed: str) -> set[str]:
         ("dlq-handler status --output j", {"json"}),
         (
             "dlq-handler audit list --action ",
-            {value for name, value in vars(operation).items() if name.isupper()},
+            set(Action),
         ),
     ],
 )
