@@ -14,6 +14,13 @@ class Unavailable(Exception):
         self.what = what
 
 
+class Unreachable(Unavailable):
+    """No connection to the server, or no answer in time."""
+
+    def __init__(self, component: str, explanation: str) -> None:
+        super().__init__(component, f"unreachable ({explanation})")
+
+
 class TooSlow(Unavailable):
     """The database answers, but a transaction took longer than it may: a smaller one may fit."""
 

@@ -2,7 +2,7 @@
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DEATH_REASONS, UNKNOWN_REASON
-from dlq_handler.diagnosis.services import ServiceFinding
+from dlq_handler.diagnosis.check_services import ServiceFinding
 from dlq_handler.metrics import LabelValues, Metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decision import StaleOutcome

@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from dlq_handler.api.shapes import EVERYWHERE, Id, Shape, failures
-from dlq_handler.diagnosis.services import ServiceFinding, finding_of
-from dlq_handler.diagnosis.view import OFF, Unknown, WorkerSeen
+from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import OFF, ObservedWorker, Unknown
 from dlq_handler.errors import Unavailable
 from dlq_handler.explain.records import ExecutionFacts
 from dlq_handler.explain.story import Kind
@@ -148,7 +148,7 @@ def fleet_routes(world: UiWorld) -> APIRouter:
     return router
 
 
-def _looked(world: UiWorld) -> tuple[datetime, Sequence[WorkerSeen]]:
+def _looked(world: UiWorld) -> tuple[datetime, Sequence[ObservedWorker]]:
     workers = world.workers()
     if isinstance(workers, Unknown):
         raise Unavailable("workers", workers.explanation)
@@ -163,7 +163,7 @@ def _canaries(world: UiWorld) -> Mapping[int, WorkerCanary]:
     )
 
 
-def _worker(seen: WorkerSeen, canaries: Mapping[int, WorkerCanary]) -> SeenWorker:
+def _worker(seen: ObservedWorker, canaries: Mapping[int, WorkerCanary]) -> SeenWorker:
     registered, worker = seen.registered, seen.registered.worker
     return SeenWorker(
         id=worker.id,
@@ -177,9 +177,9 @@ def _worker(seen: WorkerSeen, canaries: Mapping[int, WorkerCanary]) -> SeenWorke
         role=registered.role,
         is_cordoned=registered.is_cordoned,
         cordon_reason=registered.cordon_reason,
-        consumers=seen.sight.consumers if seen.sight else None,
-        ready=seen.sight.ready if seen.sight else None,
-        unacked=seen.sight.unacked if seen.sight else None,
+        consumers=seen.known_queue.consumers if seen.known_queue else None,
+        ready=seen.known_queue.ready if seen.known_queue else None,
+        unacked=seen.known_queue.unacked if seen.known_queue else None,
         queue_trouble=seen.queue.explanation if isinstance(seen.queue, Unknown) else None,
         restart_reason=finding_of(seen),
         scheduled=registered.scheduled,

@@ -8,9 +8,8 @@ from fastapi import APIRouter
 from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses
-from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
-from dlq_handler.diagnosis.observation import Component, Health
-from dlq_handler.diagnosis.view import GateSeen
+from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.view import GateFact
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
 from dlq_handler.safety.gate import GateCause
@@ -19,18 +18,18 @@ from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.world import UiWorld
 
 
-class Told(Shape):
+class DiagnosisShape(Shape):
+    check: Check
     component: Component
-    kind: str
     health: Health
     headline: str
     """A short sentence in plain English, without its full stop: the time of `since` may follow it."""
-    sentence: str
+    explanation: str
     since: datetime | None
     evidence: Sequence[str]
-    next_step: str | None
+    action: str | None
     command: str
-    runbook: str
+    runbook: str | None
     """The page of the documentation."""
     runbook_url: str | None
     """The same as a link, where dlq_handler.ui.runbook_url is set."""
@@ -40,7 +39,7 @@ class Diagnoses(Shape):
     at: datetime
     """When everything was looked at; with `at=`, when it came to be so."""
     conclusion: Health
-    diagnoses: list[Told]
+    diagnoses: list[DiagnosisShape]
     """The worst first."""
 
 
@@ -97,9 +96,9 @@ def state_routes(world: UiWorld) -> APIRouter:
     @router.get("/gate")
     async def show_gate() -> GateNow:
         seen = None if world.diagnoser.latest is None else world.diagnoser.latest.view.gate
-        if isinstance(seen, GateSeen):
+        if isinstance(seen, GateFact):
             causes = sorted(seen.causes)
-            return GateNow(is_open=not causes, causes=causes, words=seen.words, replica=world.replica)
+            return GateNow(is_open=not causes, causes=causes, words=seen.explanation, replica=world.replica)
         explanation = "nobody has looked yet" if seen is None else seen.explanation
         return GateNow(is_open=None, causes=[], words=explanation, replica=world.replica)
 
@@ -133,18 +132,18 @@ def _diagnoses(world: UiWorld, at: datetime, found: Sequence[Diagnosis]) -> Diag
         at=at,
         conclusion=conclusion_of(found),
         diagnoses=[
-            Told(
+            DiagnosisShape(
+                check=one.check,
                 component=one.component,
-                kind=one.kind,
                 health=one.health,
                 headline=one.headline,
-                sentence=one.sentence,
+                explanation=one.explanation,
                 since=one.since,
                 evidence=one.evidence,
-                next_step=one.next_step,
+                action=one.action,
                 command=one.command,
                 runbook=one.runbook,
-                runbook_url=world.runbook_link(one.runbook),
+                runbook_url=None if one.runbook is None else world.runbook_link(one.runbook),
             )
             for one in found
         ],

@@ -2,8 +2,8 @@
 
 from dlq_handler.cli.exits import EXIT_FAILED, EXIT_UNAVAILABLE
 from dlq_handler.cli.printing import print_error
-from dlq_handler.diagnosis.doctor_database_lines import DATABASE_FIX
-from dlq_handler.errors import Contended, RowRejected, Unavailable, UnsupportedLibrary
+from dlq_handler.diagnosis.check_servers import DATABASE_ACTION
+from dlq_handler.errors import Contended, RowRejected, Unavailable, Unreachable, UnsupportedLibrary
 
 
 def exit_code_of(error: Exception) -> int | None:
@@ -23,12 +23,8 @@ def exit_code_of(error: Exception) -> int | None:
 
 def with_action(error: Exception) -> str:
     """The error, and for an unreachable database the action that `status` prints too."""
-    if (
-        isinstance(error, Unavailable)
-        and error.component == "database"
-        and error.what.startswith("unreachable")
-    ):
-        return f"{error}; {DATABASE_FIX}"
+    if isinstance(error, Unreachable) and error.component == "database":
+        return f"{error}. {DATABASE_ACTION}"
     return str(error)
 
 

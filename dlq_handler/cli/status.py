@@ -23,20 +23,22 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption, duration
 from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.view import open_lookout
-from dlq_handler.diagnosis.diagnoser import diagnose_once
-from dlq_handler.diagnosis.diagnosis import Diagnosis, conclusion_of
-from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
-from dlq_handler.diagnosis.observation import SIGNS, Health
-from dlq_handler.diagnosis.view import View
+from dlq_handler.compose.view import open_collector
+from dlq_handler.diagnosis.diagnoser import observe_once
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.view import UnknownCause
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
 from dlq_handler.text import in_units
 
 # As those of `topology check`.
 EXIT_CODES = {Health.OK: EXIT_FINE, Health.PROBLEM: EXIT_FAILED, Health.UNKNOWN: EXIT_UNKNOWN}
 
-_COLUMNS = ("STATE", "PART", "KIND", "SINCE", "SENTENCE", "EVIDENCE", "NEXT STEP", "COMMAND", "RUNBOOK")
+_COLUMNS = (
+    "STATE", "COMPONENT", "CHECK", "SINCE", "EXPLANATION", "EVIDENCE", "ACTION", "COMMAND", "RUNBOOK",
+)  # fmt: skip
+
+# These explain themselves elsewhere: the check of the server says what to do.
+_FOLDED = (UnknownCause.DATABASE_UNAVAILABLE, UnknownCause.BROKER_UNAVAILABLE, UnknownCause.REFUSED)
 
 _ASKING = "asking the database and the broker"
 _SHORTEST_INTERVAL = timedelta(seconds=1)
@@ -96,14 +98,13 @@ def status(
     settings = load_or_exit(config).settings
     if watch is not None:
         raise typer.Exit(_watch(settings, watch, output))
-    view, diagnoses = wait_for(_ASKING, look(settings))
-    answer = Answer(at=view.at, diagnoses=diagnoses)
+    answer = wait_for(_ASKING, _answer_once(settings))
     if output is Output.JSON:
         print_json(answer.for_programs())
     elif sys.stdout.isatty():
         print_for_people(answer)
     else:
-        print_lines(diagnoses)
+        print_lines(answer.diagnoses)
     raise typer.Exit(EXIT_CODES[answer.conclusion])
 
 
@@ -160,19 +161,18 @@ async def _answers(
     settings: Settings, interval: timedelta, *, is_patient: bool = False
 ) -> AsyncGenerator[Answer, None]:
     """Over one connection to each server: the broker logs every new one."""
-    async with open_database(settings) as database, open_lookout(settings) as lookout:
+    async with open_collector(settings) as (database, collector):
         while True:
             with patience(_ASKING) if is_patient else nullcontext():
-                view = await lookout.look()
-                answer = Answer(at=view.at, diagnoses=await diagnose_once(view, database))
-            yield answer
+                view, diagnoses = await observe_once(database, collector)
+            yield Answer(at=view.at, diagnoses=diagnoses)
             await asyncio.sleep(interval.total_seconds())
 
 
-async def look(settings: Settings) -> tuple[View, Sequence[Diagnosis]]:
-    async with open_database(settings) as database, open_lookout(settings) as lookout:
-        view = await lookout.look()
-        return view, await diagnose_once(view, database)
+async def _answer_once(settings: Settings) -> Answer:
+    async with open_collector(settings) as (database, collector):
+        view, diagnoses = await observe_once(database, collector)
+    return Answer(at=view.at, diagnoses=diagnoses)
 
 
 def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
@@ -182,11 +182,11 @@ def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
             (
                 one.health,
                 one.component,
-                one.kind,
+                one.check,
                 one.since,
-                one.sentence,
+                one.explanation,
                 "; ".join(one.evidence) or None,
-                one.next_step,
+                one.action,
                 one.command,
                 one.runbook,
             )
@@ -202,50 +202,51 @@ def print_for_people(answer: Answer) -> None:
 
 def lines_for_people(answer: Answer) -> Iterator[str]:
     diagnoses, conclusion = answer.diagnoses, answer.conclusion
-    folded = _waiting_alike(diagnoses)
+    folded = _unknown_alike(diagnoses)
     for one in diagnoses:
-        if one.health is not Health.OK and not (one.next_step == REPAIR_FIRST and one.said in folded):
+        if one.health is not Health.OK and not (_may_fold(one) and one.explanation in folded):
             yield from _lines_in_full(one, answer.at)
-    for reason, kinds in folded.items():
-        yield f"{SIGNS[Health.UNKNOWN]} {Health.UNKNOWN}  {', '.join(kinds)}: {printable(reason)}"
+    for reason, checks in folded.items():
+        yield f"{SIGNS[Health.UNKNOWN]} {Health.UNKNOWN}  {', '.join(checks)}: {printable(reason)}"
     if folded:
         yield from (f"    {'next':6} {REPAIR_FIRST}", "")
-    fine = [one.kind for one in diagnoses if one.health is Health.OK]
+    fine = [one.check.value for one in diagnoses if one.health is Health.OK]
     yield f"{SIGNS[Health.OK]} ok: {', '.join(fine) or 'nothing'}"
+    for one in diagnoses:
+        if one.health is Health.OK and one.action is not None:
+            yield f"    {'note':6} {one.subject}: {printable(one.explanation)} {printable(one.action)}"
     yield f"{SIGNS[conclusion]} {conclusion}{_worst_of(diagnoses, conclusion)}, as of {utc(answer.at)}"
 
 
-def _waiting_alike(diagnoses: Sequence[Diagnosis]) -> Mapping[str, Sequence[str]]:
-    """Kinds by the reason for which two or more cannot be told. A server that is away takes a dozen of them with it: in
-    full, they push what is to be repaired off the screen.
-    """
-    kinds: dict[str, list[str]] = {}
+def _may_fold(one: Diagnosis) -> bool:
+    """Its result is unknown for the same reason as that of others: a server that is unavailable hides a dozen."""
+    return one.unknown_cause in _FOLDED
+
+
+def _unknown_alike(diagnoses: Sequence[Diagnosis]) -> Mapping[str, Sequence[str]]:
+    """Checks by the reason for which two or more are unknown. In full, they push the cause off the screen."""
+    checks: dict[str, list[str]] = {}
     for one in diagnoses:
-        if one.next_step == REPAIR_FIRST:
-            kinds.setdefault(one.said, []).append(one.kind)
-    return {reason: those for reason, those in kinds.items() if len(those) > 1}
+        if _may_fold(one):
+            checks.setdefault(one.explanation, []).append(one.check.value)
+    return {reason: those for reason, those in checks.items() if len(those) > 1}
 
 
 def _lines_in_full(one: Diagnosis, now: datetime) -> Iterator[str]:
     since = None if one.since is None else with_age(one.since, now)
     yield f"{SIGNS[one.health]} {one.health}  {printable(one.headline)}{f' since {since}' if since else ''}."
-    yield f"    what   {one.subject}: {printable(one.said)}"
-    told = {
-        "next": one.next_step,
-        "run": one.command,
-        "read": one.runbook,
-    }
+    yield f"    what   {one.subject}: {printable(one.explanation)}"
     for evidence in one.evidence:
         yield f"    seen   {printable(evidence)}"
-    for word, value in told.items():
+    for word, value in {"next": one.action, "run": one.command, "read": one.runbook}.items():
         if value is not None:
             yield f"    {word:6} {printable(value)}"
     yield ""
 
 
 def _worst_of(diagnoses: Sequence[Diagnosis], conclusion: Health) -> str:
-    """For the last line, which is all that is left of a long answer; nothing when all is well."""
-    alike = [one.kind for one in diagnoses if one.health is conclusion]
+    """For the last line, which is all that is left of a long answer; nothing when there is no problem."""
+    alike = [one.check.value for one in diagnoses if one.health is conclusion]
     if conclusion is Health.OK or not alike:
         return ""
     return f": {alike[0]}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")

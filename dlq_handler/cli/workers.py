@@ -14,8 +14,8 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
 from dlq_handler.database.catalog_sql import look_at_server
-from dlq_handler.diagnosis.services import ServiceFinding, finding_of
-from dlq_handler.diagnosis.view import WorkerSeen
+from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import ObservedWorker
 from dlq_handler.host.worker import (
     AvailabilityPolicy,
     QueueObservation,
@@ -125,7 +125,7 @@ class _WorkerTable:
         sight = self._sights.get(one.worker.id)
         # For ever: as if we had watched all the time, which the help text owns up to.
         standing = standing_of(one.worker, watched_seconds=math.inf, policy=self._policy)
-        seen = WorkerSeen(
+        seen = ObservedWorker(
             registered=one,
             standing=standing,
             queue=sight,

@@ -1,4 +1,4 @@
-"""Turn settings into the doctor."""
+"""The doctor of one command, and the view collector beside it."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -7,57 +7,54 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import canary as compose_canary
-from dlq_handler.compose import expectation, open_publisher
+from dlq_handler.compose import open_publisher
 from dlq_handler.compose.backstop import connection_source
-from dlq_handler.database.engine import Database
+from dlq_handler.compose.view import CALL_TIMEOUT_SECONDS, command_collector
+from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.doctor import Doctor
-from dlq_handler.diagnosis.doctor_broker import BrokerExaminer, HostQueue
-from dlq_handler.diagnosis.doctor_broker_lines import COMPLETIONS, REQUESTS
-from dlq_handler.diagnosis.doctor_canary import CanaryExaminer
-from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
-from dlq_handler.topology.decide_canary import CanaryPolicy
+from dlq_handler.topology.canary_runner import CanaryRun
 
-# Somebody waits for the answer.
-CALL_TIMEOUT_SECONDS = 5.0
 LONGEST_LIMIT_SECONDS = 10.0
-
-_HOST_QUEUES = (
-    HostQueue(looked=COMPLETIONS, name=COMPLETED_QUEUE),
-    HostQueue(looked=REQUESTS, name=REQUESTS_QUEUE),
-)
 
 
 @asynccontextmanager
 async def open_doctor(
     settings: Settings, *, warnings: Sequence[str], with_canary: bool, say: Callable[[str], None]
-) -> AsyncIterator[Doctor]:
-    """`say`: for people who wait."""
-    address, has_intake = broker_of(settings), settings.blueprint.has_intake
+) -> AsyncIterator[tuple[ViewCollector, Doctor]]:
+    """`say`: progress for people who wait."""
+    address, canary = broker_of(settings), settings.dlq_handler.canary
+    api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
     async with (
         open_database(settings) as database,
         AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
         open_publisher(settings, address) as publisher,
     ):
-        yield Doctor(
+        run = CanaryRun(
             database,
-            BrokerExaminer(
-                link,
-                management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
-                needed=needed_rights(settings),
-                host_queues=_HOST_QUEUES,
-                has_canaries=settings.dlq_handler.canary.enabled,
-                connections=connection_source(settings),
-                run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
-            ),
-            _canary(settings, database, link, publisher, say) if with_canary and has_intake else None,
-            warnings=warnings,
-            expectation=lambda worker_ids: expectation(settings, worker_ids),
+            link,
+            api,
+            compose_canary.sender(settings, database, link, publisher),
+            queue=settings.blueprint.intake_queue,
+            own_prefix=CONSUMER_TAG_PREFIX,
+            limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),
+            say=say,
         )
+        may_run = with_canary and canary.enabled and settings.blueprint.has_intake
+        doctor = Doctor(
+            database,
+            link,
+            api,
+            needed=needed_rights(settings),
+            connections=connection_source(settings),
+            run_limit_seconds=settings.dlq_handler.worker.run_limit_seconds,
+            warnings=warnings,
+            canary=run if may_run else None,
+        )
+        yield command_collector(settings, database, link), doctor
 
 
 def needed_rights(settings: Settings) -> NeededRights:
@@ -85,27 +82,4 @@ def needed_rights(settings: Settings) -> NeededRights:
             *(((CANARY_QUEUE, CANARY_EXCHANGE),) if has_canary else ()),
             *((name, name) for name in checked),
         ),
-    )
-
-
-def _canary(
-    settings: Settings,
-    database: Database,
-    link: AdminConnection,
-    publisher: Publisher,
-    say: Callable[[str], None],
-) -> CanaryExaminer:
-    queue, canary = settings.blueprint.intake_queue, settings.dlq_handler.canary
-    return CanaryExaminer(
-        database,
-        link,
-        compose_canary.sender(settings, database, link, publisher),
-        CanaryPolicy(
-            interval_seconds=canary.interval_seconds,
-            limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),
-        ),
-        queue=queue,
-        own_prefix=CONSUMER_TAG_PREFIX,
-        is_enabled=canary.enabled,
-        say=say,
     )

@@ -1,4 +1,4 @@
-"""Turn settings into those who keep what operators see: the diagnoser and the history_recorder."""
+"""The diagnoser of a replica."""
 
 from functools import partial
 
@@ -12,9 +12,9 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis.ask_replica import ask_own_gate
+from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.diagnoser import Diagnoser
-from dlq_handler.diagnosis.patience import Patience
-from dlq_handler.diagnosis.view import OwnLink
+from dlq_handler.diagnosis.view import OwnConnections
 from dlq_handler.loop import Backoff
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
@@ -31,7 +31,7 @@ def diagnoser(
     source: QueueConsumer[DeadLetter],
     publisher: Publisher,
 ) -> Diagnoser:
-    lookout = compose_view.lookout(
+    collector = compose_view.view_collector(
         settings,
         database,
         link,
@@ -40,21 +40,23 @@ def diagnoser(
         queues=queues,
         own_unacknowledged=lambda: source.unacknowledged,
     )
-    look_seconds = settings.dlq_handler.ui.refresh_seconds
+    interval_seconds = settings.dlq_handler.ui.refresh_seconds
     return Diagnoser(
         database,
-        look=lookout.look,
+        collector,
         leadership=leadership,
         replica=settings.replica,
-        patience=patience(settings, look_seconds),
-        own_link=lambda: OwnLink(is_consuming=source.is_consuming, is_blocked=publisher.is_blocked),
-        interval_seconds=look_seconds,
+        patience=patience(settings, interval_seconds),
+        own_connections=lambda: OwnConnections(
+            is_consuming=source.is_consuming, is_blocked=publisher.is_blocked
+        ),
+        interval_seconds=interval_seconds,
     )
 
 
-def patience(settings: Settings, look_seconds: float) -> Patience:
-    # Whoever met a server that was away may sleep for as long as that, and is looked at a look later.
-    back_within_seconds = Backoff().most_seconds + look_seconds
+def patience(settings: Settings, interval_seconds: float) -> Patience:
+    # A service that met an unavailable server may sleep for as long as that, and is observed one interval later.
+    back_within_seconds = Backoff().most_seconds + interval_seconds
     return Patience(
         opens_within_seconds=back_within_seconds,
         leads_within_seconds=max(back_within_seconds, leadership_policy(settings).taken_within_seconds),

@@ -1,4 +1,4 @@
-"""Turn settings into the one who looks at everything, inside a sidecar or for a command."""
+"""The view collector of a replica, or of a command."""
 
 import ipaddress
 import math
@@ -13,42 +13,44 @@ from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.backstop import leadership_policy, unscheduled_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
-from dlq_handler.diagnosis.collector import Lookout, LookPolicy
-from dlq_handler.diagnosis.view import GateSeen, Unknown
+from dlq_handler.diagnosis.collector import ViewCollector
+from dlq_handler.diagnosis.collector_database import CollectorOptions
+from dlq_handler.diagnosis.view import GateFact, Unknown
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 
-# Somebody waits for the answer.
+# A person waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
 
 
-def look_policy(settings: Settings) -> LookPolicy:
+def collector_options(settings: Settings) -> CollectorOptions:
     own = settings.dlq_handler
-    return LookPolicy(
+    return CollectorOptions(
         availability=settings.availability,
         brake=brake_policy(settings),
         canary=compose_canary.decision_policy(settings) if own.canary.enabled else None,
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
+        intake_queue=settings.blueprint.intake_queue,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,
         requests=unscheduled_policy(settings),
         is_shadow=own.shadow.enabled,
-        within_seconds=CALL_TIMEOUT_SECONDS,
+        attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
     )
 
 
-def lookout(
+def view_collector(
     settings: Settings,
     database: Database,
     link: AdminConnection,
     *,
-    gate: Callable[[], Awaitable[GateSeen | Unknown]],
+    gate: Callable[[], Awaitable[GateFact | Unknown]],
     watched_seconds: Callable[[], float],
     queues: QueueCounter | None = None,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
-) -> Lookout:
+) -> ViewCollector:
     """Inside a replica: `gate` and `watched_seconds` are its own gate's, `own_unacknowledged` its own intake's.
 
     `queues` are those of a replica's background checks; a command asks about each queue once.
@@ -61,16 +63,16 @@ def lookout(
         link,
         statistics=api.queue_statistics,
         names=settings.worker_queues,
-        # Each probe leaves lines in the broker's log, and a status is asked for again and again.
+        # Each probe leaves lines in the broker's log, and a view is collected again and again.
         policy=ObservationPolicy(probes_ttl=False),
         queues=queues,
     )
-    return Lookout(
+    return ViewCollector(
         database,
         link,
         api,
         sight,
-        look_policy(settings),
+        collector_options(settings),
         queues=queues,
         expectation=lambda worker_ids: expectation(settings, worker_ids),
         gate=gate,
@@ -79,25 +81,30 @@ def lookout(
     )
 
 
+def command_collector(settings: Settings, database: Database, link: AdminConnection) -> ViewCollector:
+    """For one command, which asks the replica beside it for its gate."""
+    return view_collector(
+        settings,
+        database,
+        link,
+        gate=partial(ask_for_gate, ops_url(settings)),
+        # As if it had read heartbeats all the time: it can know no more of them than their age.
+        watched_seconds=lambda: math.inf,
+    )
+
+
 @asynccontextmanager
-async def open_lookout(settings: Settings) -> AsyncIterator[Lookout]:
-    """For one command, which asks the sidecar beside it for its gate."""
+async def open_collector(settings: Settings) -> AsyncIterator[tuple[Database, ViewCollector]]:
+    """Connects to the broker only when it is asked."""
     async with (
         open_database(settings) as database,
         AdminConnection(broker_of(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
-        yield lookout(
-            settings,
-            database,
-            link,
-            gate=partial(ask_for_gate, ops_url(settings)),
-            # As if we had watched all the time: what a command can tell of heartbeats is their age.
-            watched_seconds=lambda: math.inf,
-        )
+        yield database, command_collector(settings, database, link)
 
 
 def ops_url(settings: Settings) -> str:
-    """Where a sidecar with these settings listens. One that listens everywhere is asked on this machine."""
+    """Where a replica with these settings listens. One that listens everywhere is asked on this machine."""
     http = settings.dlq_handler.http
     host = http.host
     try:

@@ -7,20 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.dashboard.words import PARTS, State, listed, moment, sentence, state_of, stopped
-from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
-from dlq_handler.diagnosis.diagnosis import (
-    BRAKE,
-    UNUSABLE_LETTERS,
-    WORKER_BACKLOG,
-    WORKER_GONE,
-    WORKER_HUNG,
-    WORKER_QUEUE,
-    WORKER_SERVICES,
-    Diagnosis,
-    conclusion_of,
-)
-from dlq_handler.diagnosis.observation import Component, Health
+from dlq_handler.dashboard.words import COMPONENTS, State, listed, moment, sentence, state_of, stopped
+from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
 
 _EVIDENCE_SHOWN = 2
 
@@ -37,17 +25,17 @@ _FINE = {
 _WORKERS = ("/workers", "Workers")
 _TOPOLOGY = ("/topology", "Topology")
 _PAGES = {
-    BRAKE.check: ("/brake/release", "Release the brake…"),
-    doctor_database_lines.WORKERS.check: _WORKERS,
-    WORKER_GONE.check: _WORKERS,
-    WORKER_HUNG.check: _WORKERS,
-    WORKER_SERVICES.check: _WORKERS,
-    WORKER_QUEUE.check: _WORKERS,
-    WORKER_BACKLOG.check: _WORKERS,
-    doctor_broker_lines.TOPOLOGY.check: _TOPOLOGY,
-    doctor_lines.CANARY.check: _TOPOLOGY,
+    Check.BRAKE: ("/brake/release", "Release the brake…"),
+    Check.WORKERS: _WORKERS,
+    Check.WORKER_UNAVAILABLE: _WORKERS,
+    Check.WORKER_HUNG: _WORKERS,
+    Check.SERVICES: _WORKERS,
+    Check.WORKER_QUEUE: _WORKERS,
+    Check.WORKER_BACKLOG: _WORKERS,
+    Check.TOPOLOGY: _TOPOLOGY,
+    Check.CANARY: _TOPOLOGY,
 }
-_ACTS = {BRAKE.check: "Releasing it"}
+_ACTS = {Check.BRAKE: "Releasing it"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +53,7 @@ class Told:
     evidence: Sequence[str]
     next_step: str | None
     command: str
-    runbook: str
+    runbook: str | None
     runbook_link: str | None
     """None: nobody said where the runbook is; then its page is named."""
     page: tuple[str, str] | None
@@ -146,28 +134,27 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         state=state_of(diagnosis),
         headline=_sentence(diagnosis, since),
         word=diagnosis.health.value,
-        title=stopped(f"{PARTS[diagnosis.component]}: {_after_part(diagnosis)}"),
-        kind=diagnosis.kind,
+        title=stopped(f"{COMPONENTS[diagnosis.component]}: {_after_part(diagnosis)}"),
+        kind=diagnosis.check.value,
         since=since,
         evidence=[stopped(one) for one in diagnosis.evidence],
-        next_step=None if diagnosis.next_step is None else stopped(diagnosis.next_step),
+        next_step=None if diagnosis.action is None else stopped(diagnosis.action),
         command=diagnosis.command,
         runbook=diagnosis.runbook,
-        runbook_link=link(diagnosis.runbook),
+        runbook_link=None if diagnosis.runbook is None else link(diagnosis.runbook),
         page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
-        act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.kind),
+        act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.check),
     )
 
 
 def _sentence(diagnosis: Diagnosis, since: str | None) -> str:
-    # Records from before there were headlines have none.
-    text = diagnosis.headline or f"The check “{diagnosis.kind}” found a problem"
+    text = diagnosis.headline
     return f"{text} since {since} UTC." if since else f"{text}."
 
 
 def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
-    if diagnosis.kind != UNUSABLE_LETTERS.check:
-        return _PAGES.get(diagnosis.kind)
+    if diagnosis.check != Check.UNUSABLE_LETTERS:
+        return _PAGES.get(diagnosis.check)
     # Its command names those that are more, and the page shows what the command would.
     outcome = diagnosis.command.rpartition("--outcome ")[2]
     return f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters"
@@ -175,19 +162,19 @@ def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
 
 def _after_part(diagnosis: Diagnosis) -> str:
     """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
-    is_plain = diagnosis.component is Component.WORKERS or diagnosis.kind in (
+    is_plain = diagnosis.component is Component.WORKERS or diagnosis.check in (
         diagnosis.component.value,
-        doctor_broker_lines.SIDECAR.check,
-        WORKER_SERVICES.check,
+        Check.REPLICAS,
+        Check.SERVICES,
     )
-    return diagnosis.said if is_plain else f"{diagnosis.kind}: {diagnosis.said}"
+    return diagnosis.explanation if is_plain else f"{diagnosis.check.value}: {diagnosis.explanation}"
 
 
 def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:
     """Nobody of whom anything is wrong or unknown, so that the reader need not look there."""
     seen = {one.component for one in diagnoses}
     ill = {one.component for one in diagnoses if one.health is not Health.OK}
-    fine = [name for component, name in _FINE.items() if component in seen - ill]
+    fine = [name for part, name in _FINE.items() if part in seen - ill]
     if not fine:
         return None
     return sentence(f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} fine")

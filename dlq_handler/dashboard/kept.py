@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from dlq_handler.diagnosis.view import Unknown, WorkerSeen
-from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.diagnosis.view import ObservedWorker, Unknown
+from dlq_handler.errors import Contended, RowRejected, Unavailable, Unreachable
 
 MOST_KEPT = 100
 WITHIN_SECONDS = 5.0
@@ -25,6 +25,8 @@ class Away:
     """The database did not answer."""
 
     explanation: str
+    is_unreachable: bool
+    """False: it answers, and refuses."""
     since: datetime
     """The first time that it did not, unless a look found that earlier."""
     kept_at: datetime | None
@@ -40,7 +42,7 @@ class Remembered(Generic[Facts]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersKept:
-    workers: Sequence[WorkerSeen]
+    workers: Sequence[ObservedWorker]
     at: datetime
     """When they were seen."""
     unseen: str | None = None
@@ -53,7 +55,7 @@ class WorkerMemory:
     def __init__(self) -> None:
         self._last: WorkersKept | None = None
 
-    def recall(self, workers: Sequence[WorkerSeen] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
+    def recall(self, workers: Sequence[ObservedWorker] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
         if isinstance(workers, Unknown):
             return workers if self._last is None else replace(self._last, unseen=workers.explanation)
         self._last = WorkersKept(workers=workers, at=at)
@@ -74,9 +76,9 @@ class Memory:
             async with asyncio.timeout(WITHIN_SECONDS):
                 facts = await asking()
         except TimeoutError:
-            return self._recall(page, f"No answer within {WITHIN_SECONDS:g} s.", now)
+            return self._recall(page, f"No answer within {WITHIN_SECONDS:g} s.", now, is_unreachable=True)
         except (Unavailable, Contended, RowRejected) as error:
-            return self._recall(page, str(error), now)
+            return self._recall(page, str(error), now, is_unreachable=isinstance(error, Unreachable))
         self._away_since = None
         self._kept[page] = (facts, now)
         self._kept.move_to_end(page)
@@ -89,9 +91,13 @@ class Memory:
         kept = self._kept.get(page)
         return None if kept is None else kept[1]
 
-    def _recall(self, page: str, explanation: str, now: datetime) -> Remembered[Facts]:
+    def _recall(
+        self, page: str, explanation: str, now: datetime, *, is_unreachable: bool
+    ) -> Remembered[Facts]:
         self._away_since = self._away_since or now
         facts, kept_at = self._kept.get(page, (None, None))
+        away = Away(
+            explanation=explanation, is_unreachable=is_unreachable, since=self._away_since, kept_at=kept_at
+        )
         # What was kept under this name was answered to the same question, so it is of the same kind.
-        away = Away(explanation=explanation, since=self._away_since, kept_at=kept_at)
         return Remembered(facts=facts, away=away)  # type: ignore[arg-type]  # the dict knows no page

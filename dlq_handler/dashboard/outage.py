@@ -5,13 +5,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from dlq_handler.dashboard.chart import ChartFacts
-from dlq_handler.diagnosis import doctor_broker_lines
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.view import BrokerSeen, QueueSeen, View
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.view import BrokerFact, QueueFact, View
 from dlq_handler.history.history import still_unseen
 
 # They say since when no letter comes to us.
-_TOLD_BY = (doctor_broker_lines.BROKER.check, doctor_broker_lines.SIDECAR.check)
+_TOLD_BY = (Check.BROKER, Check.REPLICAS)
 
 
 def with_outage(
@@ -20,17 +19,17 @@ def with_outage(
     """`known_at`: when the facts were read. While nobody of us takes letters, blind time goes on up to now."""
     if view is None or not _is_blind(view):
         return facts
-    told = [one.since for one in diagnoses if one.kind in _TOLD_BY and one.since is not None]
+    told = [one.since for one in diagnoses if one.check in _TOLD_BY and one.since is not None]
     since = min(told, default=view.at)
     return replace(facts, blind=still_unseen(facts.blind, since=since, known_at=known_at, now=now))
 
 
 def _is_blind(view: View) -> bool:
-    if isinstance(view.broker, BrokerSeen) and view.broker.trouble:
+    if isinstance(view.broker, BrokerFact) and view.broker.error:
         return True
-    if not isinstance(view.intake, QueueSeen):
+    if not isinstance(view.intake, QueueFact):
         return False
-    taken = view.intake.taken
+    taken = view.intake.consumers
     if taken is None or taken.count == 0:
         return True
     # Who consumes is not always told, or not of all.

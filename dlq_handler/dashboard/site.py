@@ -10,12 +10,10 @@ from starlette.requests import Request
 from dlq_handler.dashboard.headline import Headline, headline
 from dlq_handler.dashboard.kept import Away, Memory, Remembered, WorkerMemory, WorkersKept
 from dlq_handler.dashboard.shell import Shell
-from dlq_handler.diagnosis import doctor_database_lines
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.since import ill_since, recalled
-from dlq_handler.diagnosis.view import Unknown, View
-from dlq_handler.diagnosis.view_in_outage import without_database
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.since import beginnings_of, with_beginnings
+from dlq_handler.diagnosis.view import Unknown, View, without_database
 from dlq_handler.web.guard import csrf_of
 from dlq_handler.web.users import User
 from dlq_handler.web.world import UiWorld
@@ -71,8 +69,10 @@ class Site:
         view, diagnoses = self.view, self.diagnoses
         if away is None or view is None or self._database_away_since is not None:
             return view, diagnoses
-        view = without_database(view, trouble=away.explanation, since=away.since)
-        return view, recalled(diagnose(view), ill_since(diagnoses))
+        view = without_database(
+            view, error=away.explanation, is_unreachable=away.is_unreachable, since=away.since
+        )
+        return view, with_beginnings(diagnose(view), beginnings_of(diagnoses))
 
     def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
         """Of the last look's, unless a page knows better."""
@@ -125,5 +125,4 @@ class Site:
     @property
     def _database_away_since(self) -> datetime | None:
         """As it was diagnosed, on the same page; None: the last look still found it well."""
-        kind = doctor_database_lines.DATABASE.check
-        return next((one.since for one in self.diagnoses if one.kind == kind), None)
+        return next((one.since for one in self.diagnoses if one.check is Check.DATABASE), None)

@@ -4,22 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlq_handler.dashboard.words import UNKNOWN, State, counted, state_of, thousands
-from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
-from dlq_handler.diagnosis.diagnosis import (
-    ANNOUNCING,
-    BRAKE,
-    GATE,
-    MONITOR,
-    SHADOW,
-    WORKER_BACKLOG,
-    WORKER_GONE,
-    WORKER_HUNG,
-    WORKER_QUEUE,
-    WORKER_SERVICES,
-    Diagnosis,
-)
-from dlq_handler.diagnosis.observation import Component, Health, Looked
-from dlq_handler.diagnosis.view import OFF, DatabaseSeen, OutboxSeen, QueueSeen, Unknown, View
+from dlq_handler.diagnosis.check_services import finding_of
+from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
+from dlq_handler.diagnosis.view import OFF, DatabaseFact, OutboxFact, QueueFact, Unknown, View
 from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import Availability, is_history
 
@@ -35,7 +22,7 @@ class Cell:
 
 def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     """`view` None: of the past only the diagnoses are known, so there are no numbers."""
-    known = {one.kind: one for one in diagnoses}
+    known = {one.check: one for one in diagnoses}
     return (
         _cell(
             "Sidecar",
@@ -46,56 +33,68 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
             number=_replicas(view),
         ),
         _broker(view, known),
-        _cell("Database", "/#looked", known=known, words=_DATABASE, fine="connected", number=_answered(view)),
+        _cell(
+            "Database",
+            "/#looked",
+            known=known,
+            words=_DATABASE_WORDS,
+            fine="connected",
+            number=_answered(view),
+        ),
         _workers(view, known),
         _cell(
-            "Announcing", "/#looked", known=known, words=_ANNOUNCING, fine="working", number=_pending(view)
+            "Announcing",
+            "/#looked",
+            known=known,
+            words=_PUBLISHING_WORDS,
+            fine="working",
+            number=_pending(view),
         ),
     )
 
 
 # What is said when this is the worst of a part, in the order in which it matters.
-_SIDECAR: Mapping[Looked, str] = {
-    GATE: "gate closed",
-    BRAKE: "brake tripped",
-    doctor_broker_lines.SIDECAR: "not consuming",
-    MONITOR: "no leader",
-    SHADOW: "shadow mode",
+_REPLICA_WORDS: Mapping[Check, str] = {
+    Check.SAFETY_GATE: "gate closed",
+    Check.BRAKE: "brake tripped",
+    Check.REPLICAS: "not consuming",
+    Check.TIMEOUT_MONITOR: "no leader",
+    Check.SHADOW_MODE: "shadow mode",
 }
-_BROKER: Mapping[Looked, str] = {
-    doctor_broker_lines.BROKER: "away",
-    doctor_broker_lines.ALARMS: "alarm",
-    doctor_broker_lines.TOPOLOGY: "hole",
-    doctor_lines.CANARY: "canary lost",
-    doctor_broker_lines.OTHER_CONSUMERS: "other consumer",
+_BROKER_WORDS: Mapping[Check, str] = {
+    Check.BROKER: "away",
+    Check.BROKER_ALARM: "alarm",
+    Check.TOPOLOGY: "hole",
+    Check.CANARY: "canary lost",
+    Check.OTHER_CONSUMERS: "other consumer",
 }
-_ANNOUNCING: Mapping[Looked, str] = {ANNOUNCING: "stuck"}
-_DATABASE: Mapping[Looked, str] = {
-    doctor_database_lines.DATABASE: "away or slow",
-    doctor_database_lines.OWN_TABLES: "tables outdated",
-    doctor_database_lines.DATABASE_RIGHTS: "rights missing",
+_PUBLISHING_WORDS: Mapping[Check, str] = {Check.PUBLISHING: "stuck"}
+_DATABASE_WORDS: Mapping[Check, str] = {
+    Check.DATABASE: "away or slow",
+    Check.OWN_TABLES: "tables outdated",
+    Check.DATABASE_RIGHTS: "rights missing",
 }
 
 
-def _is_database_away(known: Mapping[str, Diagnosis]) -> bool:
-    database = known.get(doctor_database_lines.DATABASE.check)
+def _is_database_away(known: Mapping[Check, Diagnosis]) -> bool:
+    database = known.get(Check.DATABASE)
     return database is not None and database.health is Health.PROBLEM
 
 
-def _sidecar_words(known: Mapping[str, Diagnosis]) -> Mapping[Looked, str]:
+def _sidecar_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
     """Without its database it gives every letter back: it waits, and whoever starts another one helps nobody."""
-    return {**_SIDECAR, doctor_broker_lines.SIDECAR: "paused"} if _is_database_away(known) else _SIDECAR
+    return {**_REPLICA_WORDS, Check.REPLICAS: "paused"} if _is_database_away(known) else _REPLICA_WORDS
 
 
-def _broker(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
+def _broker(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     """Canaries are on record in the database: without it nothing is known of them, and the broker answers all the
     same. Who reads "unknown" looks for a fault where there is none.
     """
-    words, number = _BROKER, _canary(view)
-    told = {looked: known[looked.check].health for looked in _BROKER if looked.check in known}
-    answers = told.get(doctor_broker_lines.BROKER) is Health.OK
-    if answers and _is_database_away(known) and told.get(doctor_lines.CANARY) is Health.UNKNOWN:
-        words = {looked: word for looked, word in _BROKER.items() if looked is not doctor_lines.CANARY}
+    words, number = _BROKER_WORDS, _canary(view)
+    told = {check: known[check].health for check in _BROKER_WORDS if check in known}
+    answers = told.get(Check.BROKER) is Health.OK
+    if answers and _is_database_away(known) and told.get(Check.CANARY) is Health.UNKNOWN:
+        words = {check: word for check, word in _BROKER_WORDS.items() if check is not Check.CANARY}
         number = f"canary {UNKNOWN}"
     return _cell("Broker", "/topology", known=known, words=words, fine="connected", number=number)
 
@@ -104,12 +103,12 @@ def _cell(
     component: str,
     href: str,
     *,
-    known: Mapping[str, Diagnosis],
-    words: Mapping[Looked, str],
+    known: Mapping[Check, Diagnosis],
+    words: Mapping[Check, str],
     fine: str,
     number: str | None,
 ) -> Cell:
-    found = [(known[looked.check], word) for looked, word in words.items() if looked.check in known]
+    found = [(known[check], word) for check, word in words.items() if check in known]
     state, word = _worst(found, fine)
     return Cell(component=component, href=href, state=state, word=word, number=number)
 
@@ -125,9 +124,9 @@ def _worst(found: Iterable[tuple[Diagnosis, str]], fine: str) -> tuple[State, st
 
 
 def _replicas(view: View | None) -> str | None:
-    if view is None or not isinstance(view.intake, QueueSeen) or view.intake.taken is None:
+    if view is None or not isinstance(view.intake, QueueFact) or view.intake.consumers is None:
         return None
-    tags = view.intake.taken.tags
+    tags = view.intake.consumers.tags
     if tags is None:
         return None
     consuming = sum(tag.startswith(view.own_prefix) for tag in tags)
@@ -147,36 +146,39 @@ def _canary(view: View | None) -> str | None:
 
 
 def _answered(view: View | None) -> str | None:
-    if view is None or not isinstance(view.database, DatabaseSeen) or view.database.trouble is not None:
+    if view is None or not isinstance(view.database, DatabaseFact) or view.database.error is not None:
         return None
     return f"{view.database.answer_seconds * 1000:.0f} ms"
 
 
 def _pending(view: View | None) -> str | None:
-    if view is None or not isinstance(view.outbox, OutboxSeen):
+    if view is None or not isinstance(view.outbox, OutboxFact):
         return None
     return f"{thousands(view.outbox.pending)} waiting"
 
 
-def _is_of_executor(diagnosis: Diagnosis) -> bool:
+def _is_of_executor(diagnosis: Diagnosis, view: View | None) -> bool:
     """The executor alone has to be restarted, and no worker."""
-    return diagnosis.component is Component.EXECUTOR and not diagnosis.about
+    has_worker = (
+        view is not None and not isinstance(view.workers, Unknown) and any(map(finding_of, view.workers))
+    )
+    return diagnosis.component is Component.EXECUTOR and not has_worker
 
 
-def _workers(view: View | None, known: Mapping[str, Diagnosis]) -> Cell:
+def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     """The worst of their diagnoses gives the state, a count the word: how many of how many."""
     words = {
-        doctor_database_lines.WORKERS: "none",
-        WORKER_GONE: "gone",
-        WORKER_HUNG: "hung",
-        WORKER_SERVICES: "restart needed",
-        WORKER_QUEUE: "no consumer",
-        WORKER_BACKLOG: "slow",
+        Check.WORKERS: "none",
+        Check.WORKER_UNAVAILABLE: "gone",
+        Check.WORKER_HUNG: "hung",
+        Check.SERVICES: "restart needed",
+        Check.WORKER_QUEUE: "no consumer",
+        Check.WORKER_BACKLOG: "slow",
     }
     found = [
-        (known[looked.check], word)
-        for looked, word in words.items()
-        if looked.check in known and not _is_of_executor(known[looked.check])
+        (known[check], word)
+        for check, word in words.items()
+        if check in known and not _is_of_executor(known[check], view)
     ]
     state, word = _worst(found, "available")
     number = None

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import SHADOW, UNUSABLE_LETTERS, Diagnosis
-from dlq_handler.diagnosis.observation import Component, Health
+from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
@@ -32,7 +31,7 @@ class State(StrEnum):
         return {State.OK: "✓", State.WARN: "!", State.BAD: "✕", State.UNKNOWN: "?"}[self]
 
 
-PARTS = {
+COMPONENTS = {
     Component.DLQ_HANDLER: "Sidecar",
     Component.BROKER: "Broker",
     Component.DATABASE: "Database",
@@ -42,7 +41,7 @@ PARTS = {
 }
 
 # Somebody's wish, and what no execution hangs on: worth a look, nobody's night.
-_MILD = {SHADOW.check, UNUSABLE_LETTERS.check}
+_MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS}
 
 
 def state_of(diagnosis: Diagnosis) -> State:
@@ -52,7 +51,7 @@ def state_of(diagnosis: Diagnosis) -> State:
         case Health.UNKNOWN:
             return State.UNKNOWN
         case Health.PROBLEM:
-            return State.WARN if diagnosis.kind in _MILD else State.BAD
+            return State.WARN if diagnosis.check in _MILD else State.BAD
 
 
 AVAILABILITIES = {

@@ -11,7 +11,7 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from dlq_handler.errors import Contended, GrantsMissing, RowRejected, TooSlow, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, TooSlow, Unavailable, Unreachable
 from dlq_handler.text import storable
 
 DRIVER_ERRORS = (
@@ -103,7 +103,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
 
 def _unreachable(doing: str, cause: BaseException) -> Fault:
     """One word for every way in which a connection fails: "database: unreachable"."""
-    return Fault(Unavailable("database", f"unreachable ({doing}: {_why_unreachable(cause)})"), True)
+    return Fault(Unreachable("database", f"{doing}: {_why_unreachable(cause)}"), True)
 
 
 def _is_made_up(sqlstate: str) -> bool:

@@ -23,7 +23,7 @@ from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
 from dlq_handler.database.moments import use_total_codec
 from dlq_handler.database.transaction import Transaction, in_own_schema, quoted
 from dlq_handler.database.url import read_database_url
-from dlq_handler.errors import TooSlow, Unavailable
+from dlq_handler.errors import TooSlow, Unavailable, Unreachable
 from dlq_handler.health import bounded
 
 # What a statement that ended on the server may take to be heard of here.
@@ -156,7 +156,7 @@ class Database:
                 what = f"{doing}: the transaction took longer than {seconds:g} s in all, connection given up"
                 raise TooSlow(what) from error
             self._broke()
-            raise Unavailable("database", f"unreachable ({doing}: no answer in time)") from error
+            raise Unreachable("database", f"{doing}: no answer in time") from error
         except DRIVER_ERRORS as error:
             fault = commit_fault_of(error) if doing == "commit" else fault_of(error, doing)
             self._note(fault)
@@ -181,7 +181,7 @@ class Database:
             await self._select()
         except Unavailable as error:
             if monotonic_seconds() - started > PING_SECONDS:
-                self._link.confirm_outage(error.what)
+                self._link.confirm_outage(error)
                 raise
             # A connection that was in the pool may be dead while the database is there. A new one decides.
             await self._ping_again()
@@ -190,7 +190,7 @@ class Database:
         try:
             await self._select()
         except Unavailable as error:
-            self._link.confirm_outage(error.what)
+            self._link.confirm_outage(error)
             raise
 
     async def _select(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.errors import Unavailable, Unreachable
 
 # Longer than the health loop's pause: nobody looked, so nobody knows.
 SILENCE_SECONDS = 15.0
@@ -28,6 +29,8 @@ class Outage:
     since: datetime
     """When the connection was lost, by this machine's clock."""
     what: str
+    is_unreachable: bool
+    """False: it answers, and refuses the connection."""
 
 
 class Link:
@@ -60,10 +63,12 @@ class Link:
         """A connection ended. That alone proves no outage, but an outage that is found next began here."""
         self._lost_at = self._lost_at or datetime.now(UTC)
 
-    def confirm_outage(self, what: str) -> None:
+    def confirm_outage(self, error: Unavailable) -> None:
         """A new connection was tried and failed. No effect if the link is up."""
         if self._up_since is None and self._lost_at is not None:
-            self.outage = Outage(since=self._lost_at, what=what)
+            self.outage = Outage(
+                since=self._lost_at, what=error.what, is_unreachable=isinstance(error, Unreachable)
+            )
 
     def is_answering(self, answered_at: float, *, statement_seconds: float) -> bool:
         """Whether the database answers, although a transaction has had no answer since this time of the process clock.

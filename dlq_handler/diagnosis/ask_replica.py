@@ -1,7 +1,7 @@
 """Ask a replica for its safety gate: this process, or the one on this machine over its ops listener. Reads only.
 
 An address that refuses the connection, or accepts none in time, is `Unavailable`: no process, or a firewall that drops
-packets. A process that accepts the connection and does not answer is `Hung`.
+packets. A process that accepts the connection and does not answer hangs.
 """
 
 import asyncio
@@ -10,20 +10,20 @@ from typing import Any
 
 import httpx
 
-from dlq_handler.diagnosis.view import GateSeen, Hung, Unsure
+from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 
 
-async def ask_own_gate(gate: Gate) -> GateSeen | Unsure:
+async def ask_own_gate(gate: Gate) -> GateFact | Unknown:
     state = await gate.look()
     if state.unknown_explanation is not None:
-        return Unsure(state.unknown_explanation)
-    return GateSeen(causes=tuple(state.causes), words="; ".join(state.causes.values()) or None)
+        return Unknown(state.unknown_explanation, UnknownCause.REPLICA_UNSURE)
+    return GateFact(causes=tuple(state.causes), explanation="; ".join(state.causes.values()) or None)
 
 
-async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSeen | Unsure | Hung:
+async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFact | Unknown:
     """The causes come from its metrics, the words from the notes of /readyz."""
     is_connected = False
 
@@ -48,7 +48,8 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
             raise Unavailable(
                 "sidecar", f"no connection to {base_url} within {timeout_seconds:g} s"
             ) from error
-        return Hung(f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs")
+        why = f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs"
+        return Unknown(why, UnknownCause.REPLICA_HANGS)
     except (httpx.HTTPError, ValueError, AttributeError) as error:
         raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error
     if "dlq_handler_gate_closed{" not in metrics:
@@ -56,6 +57,6 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateSe
     causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
     if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
         # The note is as old as the last look: of one that hangs it says nothing yet.
-        explanation = notes.get("gate", "it has not checked the database yet, or not lately")
-        return Unsure(f"the replica at {base_url} answers: {explanation}")
-    return GateSeen(causes=causes, words=notes.get("gate"), asked=base_url)
+        why = notes.get("gate", "it has not checked the database yet, or not lately")
+        return Unknown(f"the replica at {base_url} answers: {why}", UnknownCause.REPLICA_UNSURE)
+    return GateFact(causes=causes, explanation=notes.get("gate"), replica=base_url)

@@ -1,43 +1,59 @@
-"""Diagnose: whose fault, since when, how much, what next. Pure: a view in, diagnoses out, the worst first.
+"""Diagnose a view: one diagnosis for each check, the worst first. Pure.
 
-Promises: one diagnosis for each kind, whatever is known; what nobody knows is "unknown", never ok. What is switched
-off is left out. Never: decides what the doctor decides already; those words are taken from there.
+An unknown fact gives an unknown diagnosis, never ok. A check of a part that is switched off is left out.
 """
 
-from dlq_handler.diagnosis import fleet, senders, servers, services, workers
-from dlq_handler.diagnosis import own as us
-from dlq_handler.diagnosis.attunes_monitor import attunes_monitor
-from dlq_handler.diagnosis.diagnosis import Diagnosis, in_order
-from dlq_handler.diagnosis.view import View
+from dlq_handler.diagnosis import (
+    check_attune,
+    check_queues,
+    check_replica,
+    check_servers,
+    check_services,
+    check_workers,
+)
+from dlq_handler.diagnosis.check_doctor import examine
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, in_order
+from dlq_handler.diagnosis.view import DoctorFacts, View
 
-_QUESTIONS = (
-    servers.database,
-    servers.tables,
-    servers.rights,
-    servers.broker,
-    servers.alarms,
-    servers.topology,
-    servers.canary,
-    servers.other_consumers,
-    servers.completions,
-    servers.requests,
-    us.sidecar,
-    us.gate,
-    us.brake,
-    us.shadow,
-    us.monitor,
-    us.announcing,
-    services.services,
-    fleet.registered,
-    workers.gone,
-    workers.hung,
-    workers.queue,
-    workers.backlog,
-    senders.unusable_letters,
-    attunes_monitor,
+_CHECKS = (
+    check_servers.database,
+    check_servers.tables,
+    check_servers.rights,
+    check_servers.broker,
+    check_servers.alarms,
+    check_servers.topology,
+    check_servers.canary,
+    check_queues.other_consumers,
+    check_queues.completions,
+    check_queues.requests,
+    check_replica.replicas,
+    check_replica.gate,
+    check_replica.brake,
+    check_replica.shadow_mode,
+    check_replica.timeout_monitor,
+    check_replica.publishing,
+    check_services.services,
+    check_workers.workers,
+    check_workers.unavailable,
+    check_workers.hung,
+    check_workers.queue,
+    check_workers.backlog,
+    check_attune.unusable_letters,
+    check_attune.attune_monitor,
 )
 
 
 def diagnose(view: View) -> tuple[Diagnosis, ...]:
-    answers = (question(view) for question in _QUESTIONS)
+    answers = (check(view) for check in _CHECKS)
     return in_order(answer for answer in answers if answer is not None)
+
+
+def diagnose_for_doctor(view: View, facts: DoctorFacts) -> tuple[Diagnosis, ...]:
+    """The view's diagnoses and those of `doctor` alone. A check that both make is answered by the newer one.
+
+    Shadow mode is left out: all parts can be in order meanwhile, and `doctor` reports it apart.
+    """
+    found = {one.check: one for one in (*diagnose(view), *examine(view, facts))}
+    if found[Check.SHADOW_MODE].health is Health.PROBLEM:
+        del found[Check.SHADOW_MODE]
+    return in_order(found.values())

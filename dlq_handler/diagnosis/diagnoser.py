@@ -1,13 +1,13 @@
-"""Diagnose every few seconds and keep the answer: however many people look, the servers are asked once.
+"""Keep the last view and its diagnoses: however many people ask, the servers are asked once.
 
-Every replica does, so that each can show its own; the leader puts changes on record, where all find the night in the
-morning. What the leader saw while the database was away goes on record when it is back.
-Never: acts on what it sees.
+The leader collects the view, shares it through the database, and puts changes on record. Other replicas read the shared
+view. Without a valid one (no leader, no database) a replica collects the view itself. What a replica saw while the
+database was unavailable goes on record when it leads and the database is back. Never: acts on what it sees.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,122 +16,179 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.diagnosis import diagnoses_sql as store
-from dlq_handler.diagnosis.collector import answered
+from dlq_handler.diagnosis import shared_view_sql
+from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.check_replica import Lacks, Patience
+from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
+from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.patience import Lacks, Patience
-from dlq_handler.diagnosis.services import ServiceFinding, count_services
-from dlq_handler.diagnosis.since import dated, ill_since, is_change, is_due, recalled
-from dlq_handler.diagnosis.view import DatabaseSeen, OwnLink, Unknown, View
-from dlq_handler.diagnosis.view_in_outage import unseen, without_database
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.shared_view import Observation, decode, encode
+from dlq_handler.diagnosis.shared_view_sql import SharedView
+from dlq_handler.diagnosis.since import beginnings_of, dated, is_change, is_due, with_beginnings
+from dlq_handler.diagnosis.view import OwnConnections, Unknown, View, outdated, without_database
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every
 from dlq_handler.text import in_units
 
-# Of a night without a database the first changes tell what happened, and the last ones how it ended.
+# Of a long outage of the database the first and the last changes matter.
 MOST_KEPT = 20
 
-# Longer than a look may take in which no question has an answer in time.
+# Longer than an observation may take in which no question has an answer in time.
 TOO_OLD_SECONDS = 90.0
 
-# Whoever typed a command waits for the diagnosis, not for its date.
-RECORD_SECONDS = 5.0
+# A busy or slow fleet is observed less often: the pause is this many times as long as the observation took.
+PAUSE_FACTOR = 20.0
+LONGEST_PAUSE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observed:
     view: View
     diagnoses: tuple[Diagnosis, ...]
     at: datetime
     """By the database's clock, or this machine's while it does not answer."""
     taken_at: float
-    """The process clock: tells how old it is by now."""
+    """The process clock: gives its age now."""
 
 
 class Diagnoser:
     def __init__(
         self,
         database: Database,
+        collector: ViewCollector,
         *,
-        look: Callable[[], Awaitable[View]],
         leadership: Leadership,
         replica: str,
         patience: Patience,
-        own_link: Callable[[], OwnLink] = OwnLink,
+        own_connections: Callable[[], OwnConnections] = OwnConnections,
         interval_seconds: float = 10.0,
     ) -> None:
-        """`own_link()`: what this process knows of its own connections."""
-        self._database, self._look, self._leadership = database, look, leadership
+        self._database, self._collector, self._leadership = database, collector, leadership
         self._replica, self._interval_seconds = replica, interval_seconds
-        self._patience, self._lacks, self._own_link = patience, Lacks(), own_link
-        self._latest: Seen | None = None
-        self._ill_since: dict[str, datetime] = {}
+        self._patience, self._lacks, self._own_connections = patience, Lacks(), own_connections
+        self._latest: Observed | None = None
+        self._beginnings: dict[Check, datetime] = {}
         self._has_recalled = False
-        self._unwritten: deque[Seen] = deque(maxlen=MOST_KEPT)
+        self._unwritten: deque[Observed] = deque(maxlen=MOST_KEPT)
+        self._pause_seconds = interval_seconds
+        self._shared: tuple[datetime, Observation] | None = None
+        """The last one that was read, and its time."""
 
     @property
-    def latest(self) -> Seen | None:
-        """None: before the first look.
+    def latest(self) -> Observed | None:
+        """None: before the first observation.
 
-        An outage of the database that was found since then is included. A look that is too old counts as unknown: looks
-        that fail, for whatever reason, must not leave green what was green.
+        An outage of the database that was found since then is included. An observation that is too old counts as
+        unknown: observations that fail, for whatever reason, must not leave green what was green.
         """
         seen = self._latest
         if seen is None:
             return None
         outage = self._database.outage
-        if outage is not None and _has_database(seen.view):
-            view = without_database(seen.view, trouble=outage.what, since=outage.since)
-            return replace(seen, view=view, diagnoses=dated(diagnose(view), self._ill_since, at=seen.at)[0])
+        if outage is not None and seen.view.has_database:
+            view = without_database(
+                seen.view, error=outage.what, is_unreachable=outage.is_unreachable, since=outage.since
+            )
+            return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
         age = monotonic_seconds() - seen.taken_at
-        if age <= max(TOO_OLD_SECONDS, 3 * self._interval_seconds):
+        if age <= max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds):
             return seen
-        view = unseen(
-            seen.view, f"the last look was {in_units(age)} ago; the log of {self._replica} says why"
-        )
+        why = f"the last observation was {in_units(age)} ago; the log of {self._replica} gives the reason"
+        view = outdated(seen.view, why)
         return replace(seen, view=view, diagnoses=diagnose(view))
 
     @latest.setter
-    def latest(self, seen: Seen | None) -> None:
+    def latest(self, seen: Observed | None) -> None:
         self._latest = seen
 
+    @property
+    def last_known(self) -> Observed | None:
+        """The last observation as it was made, whatever became known since then."""
+        return self._latest
+
     def count_services(self) -> Mapping[ServiceFinding, int | None]:
-        """Services of the host that have to be restarted, as of the last look; empty before the first one."""
+        """Services of the host that have to be restarted, as last observed; empty before the first observation."""
         seen = self.latest
         return {} if seen is None else count_services(seen.view)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="diagnoser")
+        await every(self._interval_seconds, self._paced, stop, name="diagnoser")
+
+    async def _paced(self) -> None:
+        """Observe, unless the last observation took so long that it is too early for the next one."""
+        age = monotonic_seconds() - self._latest.taken_at if self._latest else self._pause_seconds
+        if age + self._interval_seconds / 2 >= self._pause_seconds:
+            await self.tick()
 
     async def tick(self) -> None:
-        view = self._with_own(await self._look())
-        if not self._has_recalled and _has_database(view):
+        view, taken_at = await self._observe()
+        if not self._has_recalled and view.has_database:
             await self._recall(view.at)
-        diagnoses, self._ill_since = dated(diagnose(view), self._ill_since, at=view.at)
-        seen = Seen(view=view, diagnoses=diagnoses, at=view.at, taken_at=monotonic_seconds())
-        self.latest = seen
-        if not _has_database(view):
+        diagnoses, self._beginnings = dated(diagnose(view), self._beginnings, at=view.at)
+        seen = Observed(view=view, diagnoses=diagnoses, at=view.at, taken_at=taken_at)
+        self._latest = seen
+        if not view.has_database:
             if not self._unwritten or is_change(self._unwritten[-1].diagnoses, diagnoses):
                 self._unwritten.append(seen)
         elif self._leadership.is_leader:
-            await self._put_on_record(seen)
+            await self._share(seen)
+
+    async def _observe(self) -> tuple[View, float]:
+        """The view, and when it was made by the process clock."""
+        if not self._leadership.is_leader:
+            shared = await answer_of(self._read_shared())
+            if isinstance(shared, tuple):
+                observation, age_seconds = shared
+                # A problem has one beginning, in whichever replica it is shown.
+                self._beginnings = dict(observation.beginnings)
+                view = replace(observation.view, gate=await self._collector.gate())
+                return self._with_own(view), monotonic_seconds() - age_seconds
+        started = monotonic_seconds()
+        view = await self._collector.collect()
+        ended = monotonic_seconds()
+        pause = min(LONGEST_PAUSE_SECONDS, PAUSE_FACTOR * (ended - started))
+        # Time limits that ran out do not make the fleet slow to observe.
+        are_servers_up = view.has_database and view.has_broker
+        self._pause_seconds = max(self._interval_seconds, pause if are_servers_up else 0.0)
+        return self._with_own(view), ended
+
+    async def _read_shared(self) -> tuple[Observation, float] | None:
+        """The leader's view and its age; None: there is no valid one."""
+        before = self._shared
+        found = await shared_view_sql.read_shared(self._database, newer_than=before[0] if before else None)
+        if found is None or not found.is_valid:
+            return None
+        if found.parts is not None:
+            observation = await decode(found.parts)
+            self._shared = None if observation is None else (found.at, observation)
+        if self._shared is None:
+            return None
+        self._pause_seconds = found.interval_seconds
+        return self._shared[1], found.age_seconds
 
     def _with_own(self, view: View) -> View:
-        """What a command cannot know: that a sidecar runs, this one, and is about to get what it lacks."""
+        """What a command cannot know: that a replica runs, this one, and is about to get what it lacks."""
         now = monotonic_seconds()
         self._lacks = self._lacks.after(view, now)
-        return replace(view, own=replace(self._lacks.seen(now, self._patience), link=self._own_link()))
+        fact = self._lacks.fact(now, self._patience)
+        return replace(view, own=replace(fact, connections=self._own_connections()))
 
     async def _recall(self, at: datetime) -> None:
-        """What others saw before this process was: a problem does not begin anew because we did."""
-        self._ill_since = await _on_record(self._database, at) | self._ill_since
+        """What was on record before this process started: a problem does not begin anew because a replica did."""
+        self._beginnings = await _on_record(self._database, at) | self._beginnings
         self._has_recalled = True
 
-    async def _put_on_record(self, seen: Seen) -> None:
+    async def _share(self, seen: Observed) -> None:
+        observation = Observation(view=replace(seen.view, own=None), beginnings=self._beginnings)
+        parts = await encode(observation)
         async with self._database.transaction() as tx:
-            # Two that take themselves for the leader do not both tell of it.
+            # Two that take themselves for the leader do not both record a change.
             await events_sql.take_turn(tx)
+            await shared_view_sql.share(
+                tx, parts, at=seen.at, interval_seconds=self._pause_seconds, replica=self._replica
+            )
             last = await store.last(tx)
             for one in (*self._unwritten, seen):
                 if last is None or one.at > last[0]:
@@ -139,7 +196,7 @@ class Diagnoser:
         self._unwritten.clear()
 
     async def _record(
-        self, tx: Transaction, last: tuple[datetime, list[Diagnosis]] | None, seen: Seen
+        self, tx: Transaction, last: tuple[datetime, list[Diagnosis]] | None, seen: Observed
     ) -> tuple[datetime, list[Diagnosis]] | None:
         is_news = is_change(last[1] if last else None, seen.diagnoses)
         if not is_news and last is not None and not is_due(last[1], last[0], seen.diagnoses, seen.at):
@@ -150,7 +207,7 @@ class Diagnoser:
             tx,
             topic=Topic.DIAGNOSIS,
             kind=DIAGNOSIS_CHANGED,
-            subject=worst.kind,
+            subject=worst.check.value,
             detail=worst.health.value,
             replica=self._replica,
             at=seen.at,
@@ -158,18 +215,27 @@ class Diagnoser:
         return seen.at, list(seen.diagnoses)
 
 
+async def observe_once(database: Database, collector: ViewCollector) -> tuple[View, tuple[Diagnosis, ...]]:
+    """For a command: the view that the leader shares, or without a valid one a view of its own."""
+    shared = await answer_of(shared_view_sql.read_shared(database))
+    if isinstance(shared, SharedView) and shared.is_valid and shared.parts is not None:
+        observation = await decode(shared.parts)
+        if observation is not None:
+            # An operator who has just changed the brake sees the change.
+            view = replace(observation.view, brake=await collector.brake())
+            return view, with_beginnings(diagnose(view), observation.beginnings)
+    view = await collector.collect()
+    return view, await diagnose_once(view, database)
+
+
 async def diagnose_once(view: View, database: Database) -> tuple[Diagnosis, ...]:
-    """For a command: since when is told by what the sidecars have put on record, if that can be read."""
-    known: dict[str, datetime] | Unknown = {}
-    if _has_database(view):
-        known = await answered(_on_record(database, view.at), within_seconds=RECORD_SECONDS)
-    return recalled(diagnose(view), {} if isinstance(known, Unknown) else known)
+    """For a command that collected the view itself: problems are dated by the record, if it can be read."""
+    known: dict[Check, datetime] | Unknown = {}
+    if view.has_database:
+        known = await answer_of(_on_record(database, view.at))
+    return with_beginnings(diagnose(view), {} if isinstance(known, Unknown) else known)
 
 
-async def _on_record(database: Database, at: datetime) -> dict[str, datetime]:
+async def _on_record(database: Database, at: datetime) -> dict[Check, datetime]:
     recorded = await store.as_of(database, at)
-    return ill_since(recorded[1]) if recorded else {}
-
-
-def _has_database(view: View) -> bool:
-    return isinstance(view.database, DatabaseSeen) and view.database.trouble is None
+    return beginnings_of(recorded[1]) if recorded else {}

@@ -1,301 +1,399 @@
-"""A diagnosis: what is wrong with one thing, whose it is, since when, how that is known, and what to do. Pure.
+"""A diagnosis: the result of one check, with its component, its beginning, its evidence and the action. Pure.
 
-The same for the dashboard, the command line and the API. Its sentence is an observation's, so that whoever
-asks in another way reads the same words.
+One type for `status`, `doctor`, dashboard, API and the record of the past.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
-from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines, doctor_lines
-from dlq_handler.diagnosis.observation import Component, Health, Looked, Observation
+from dlq_handler.diagnosis.view import Unknown, UnknownCause
 
 RUNBOOK = "docs/runbook.md"
-CONFIG_SHOW = "dlq-handler config show"
 
-# Ours alone: what only a diagnosis looks at.
-GATE = Looked(Component.DLQ_HANDLER, "gate")
-BRAKE = Looked(Component.DLQ_HANDLER, "brake")
-SHADOW = Looked(Component.DLQ_HANDLER, "shadow")
-MONITOR = Looked(Component.DLQ_HANDLER, "monitor")
-ANNOUNCING = Looked(Component.DLQ_HANDLER, "announcing")
-# One check; its part says whose services are meant: the executor among others, or workers only.
-EXECUTOR_SERVICES = Looked(Component.EXECUTOR, "services")
-WORKER_SERVICES = Looked(Component.WORKERS, "services")
-WORKER_GONE = Looked(Component.WORKERS, "worker gone")
-WORKER_HUNG = Looked(Component.WORKERS, "worker hung")
-WORKER_QUEUE = Looked(Component.WORKERS, "worker queue")
-WORKER_BACKLOG = Looked(Component.WORKERS, "worker backlog")
-UNUSABLE_LETTERS = Looked(Component.SENDERS, "unusable letters")
-ATTUNES_MONITOR = Looked(Component.EXECUTOR, "attune monitor")
+REPAIR_FIRST = "Correct that first, then ask again."
+MANAGEMENT_ACTION = (
+    "Make RabbitMQ's management API available (dlq_handler.broker.management_url), "
+    "for a user with the tag 'monitoring'."
+)
+
+
+class Component(StrEnum):
+    """The owner of a diagnosis."""
+
+    DLQ_HANDLER = "dlq-handler"
+    BROKER = "broker"
+    DATABASE = "database"
+    WORKERS = "workers"
+    SENDERS = "senders"
+    """Programs that publish messages which are dead-lettered."""
+    EXECUTOR = "executor"
+
+
+class Health(StrEnum):
+    """The worst first."""
+
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"
+    OK = "ok"
+
+
+# Always with the word beside it.
+SIGNS = {Health.PROBLEM: "✕", Health.UNKNOWN: "?", Health.OK: "✓"}
+
+
+class Check(StrEnum):
+    """Stable names, for programs and links. In order: the worst first, and a cause before its consequences."""
+
+    SETTINGS = "settings"
+    DATABASE = "database"
+    BROKER = "broker"
+    HOST_TABLES = "host tables"
+    OWN_TABLES = "own tables"
+    DATABASE_RIGHTS = "database rights"
+    BROKER_RIGHTS = "broker rights"
+    SAFETY_GATE = "safety gate"
+    BRAKE = "brake"
+    REPLICAS = "replicas"
+    BROKER_ALARM = "broker alarm"
+    TOPOLOGY = "topology"
+    CANARY = "canary"
+    OTHER_CONSUMERS = "other consumers"
+    SERVICES = "services"
+    WORKERS = "workers"
+    WORKER_UNAVAILABLE = "worker unavailable"
+    WORKER_HUNG = "worker hung"
+    WORKER_QUEUE = "worker queue"
+    WORKER_BACKLOG = "worker backlog"
+    COMPLETIONS = "completions"
+    REQUESTS = "requests"
+    PUBLISHING = "publishing"
+    TIMEOUT_MONITOR = "timeout monitor"
+    UNUSABLE_LETTERS = "unusable letters"
+    ATTUNE_MONITOR = "attune monitor"
+    CLOCK = "clock"
+    BROKER_CLOCK = "broker clock"
+    WORKER_CLOCKS = "worker clocks"
+    WORKER_RESTARTS = "worker restarts"
+    SHADOW_MODE = "shadow mode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One check, with the command that shows more and the page that explains it."""
+class CheckInfo:
+    """What is the same in every diagnosis of a check."""
 
-    looked: Looked
+    component: Component
     headline: str
-    """The problem as a short sentence, for the top of a page and the first line of an answer."""
-    command: str
-    anchor: str
-    slides: bool = False
-    """It is dated by the oldest that waits now, and that is another one with every look: it is older than it says."""
-
-    @property
-    def name(self) -> str:
-        return self.looked.check
-
-    @property
-    def page(self) -> str:
-        return f"{RUNBOOK}#{self.anchor}"
+    """The problem as a short sentence without its full stop, so that a time can follow it."""
+    command: str = "dlq-handler doctor"
+    """Shows more about the problem, or corrects it."""
+    anchor: str | None = None
+    """The section of the runbook. None: none, the check is part of `doctor` alone."""
+    is_required: bool = False
+    """A dead letter can only be processed if this is in order: it decides the exit code of `doctor`."""
+    moves: bool = False
+    """It is dated by the oldest item that waits now, which changes with every observation: the problem is older."""
 
 
-# The worst first, and causes before what they cause: without a database nothing else matters, and shadow mode is
-# somebody's wish.
-KINDS = (
-    Kind(
-        looked=doctor_database_lines.DATABASE,
+_WORKERS_LIST = "dlq-handler workers list"
+_TOPOLOGY_CHECK = "dlq-handler topology check"
+
+INFOS: Mapping[Check, CheckInfo] = {
+    Check.SETTINGS: CheckInfo(
+        component=Component.DLQ_HANDLER,
+        headline="The settings cannot be used",
+        command="dlq-handler config check",
+        is_required=True,
+    ),
+    Check.DATABASE: CheckInfo(
+        component=Component.DATABASE,
         headline="The database is unreachable",
-        command="dlq-handler doctor",
         anchor="database-away-or-slow",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_broker_lines.BROKER,
+    Check.BROKER: CheckInfo(
+        component=Component.BROKER,
         headline="The broker is unreachable",
-        command="dlq-handler doctor",
         anchor="broker-away",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_database_lines.OWN_TABLES,
+    Check.HOST_TABLES: CheckInfo(
+        component=Component.DATABASE, headline="Tables of Attune are missing", is_required=True
+    ),
+    Check.OWN_TABLES: CheckInfo(
+        component=Component.DATABASE,
         headline="The tables of dlq-handler do not fit this version",
         command="dlq-handler migrate",
         anchor="own-tables-outdated",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_database_lines.DATABASE_RIGHTS,
+    Check.DATABASE_RIGHTS: CheckInfo(
+        component=Component.DATABASE,
         headline="Database rights are missing",
         command="dlq-handler grants",
         anchor="rights-missing",
+        is_required=True,
     ),
-    Kind(
-        looked=GATE, headline="The safety gate is closed", command="dlq-handler doctor", anchor="gate-closed"
+    Check.BROKER_RIGHTS: CheckInfo(
+        component=Component.BROKER,
+        headline="Broker rights are missing",
+        command="dlq-handler grants",
+        is_required=True,
     ),
-    Kind(
-        looked=BRAKE,
+    Check.SAFETY_GATE: CheckInfo(
+        component=Component.DLQ_HANDLER, headline="The safety gate is closed", anchor="gate-closed"
+    ),
+    Check.BRAKE: CheckInfo(
+        component=Component.DLQ_HANDLER,
         headline="The brake (circuit breaker) is tripped",
         command="dlq-handler brake status",
         anchor="brake-tripped",
     ),
-    Kind(
-        looked=doctor_broker_lines.SIDECAR,
+    Check.REPLICAS: CheckInfo(
+        component=Component.DLQ_HANDLER,
         headline="No replica of dlq-handler takes dead letters",
-        command="dlq-handler doctor",
         anchor="dlq-not-processed",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_broker_lines.ALARMS,
+    Check.BROKER_ALARM: CheckInfo(
+        component=Component.BROKER,
         headline="The broker accepts no messages",
         command="rabbitmqctl list_alarms",
         anchor="broker-alarm",
     ),
-    Kind(
-        looked=doctor_broker_lines.TOPOLOGY,
+    Check.TOPOLOGY: CheckInfo(
+        component=Component.BROKER,
         headline="A dead-letter route is broken",
-        command="dlq-handler topology check",
+        command=_TOPOLOGY_CHECK,
         anchor="topology-hole",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_lines.CANARY,
+    Check.CANARY: CheckInfo(
+        component=Component.BROKER,
         headline="Canary messages do not arrive",
-        command="dlq-handler topology check",
+        command=_TOPOLOGY_CHECK,
         anchor="canary-lost",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_broker_lines.OTHER_CONSUMERS,
+    Check.OTHER_CONSUMERS: CheckInfo(
+        component=Component.BROKER,
         headline="Another consumer takes dead letters",
-        command="dlq-handler doctor",
         anchor="other-consumer",
+        is_required=True,
     ),
-    Kind(
-        looked=EXECUTOR_SERVICES,
+    Check.SERVICES: CheckInfo(
+        component=Component.WORKERS,
         headline="Attune's services must be restarted",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="services-without-consumers",
     ),
-    Kind(
-        looked=WORKER_SERVICES,
-        headline="Workers must be restarted",
-        command="dlq-handler workers list",
-        anchor="services-without-consumers",
-    ),
-    Kind(
-        looked=doctor_database_lines.WORKERS,
+    Check.WORKERS: CheckInfo(
+        component=Component.WORKERS,
         headline="No worker is available",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="no-workers",
+        is_required=True,
     ),
-    Kind(
-        looked=WORKER_GONE,
+    Check.WORKER_UNAVAILABLE: CheckInfo(
+        component=Component.WORKERS,
         headline="A worker is unavailable",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="worker-gone",
     ),
-    Kind(
-        looked=WORKER_HUNG,
+    Check.WORKER_HUNG: CheckInfo(
+        component=Component.WORKERS,
         headline="A worker hangs",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="worker-hung",
-        slides=True,
+        moves=True,
     ),
-    Kind(
-        looked=WORKER_QUEUE,
+    Check.WORKER_QUEUE: CheckInfo(
+        component=Component.WORKERS,
         headline="A worker does not consume its queue",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="worker-queue-without-consumer",
     ),
-    Kind(
-        looked=WORKER_BACKLOG,
+    Check.WORKER_BACKLOG: CheckInfo(
+        component=Component.WORKERS,
         headline="A worker is slower than the TTL of its queue",
-        command="dlq-handler workers list",
+        command=_WORKERS_LIST,
         anchor="worker-backlog",
-        slides=True,
+        moves=True,
     ),
-    Kind(
-        looked=doctor_broker_lines.COMPLETIONS,
+    Check.COMPLETIONS: CheckInfo(
+        component=Component.EXECUTOR,
         headline="Completion events are not consumed",
-        command="dlq-handler doctor",
         anchor="completions-not-consumed",
+        is_required=True,
     ),
-    Kind(
-        looked=doctor_broker_lines.REQUESTS,
+    Check.REQUESTS: CheckInfo(
+        component=Component.EXECUTOR,
         headline="Scheduling requests are not consumed",
-        command="dlq-handler doctor",
         anchor="requests-not-consumed",
+        is_required=True,
     ),
-    Kind(
-        looked=ANNOUNCING,
+    Check.PUBLISHING: CheckInfo(
+        component=Component.DLQ_HANDLER,
         headline="Completion events are not published",
-        command="dlq-handler doctor",
         anchor="notices-not-sent",
-        slides=True,
+        moves=True,
     ),
-    Kind(
-        looked=MONITOR,
+    Check.TIMEOUT_MONITOR: CheckInfo(
+        component=Component.DLQ_HANDLER,
         headline="No replica runs the timeout monitor",
-        command="dlq-handler doctor",
         anchor="monitor-without-leader",
     ),
-    Kind(
-        looked=UNUSABLE_LETTERS,
+    Check.UNUSABLE_LETTERS: CheckInfo(
+        component=Component.SENDERS,
         headline="Unusable dead letters arrive",
         command="dlq-handler letters list --outcome unreadable",
         anchor="unusable-letters",
-        slides=True,
+        moves=True,
     ),
-    Kind(
-        looked=ATTUNES_MONITOR,
+    Check.ATTUNE_MONITOR: CheckInfo(
+        component=Component.EXECUTOR,
         headline="Attune's own timeout monitor is on",
-        command="dlq-handler doctor",
         anchor="attunes-monitor-is-on",
     ),
-    Kind(looked=SHADOW, headline="Shadow mode (dry run) is on", command=CONFIG_SHOW, anchor="shadow-mode"),
-)
+    Check.CLOCK: CheckInfo(
+        component=Component.DLQ_HANDLER, headline="The clock of this machine is wrong", is_required=True
+    ),
+    Check.BROKER_CLOCK: CheckInfo(
+        component=Component.BROKER, headline="The clock of the broker is wrong", is_required=True
+    ),
+    Check.WORKER_CLOCKS: CheckInfo(
+        component=Component.WORKERS, headline="Clocks of workers are wrong", is_required=True
+    ),
+    Check.WORKER_RESTARTS: CheckInfo(
+        component=Component.WORKERS, headline="Restarts of workers are not detected", is_required=True
+    ),
+    Check.SHADOW_MODE: CheckInfo(
+        component=Component.DLQ_HANDLER,
+        headline="Shadow mode (dry run) is on",
+        command="dlq-handler config show",
+        anchor="shadow-mode",
+    ),
+}
 
-SLIDING = frozenset(kind.name for kind in KINDS if kind.slides)
-
-_PLACE = {kind.looked: place for place, kind in enumerate(KINDS)}
+# Of every view; the others are of `doctor` alone.
+OF_EVERY_VIEW = tuple(check for check in Check if INFOS[check].anchor is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
+    check: Check
     component: Component
-    kind: str
-    """Stable words, for programs and links."""
     health: Health
-    sentence: str
-    since: datetime | None
-    """By the database's clock; None: not known, or nothing is wrong."""
-    evidence: tuple[str, ...]
-    next_step: str | None
-    """None only when it is ok."""
+    headline: str
+    """A short sentence without its full stop, so that a time can follow it."""
+    explanation: str
+    since: datetime | None = None
+    """By the database's clock; None: unknown, or nothing is wrong."""
+    evidence: tuple[str, ...] = ()
+    action: str | None = None
+    """None: there is nothing to do. With health ok it is a recommendation."""
     command: str
-    """What to type to see more of it, or to repair it."""
-    runbook: str
-    headline: str = ""
-    """A short sentence in plain English without its full stop, so that a time can follow it."""
-    about: str = ""
-    """Whom, where the kind alone does not say it: ids of workers, "7 8". Its numbers change by themselves; this only
-    when it is another problem. One text, so that what is on record reads back as the same.
-    """
+    runbook: str | None
+    unknown_cause: UnknownCause | None = None
+    """None unless health is unknown."""
+
+    @property
+    def is_required(self) -> bool:
+        return INFOS[self.check].is_required
 
     @property
     def subject(self) -> str:
-        """Whose it is and what was looked at, each once: "us: brake", "database"."""
-        return (
-            self.component.value
-            if self.kind == self.component.value
-            else f"{self.component.value}: {self.kind}"
-        )
-
-    @property
-    def said(self) -> str:
-        """The sentence behind its subject: an error of a driver names the part by itself."""
-        return self.sentence.removeprefix(f"{self.component.value}: ")
+        """Component and check, each once: "dlq-handler: brake", "database"."""
+        if self.check.value == self.component.value:
+            return self.component.value
+        return f"{self.component.value}: {self.check.value}"
 
 
-def page_of(seen: Observation) -> str | None:
-    """Where the runbook explains it; None for what is looked at only before the first start."""
-    place = _PLACE.get(Looked(seen.component, seen.check))
-    return None if place is None else KINDS[place].page
+def ok(
+    check: Check, explanation: str, *, evidence: Iterable[str] = (), action: str | None = None
+) -> Diagnosis:
+    """With an `action` it is a recommendation: nothing is wrong, and something could be better."""
+    headline = f"The check “{check.value}” found no problem"
+    return _diagnosis(check, Health.OK, headline, explanation, evidence=evidence, action=action)
 
 
-def diagnosed(
-    seen: Observation,
+def problem(
+    check: Check,
+    explanation: str,
+    action: str,
     *,
     since: datetime | None = None,
     evidence: Iterable[str] = (),
+    headline: str | None = None,
     command: str | None = None,
-    about: Iterable[int] = (),
+    component: Component | None = None,
 ) -> Diagnosis:
-    """The observation, with all that a person on call asks next. `command`: a better one than the kind's. `about`: ids
-    of the workers that it is about.
-    """
-    kind = KINDS[_PLACE[Looked(seen.component, seen.check)]]
-    return Diagnosis(
-        component=seen.component,
-        kind=kind.name,
-        health=seen.health,
-        sentence=seen.what,
-        since=since if seen.health is Health.PROBLEM else None,
-        evidence=(*evidence, *seen.notes),
-        next_step=seen.fix,
-        command=command or kind.command,
-        runbook=kind.page,
-        headline=_headline(seen, kind),
-        about=" ".join(map(str, sorted(about))),
+    """Without `headline`, `command` and `component`: those of the check."""
+    return _diagnosis(
+        check,
+        Health.PROBLEM,
+        headline or INFOS[check].headline,
+        explanation,
+        since=since,
+        evidence=evidence,
+        action=action,
+        command=command,
+        component=component,
     )
 
 
-def _headline(seen: Observation, kind: Kind) -> str:
-    match seen.health:
-        case Health.PROBLEM:
-            return seen.headline or kind.headline
-        case Health.UNKNOWN:
-            return f"The result of the check “{kind.name}” is unknown"
-        case Health.OK:
-            return f"The check “{kind.name}” found no problem"
+def unknown(
+    check: Check, fact: Unknown, action: str = REPAIR_FIRST, *, evidence: Iterable[str] = ()
+) -> Diagnosis:
+    headline = f"The result of the check “{check.value}” is unknown"
+    return _diagnosis(
+        check,
+        Health.UNKNOWN,
+        headline,
+        fact.explanation,
+        evidence=evidence,
+        action=action,
+        unknown_cause=fact.cause,
+    )
+
+
+def _diagnosis(
+    check: Check,
+    health: Health,
+    headline: str,
+    explanation: str,
+    *,
+    since: datetime | None = None,
+    evidence: Iterable[str] = (),
+    action: str | None = None,
+    command: str | None = None,
+    component: Component | None = None,
+    unknown_cause: UnknownCause | None = None,
+) -> Diagnosis:
+    info = INFOS[check]
+    return Diagnosis(
+        check=check,
+        component=component or info.component,
+        health=health,
+        headline=headline,
+        explanation=explanation,
+        since=since,
+        evidence=tuple(evidence),
+        action=action,
+        command=command or info.command,
+        runbook=None if info.anchor is None else f"{RUNBOOK}#{info.anchor}",
+        unknown_cause=unknown_cause,
+    )
 
 
 def in_order(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The worst first."""
-    healths = list(Health)
-    names = {kind.name: place for place, kind in enumerate(KINDS)}
-    return tuple(sorted(diagnoses, key=lambda one: (healths.index(one.health), names[one.kind])))
+    healths, checks = list(Health), list(Check)
+    return tuple(sorted(diagnoses, key=lambda one: (healths.index(one.health), checks.index(one.check))))
 
 
 def conclusion_of(diagnoses: Iterable[Diagnosis]) -> Health:
-    """The worst of them. Who diagnosed nothing cannot tell."""
-    seen = {one.health for one in diagnoses}
-    return next((health for health in Health if health in seen), Health.UNKNOWN)
+    """The worst of them; unknown if there is none."""
+    found = {one.health for one in diagnoses}
+    return next((health for health in Health if health in found), Health.UNKNOWN)

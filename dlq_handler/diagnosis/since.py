@@ -1,70 +1,71 @@
-"""What one look adds to the diagnoses before it: since when, and whether that is news. Pure."""
+"""What one observation adds to the diagnoses before it: since when, and whether that is a change. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dlq_handler.diagnosis.diagnosis import SLIDING, Diagnosis
-from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.diagnosis import INFOS, Check, Diagnosis, Health
 
-# Sentences have numbers in them. While something is wrong they are put on record so often, and not with every look.
+# Explanations have numbers in them. While something is wrong they are put on record this often, and not every time.
 REFRESHED_AFTER = timedelta(minutes=5)
 
+Beginnings = Mapping[Check, datetime]
+"""When each problem began."""
 
-def ill_since(diagnoses: Sequence[Diagnosis]) -> dict[str, datetime]:
-    """Of each kind that is a problem, since when."""
-    return {one.kind: one.since for one in diagnoses if one.health is Health.PROBLEM and one.since}
+
+def beginnings_of(diagnoses: Sequence[Diagnosis]) -> dict[Check, datetime]:
+    return {one.check: one.since for one in diagnoses if one.health is Health.PROBLEM and one.since}
 
 
 def dated(
-    diagnoses: Sequence[Diagnosis], before: Mapping[str, datetime], *, at: datetime
-) -> tuple[tuple[Diagnosis, ...], dict[str, datetime]]:
-    """Each problem with the time since when it is one, and what the next look has to know of that.
+    diagnoses: Sequence[Diagnosis], before: Beginnings, *, at: datetime
+) -> tuple[tuple[Diagnosis, ...], dict[Check, datetime]]:
+    """Each problem with its beginning, and what the next observation has to know of that.
 
-    Where nothing says when it began, it began when it was first seen. That nobody can tell any more ends no problem: a
-    database that is away for a minute would make each of them a minute old.
+    Where no fact says when it began, it began with the first observation of it. An unknown result ends no problem: a
+    database that is unavailable for a minute would make each of them a minute old.
     """
     whole: list[Diagnosis] = []
-    remembered: dict[str, datetime] = {}
+    remembered: dict[Check, datetime] = {}
     for one in diagnoses:
         if one.health is Health.PROBLEM:
             since = _since(one, before) or at
-            remembered[one.kind] = since
+            remembered[one.check] = since
             whole.append(replace(one, since=since))
             continue
-        if one.health is Health.UNKNOWN and one.kind in before:
-            remembered[one.kind] = before[one.kind]
+        if one.health is Health.UNKNOWN and one.check in before:
+            remembered[one.check] = before[one.check]
         whole.append(one)
     return tuple(whole), remembered
 
 
-def recalled(diagnoses: Sequence[Diagnosis], before: Mapping[str, datetime]) -> tuple[Diagnosis, ...]:
-    """Each problem with the time on record. For who looks once: what he sees first may have begun long before."""
+def with_beginnings(diagnoses: Sequence[Diagnosis], before: Beginnings) -> tuple[Diagnosis, ...]:
+    """Each problem with the beginning on record. For a command, which observes once: a problem may be older."""
     return tuple(
         replace(one, since=_since(one, before)) if one.health is Health.PROBLEM else one for one in diagnoses
     )
 
 
 def is_change(before: Sequence[Diagnosis] | None, now: Sequence[Diagnosis]) -> bool:
-    """Another health of anything. None: there is nothing to compare with."""
+    """Another health of any check. None: there is nothing to compare with."""
     return before is None or _healths(before) != _healths(now)
 
 
 def is_due(
     before: Sequence[Diagnosis], recorded_at: datetime, now: Sequence[Diagnosis], at: datetime
 ) -> bool:
-    """The same illnesses, but in words that are too old to show to anybody."""
-    is_ill = any(one.health is Health.PROBLEM for one in now)
-    return is_ill and at - recorded_at >= REFRESHED_AFTER and list(before) != list(now)
+    """The same problems, but with numbers that are too old to be shown."""
+    has_problem = any(one.health is Health.PROBLEM for one in now)
+    return has_problem and at - recorded_at >= REFRESHED_AFTER and list(before) != list(now)
 
 
-def _healths(diagnoses: Sequence[Diagnosis]) -> dict[str, Health]:
-    return {one.kind: one.health for one in diagnoses}
+def _healths(diagnoses: Sequence[Diagnosis]) -> dict[Check, Health]:
+    return {one.check: one.health for one in diagnoses}
 
 
-def _since(one: Diagnosis, before: Mapping[str, datetime]) -> datetime | None:
-    """What a look knows of it is better than what is remembered, unless that moves on with every look."""
-    known = before.get(one.kind)
-    if one.since and known and one.kind in SLIDING:
+def _since(one: Diagnosis, before: Beginnings) -> datetime | None:
+    """The time of a fact is better than the remembered one, unless it moves on with every observation."""
+    known = before.get(one.check)
+    if one.since and known and INFOS[one.check].moves:
         return min(one.since, known)
     return one.since or known

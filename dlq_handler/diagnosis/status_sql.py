@@ -1,8 +1,8 @@
-"""What a status asks of the tables: whose executions we ended, what waits, which letters are of no use to anybody.
+"""Statements of a view: executions that dlq-handler ended, requests and events that wait, unusable dead letters.
 
-Asked every few seconds by every replica, so: each question is one statement, found by index. What came is read from the
-counts by minute, an hour of them at most, and never from the letters; what waits (requests, notices) from the rows that
-wait; what the monitor ended from its decisions of an hour. Spans begin with a whole minute. Shadows count in none.
+The leader runs them every few seconds, so each is one statement that uses an index. Dead letters are read from the
+counts by minute, an hour of them at most, and never from the records; requests and events from the rows that wait; ends
+by the timeout monitor from its decisions of an hour. Spans begin with a whole minute. Shadow mode counts in none.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE
 from dlq_handler.dead_letters.masked_rows_sql import for_people
-from dlq_handler.diagnosis.attunes_ends import AttunesEnds
-from dlq_handler.diagnosis.view import LettersSeen, OutboxSeen
+from dlq_handler.diagnosis.view import AttuneMonitorFact, LettersFact, OutboxFact
 from dlq_handler.host.ends import STOCK_MONITOR
 
 HOUR_SECONDS = 3600.0
@@ -31,7 +30,7 @@ class Harm:
 
 
 async def harm_by_worker(database: Database) -> dict[int, Harm]:
-    """A worker that is missing from the answer lost nothing. A letter is that worker's in whose queue it died."""
+    """A worker that is missing from the answer lost nothing. A dead letter belongs to the worker of its queue."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -59,15 +58,15 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
 
 
 async def requested_executions(database: Database) -> int:
-    """Those that no worker has been given yet, for whatever reason."""
+    """Executions that are not scheduled yet, for whatever reason."""
     async with database.transaction() as tx:
         [row] = await tx.rows("SELECT count(*) AS requested FROM execution WHERE status = 'requested'")
     return int(row.requested)
 
 
-async def unusable_letters(database: Database, *, requests_queue: str) -> LettersSeen:
-    """What the executor rejected from its `requests_queue` is no sender's fault, and counted apart, as executions. A
-    dead letter that was reprocessed and failed its execution after all was of use.
+async def unusable_letters(database: Database, *, requests_queue: str) -> LettersFact:
+    """Requests that the executor rejected from its `requests_queue` are no sender's fault: counted apart.
+    A dead letter that was reprocessed and failed its execution after all is not unusable.
     """
     async with database.transaction() as tx:
         [row] = await tx.rows(
@@ -97,7 +96,7 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
             requests=requests_queue,
             request=DISPATCH_MESSAGE_TYPE,
         )
-    return LettersSeen(
+    return LettersFact(
         span_seconds=SPAN_SECONDS,
         unreadable=int(row.unreadable),
         unrelated=int(row.unrelated),
@@ -107,8 +106,10 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
     )
 
 
-async def attunes_ends(database: Database) -> AttunesEnds:
-    """Of the newest ends alone: an hour may hold a million. Its result is small, and a large one is not read at all.
+async def attune_monitor(database: Database, *, is_enabled: bool) -> AttuneMonitorFact:
+    """Counts the newest ends alone: an hour may hold a million. Its result is small; a large one is not read at all.
+
+    `is_enabled`: by Attune's settings.
 
     Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
     make ends of months ago look new.
@@ -130,10 +131,12 @@ async def attunes_ends(database: Database) -> AttunesEnds:
             hour=HOUR_SECONDS,
             monitor=STOCK_MONITOR,
         )
-    return AttunesEnds(span_seconds=HOUR_SECONDS, count=row.ends, first_at=row.first_at)
+    return AttuneMonitorFact(
+        is_enabled=is_enabled, span_seconds=HOUR_SECONDS, ended=row.ends, first_at=row.first_at
+    )
 
 
-async def waiting_notices(database: Database) -> OutboxSeen:
+async def waiting_events(database: Database) -> OutboxFact:
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
@@ -146,6 +149,6 @@ async def waiting_notices(database: Database) -> OutboxSeen:
               FROM own.outbox WHERE confirmed_at IS NULL
             """
         )
-    return OutboxSeen(
+    return OutboxFact(
         pending=row.pending, oldest_seconds=max(0.0, row.oldest), last_error=for_people(row)["last_error"]
     )

@@ -1,18 +1,19 @@
-"""The view: what could be seen of everything that a rescue depends on, at one moment.
+"""The view: the state of everything that dlq-handler depends on, at one moment. Pure.
 
-Each fact may be unknown, with the reason in words, and is unknown unless somebody has looked: whoever forgets a
-question gets "unknown" for it, never "ok". Ages and times are by the database's clock.
+A fact may be unknown, with its cause, and is unknown unless it was observed: a question that was left out gives
+"unknown", never "ok". Ages and times are by the database's clock.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Literal
+from enum import StrEnum
+from typing import Any, Literal
 
-from dlq_handler.diagnosis.attunes_ends import AttunesEnds
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker
 from dlq_handler.safety.brake import BrakePolicy, BrakeView
 from dlq_handler.safety.gate import GateCause
+from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import WorkerCanary
@@ -20,131 +21,143 @@ from dlq_handler.workers.availability import Availability, Standing, is_history
 from dlq_handler.workers.service_look import ServiceLook, ServiceLooks, has_reported_twice
 
 
+class UnknownCause(StrEnum):
+    """Why a fact is unknown."""
+
+    NOT_OBSERVED = "not_observed"
+    """No observation yet, or the last one is too old."""
+    DATABASE_UNAVAILABLE = "database_unavailable"
+    BROKER_UNAVAILABLE = "broker_unavailable"
+    UNREACHABLE = "unreachable"
+    """The server that was asked cannot be reached, or did not answer in time."""
+    REFUSED = "refused"
+    """The server answered with an error, or it knows only a part."""
+    REPLICA_UNSURE = "replica_unsure"
+    """The replica that was asked answers, and does not know: no other observation may replace its answer."""
+    REPLICA_HANGS = "replica_hangs"
+    """A process holds the address of the replica and does not answer. That is not the same as no process."""
+    TAKES_TIME = "takes_time"
+    """Nothing is wrong: it is known after some more seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody could tell, and why."""
-
     explanation: str
+    cause: UnknownCause = UnknownCause.REFUSED
 
 
-@dataclass(frozen=True, slots=True)
-class Unsure(Unknown):
-    """Whoever was asked is there, and cannot tell itself: nobody else may conclude it in its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hung(Unknown):
-    """A process holds the address and does not answer: it hangs. That is not the same as no process."""
-
-
-NOT_ASKED = Unknown("nobody has looked")
-DATABASE_AWAY = Unknown("the database is unreachable")
+NOT_OBSERVED = Unknown("there is no observation yet", UnknownCause.NOT_OBSERVED)
+WITHOUT_DATABASE = Unknown("the database is unreachable", UnknownCause.DATABASE_UNAVAILABLE)
+WITHOUT_BROKER = Unknown("the broker does not answer", UnknownCause.BROKER_UNAVAILABLE)
 
 Off = Literal["off"]
-"""Switched off in the settings: there is nothing to be seen, and nothing to be said."""
+"""Disabled in the settings: there is nothing to observe, and no diagnosis."""
 OFF: Off = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseSeen:
-    trouble: str | None = None
-    """Why it does not answer; None when it does."""
+class DatabaseFact:
+    error: str | None = None
+    """Why it cannot be used; None: it answers."""
+    is_unreachable: bool = False
+    """With an error: no connection, or no answer. Otherwise it answers and refuses."""
     is_in_recovery: bool = False
     answer_seconds: float = 0.0
     since: datetime | None = None
-    """When it was first seen like this."""
+    """The first observation of the error; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSeen:
-    trouble: str | None = None
+class BrokerFact:
+    error: str | None = None
+    """Why it cannot be used; None: it answers."""
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablesSeen:
+class TablesFact:
     version: str | None
     schema: str
     problem: str | None = None
-    """Why this program cannot use them, with the action. None: it can."""
+    """Why this program cannot use them, with the action; None: it can."""
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RightsSeen:
+class RightsFact:
     missing: Sequence[str]
     role: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologySeen:
+class TopologyFact:
     checked: CheckedTopology
     limits: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSeen:
+class QueueFact:
     name: str
-    taken: Consumers | None
+    consumers: Consumers | None
     """None: there is no such queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateSeen:
-    """Of the one sidecar that was asked."""
+class GateFact:
+    """The safety gate of one replica."""
 
-    causes: Collection[GateCause]
-    words: str | None = None
-    asked: str = "this process"
+    causes: Sequence[GateCause]
+    explanation: str | None = None
+    replica: str = "this replica"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrakeSeen:
+class BrakeFact:
     view: BrakeView
     policy: BrakePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderSeen:
-    """The lease of the one that looks for stale executions."""
+class LeaderFact:
+    """The lease of the replica that scans for stale executions."""
 
     is_held: bool
     until: datetime | None = None
-    """Of a lease that was given up: when the last sidecar stopped. None: there never was one."""
+    """When the lease ends or ended. Of a lease that was given up: when the last replica stopped. None: never held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnLink:
-    """What the sidecar that looks knows of its own connections, whether or not the management API answers."""
+class OwnConnections:
+    """What the observing replica knows of its own connections, whether or not the management API answers."""
 
     is_consuming: bool = False
     is_blocked: bool = False
-    """The broker takes no message of ours for want of memory or disk."""
+    """The broker accepts no message of this replica: it is short of memory or disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSeen:
-    """What the sidecar that looks knows of itself: it runs, and what it lacks it is about to get."""
+class OwnFact:
+    """What the observing replica knows of itself: it runs, and what it lacks it usually gets by itself."""
 
-    link: OwnLink = OwnLink()
-    opening_seconds: float = 0.0
-    """For how long nobody has been seen to consume, although nothing pauses us."""
+    connections: OwnConnections = OwnConnections()
+    unconsumed_seconds: float = 0.0
+    """For how long no replica has consumed, although nothing pauses them."""
     opens_within_seconds: float
     leaderless_seconds: float = 0.0
-    """For how long the lease has been seen to be free."""
+    """For how long the lease has been free."""
     leads_within_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxSeen:
+class OutboxFact:
     pending: int
     oldest_seconds: float
     last_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LettersSeen:
-    """Letters that nobody can do anything with, counted over two spans of equal length."""
+class LettersFact:
+    """Dead letters that belong to no execution, counted over two spans of equal length."""
 
     span_seconds: float
     unreadable: int
@@ -154,28 +167,42 @@ class LettersSeen:
     declined: int = 0
     """In this span, and none of those: executions whose request the executor rejected, having no worker for them."""
     first_at: datetime | None = None
-    """Of those in both spans: the beginning of what goes on now, to the minute."""
+    """The first in both spans, to the minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSeen:
+class AttuneMonitorFact:
+    """Attune's own timeout monitor: it also fails executions that a busy worker holds and then runs."""
+
+    is_enabled: bool
+    """By executor.enable_timeout_monitor in the settings that dlq-handler reads too."""
+    span_seconds: float
+    ended: int = 0
+    """Executions that it ended in the span."""
+    first_at: datetime | None = None
+    """When it ended the first of them; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedWorker:
     registered: RegisteredWorker
     standing: Standing
     queue: QueueObservation | Unknown | None
     """None: it has none."""
     ended_last_hour: int | None = 0
-    """Executions of it that we ended; None: unknown."""
+    """Its executions that dlq-handler ended; None: unknown."""
     expired_lately: int = 0
-    """Letters that expired in its queue within minutes."""
+    """Messages that expired in its queue within the last minutes."""
     was_stopped: bool = False
-    """It said itself that it stops."""
+    """It reported itself that it stops."""
     is_on_time: bool = True
-    """No heartbeat of it is missing yet."""
+    """Its next heartbeat is not overdue."""
     look: ServiceLook | None = None
     """What the leader has on record of its queue; None: nothing, or too long ago."""
 
     @property
-    def sight(self) -> QueueObservation | None:
+    def known_queue(self) -> QueueObservation | None:
+        """None: it has none, or nothing is known of it."""
         return None if isinstance(self.queue, Unknown) else self.queue
 
     @property
@@ -185,12 +212,12 @@ class WorkerSeen:
     @property
     def is_consumed(self) -> bool:
         """Its queue has a consumer."""
-        return self.sight is not None and self.sight.consumers > 0
+        return self.known_queue is not None and self.known_queue.consumers > 0
 
     @property
     def is_reporting(self) -> bool:
         """Its heartbeat is fresh."""
-        return self.is_there and self.is_on_time
+        return self.is_present and self.is_on_time
 
     @property
     def is_inactive(self) -> bool:
@@ -200,7 +227,7 @@ class WorkerSeen:
     @property
     def reports_unconsumed(self) -> bool:
         """Its queue has no consumer, and the leader saw two different heartbeats while it had none."""
-        is_unconsumed = self.sight is not None and self.sight.consumers == 0
+        is_unconsumed = self.known_queue is not None and self.known_queue.consumers == 0
         first = self.look.first_heartbeat if self.look else None
         return self.is_reporting and is_unconsumed and self._has_reported_since(first)
 
@@ -218,22 +245,22 @@ class WorkerSeen:
         return self.registered.worker.heartbeat_age_seconds or 0.0
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         return self.standing.availability in (Availability.AVAILABLE, Availability.LATE)
 
     @property
     def waiting(self) -> int:
-        """Executions that are its to do."""
+        """Executions that are scheduled or running on it."""
         return self.registered.scheduled + self.registered.running
 
     @property
     def is_missed(self) -> bool:
-        """Somebody waits for it, or lost something by it: one that was stopped with nothing to do is not missed.
+        """Executions wait for it, or were lost by it. A worker that was stopped with nothing to do is not missed.
 
-        The status is no evidence: the host marks the dead inactive too, so a killed worker would be missed by nobody.
+        The status is no evidence: the host marks dead workers inactive too, so a killed worker would never be missed.
         """
         is_retired = self.was_stopped or self.registered.is_cordoned
-        ready = self.sight.ready if self.sight else 0
+        ready = self.known_queue.ready if self.known_queue else 0
         is_idle = self.waiting == 0 and ready == 0 and self.ended_last_hour == 0
         return not (is_idle and (is_retired or is_history(self.registered.worker)))
 
@@ -241,37 +268,102 @@ class WorkerSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     at: datetime
-    """The database's time, or this machine's while it does not answer."""
+    """The database's time, or this machine's while the database does not answer."""
     ttl_seconds: float
-    """Of the workers' queues as configured, where the broker does not tell the real one."""
+    """Of the workers' queues as configured, where the broker does not report the real one."""
     own_prefix: str = "dlq-handler."
-    """How the tags of our consumers begin."""
-    database: DatabaseSeen | Unknown = NOT_ASKED
-    tables: TablesSeen | Unknown = NOT_ASKED
-    rights: RightsSeen | Unknown = NOT_ASKED
-    broker: BrokerSeen | Unknown = NOT_ASKED
-    alarms: Sequence[str] | Unknown = NOT_ASKED
-    topology: TopologySeen | Unknown = NOT_ASKED
-    intake: QueueSeen | Unknown | Off = NOT_ASKED
-    canaries: Sequence[WorkerCanary] | Unknown | Off = NOT_ASKED
-    gate: GateSeen | Unknown = NOT_ASKED
-    brake: BrakeSeen | Unknown = NOT_ASKED
-    is_shadow: bool | Unknown = NOT_ASKED
-    leader: LeaderSeen | Unknown | Off = NOT_ASKED
-    outbox: OutboxSeen | Unknown = NOT_ASKED
-    workers: Sequence[WorkerSeen] | Unknown = NOT_ASKED
-    requested: int | Unknown = NOT_ASKED
-    """Executions that were asked for, and that no worker has been given yet."""
-    at_request_limit: int | Unknown = NOT_ASKED
-    """Executions that were not scheduled in time, and whose request dlq-handler does not publish again: as often as the
-    settings allow it did, or they allow none (`republishes_requests`).
+    """Prefix of the consumer tags of replicas."""
+    database: DatabaseFact | Unknown = NOT_OBSERVED
+    tables: TablesFact | Unknown = NOT_OBSERVED
+    rights: RightsFact | Unknown = NOT_OBSERVED
+    broker: BrokerFact | Unknown = NOT_OBSERVED
+    alarms: Sequence[str] | Unknown = NOT_OBSERVED
+    topology: TopologyFact | Unknown = NOT_OBSERVED
+    intake: QueueFact | Unknown | Off = NOT_OBSERVED
+    canaries: Sequence[WorkerCanary] | Unknown | Off = NOT_OBSERVED
+    gate: GateFact | Unknown = NOT_OBSERVED
+    brake: BrakeFact | Unknown = NOT_OBSERVED
+    is_shadow: bool | Unknown = NOT_OBSERVED
+    leader: LeaderFact | Unknown | Off = NOT_OBSERVED
+    outbox: OutboxFact | Unknown = NOT_OBSERVED
+    workers: Sequence[ObservedWorker] | Unknown = NOT_OBSERVED
+    requested: int | Unknown = NOT_OBSERVED
+    """Executions that were requested and are not scheduled yet."""
+    at_request_limit: int | Unknown = NOT_OBSERVED
+    """Executions that were not scheduled in time, and whose request dlq-handler does not publish again: the limit of
+    the settings is reached, or they allow none (`republishes_requests`).
     """
     republishes_requests: bool = True
-    letters: LettersSeen | Unknown = NOT_ASKED
-    attunes_ends: AttunesEnds | Unknown = NOT_ASKED
-    completions: QueueSeen | Unknown = NOT_ASKED
-    requests: QueueSeen | Unknown = NOT_ASKED
-    service_looks: ServiceLooks | Unknown = NOT_ASKED
+    letters: LettersFact | Unknown = NOT_OBSERVED
+    attune_monitor: AttuneMonitorFact | Unknown = NOT_OBSERVED
+    completions: QueueFact | Unknown = NOT_OBSERVED
+    requests: QueueFact | Unknown = NOT_OBSERVED
+    service_looks: ServiceLooks | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
-    own: OwnSeen | None = None
-    """None: a command looks, which is no sidecar."""
+    own: OwnFact | None = None
+    """None: a command observes, which is no replica."""
+
+    @property
+    def has_database(self) -> bool:
+        return isinstance(self.database, DatabaseFact) and self.database.error is None
+
+    @property
+    def has_broker(self) -> bool:
+        return isinstance(self.broker, BrokerFact) and self.broker.error is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFact:
+    """The difference of a clock from the database's."""
+
+    ahead_seconds: float
+    error_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorFacts:
+    """What only `doctor` examines, beside the view."""
+
+    warnings: Sequence[str] = ()
+    """Of the settings."""
+    host_schema: str
+    missing_of_host: Sequence[str] | Unknown = NOT_OBSERVED
+    missing_broker_rights: Sequence[str] | Unknown = NOT_OBSERVED
+    clock: ClockFact | Unknown = NOT_OBSERVED
+    broker_clock: ClockFact | Unknown = NOT_OBSERVED
+    restarts: str | Unknown | None = NOT_OBSERVED
+    """Why restarts of workers cannot be detected; None: they can."""
+    reconnects: bool = False
+    """Workers reconnect, by the settings: a new connection is no new process."""
+    run_limit_seconds: float
+    canary: CanaryRunReport | Off = OFF
+
+
+def without_database(view: View, *, error: str, is_unreachable: bool, since: datetime | None) -> View:
+    """The same view with the database unavailable: everything that was read from it is unknown now."""
+    return replace(
+        view,
+        database=DatabaseFact(error=error, is_unreachable=is_unreachable, since=since),
+        tables=WITHOUT_DATABASE,
+        rights=WITHOUT_DATABASE,
+        canaries=OFF if view.canaries == OFF else WITHOUT_DATABASE,
+        brake=WITHOUT_DATABASE,
+        leader=OFF if view.leader == OFF else WITHOUT_DATABASE,
+        outbox=WITHOUT_DATABASE,
+        workers=WITHOUT_DATABASE,
+        requested=WITHOUT_DATABASE,
+        at_request_limit=WITHOUT_DATABASE,
+        letters=WITHOUT_DATABASE,
+        attune_monitor=WITHOUT_DATABASE,
+        service_looks=WITHOUT_DATABASE,
+    )
+
+
+def outdated(view: View, why: str) -> View:
+    """The same view without any fact: the observation is too old to be valid now."""
+    forgotten: dict[str, Any] = {
+        field.name: Unknown(why, UnknownCause.NOT_OBSERVED)
+        for field in fields(view)
+        if isinstance(field.default, Unknown)
+    }
+    return replace(view, **forgotten)

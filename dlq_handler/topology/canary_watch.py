@@ -31,8 +31,9 @@ from dlq_handler.topology.decide_canary import (
     choose_due,
     count_by_state,
     decide_canaries,
-    in_words,
+    describe_canaries,
     longest,
+    worst_of,
 )
 from dlq_handler.workers.availability import is_history
 
@@ -121,7 +122,7 @@ class CanaryWatch:
             oldest_age_seconds=longest(one.seen_seconds_ago for one in canaries),
             slowest_seconds=longest(one.took_seconds for one in canaries),
         )
-        words = in_words(canaries)
+        words = f"{worst_of(canaries)}: {describe_canaries(canaries)}"
         self._readiness.note(NOTE, f"{words}; {self._refused}" if self._refused else words)
         lost = {one.worker_id for one in canaries if one.state is CanaryState.LOST}
         arrived = {one.worker_id for one in canaries if one.state is CanaryState.OK}

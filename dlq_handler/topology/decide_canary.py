@@ -223,20 +223,19 @@ def longest(seconds: Iterable[float | None]) -> float | None:
     return max((one for one in seconds if one is not None), default=None)
 
 
-def in_words(canaries: Collection[WorkerCanary]) -> str:
-    """For people, in one sentence: the worst first, and one reason for it; one that does not pass, if there is."""
+def describe_canaries(canaries: Collection[WorkerCanary]) -> str:
+    """One sentence about those in the worst state, with one reason: one that does not pass by itself, if there is."""
     if not canaries:
-        return "unknown: there is no worker whose key is bound"
+        return "there is no worker whose key is bound"
     worst = worst_of(canaries)
     of_that = [canary for canary in canaries if canary.state is worst]
     if worst is CanaryState.OK:
         slowest = max(canary.took_seconds or 0.0 for canary in of_that)
-        return f"ok: arrives with the key of each of {len(of_that)} worker(s), within {slowest:.1f} s"
+        return f"arrives with the key of each of {len(of_that)} worker(s), within {slowest:.1f} s"
     ids = ", ".join(str(canary.worker_id) for canary in of_that[:5])
     rest = f" and {len(of_that) - 5} more" if len(of_that) > 5 else ""
-    word = worst.value.replace("_", " ")
     explanation = min(of_that, key=lambda canary: canary.passes).explanation
-    return f"{word}: {len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {explanation}"
+    return f"{len(of_that)} of {len(canaries)} worker(s) ({ids}{rest}): {explanation}"
 
 
 def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnoser import Diagnoser
-from dlq_handler.diagnosis.view import TopologySeen, Unknown, WorkerSeen
+from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
@@ -104,11 +104,11 @@ class UiWorld:
         anchor = page.partition("#")[2]
         return f"{self.options.runbook_url}#{anchor}" if self.options.runbook_url else None
 
-    def workers(self) -> Sequence[WorkerSeen] | Unknown:
+    def workers(self) -> Sequence[ObservedWorker] | Unknown:
         """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""
         seen = self.diagnoser.latest
         return Unknown("nobody has looked yet") if seen is None else seen.view.workers
 
-    def topology(self) -> TopologySeen | Unknown:
+    def topology(self) -> TopologyFact | Unknown:
         seen = self.diagnoser.latest
         return Unknown("nobody has looked yet") if seen is None else seen.view.topology

@@ -8,7 +8,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnoses_sql import record_change
-from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.diagnosis import Health
 from dlq_handler.history.event import (
     SIDECAR_STARTED,
     SIDECAR_STOPPED,

@@ -17,8 +17,8 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.diagnoser import Diagnoser
-from dlq_handler.diagnosis.patience import Patience
 from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
@@ -34,7 +34,7 @@ from dlq_handler.web.users import Role, Tokens, named_token
 from dlq_handler.web.world import UiWorld
 from tests.support.deciding import a_reprocessor
 from tests.support.fail_safe import a_brake
-from tests.support.views import a_view
+from tests.support.views import a_view, collector_of
 
 BRAKE = BrakePolicy(max_decisions_per_minute=500, hold_seconds=600)
 OPERATE, READ = "operates-0123456789", "reads-0123456789ab"
@@ -67,12 +67,9 @@ async def a_ui_world(
     """On this machine and without tokens, and all is well, unless told otherwise."""
     seen = replace(view or a_view(), at=datetime.now(UTC))
 
-    async def look() -> View:
-        return seen
-
     follower = cast("Leadership", SimpleNamespace(is_leader=False))
     impatient = Patience(opens_within_seconds=0, leads_within_seconds=0)
-    diagnoser = Diagnoser(store, look=look, leadership=follower, replica="test", patience=impatient)
+    diagnoser = Diagnoser(store, collector_of(seen), leadership=follower, replica="test", patience=impatient)
     if has_looked:
         await diagnoser.tick()
     reprocessor = a_reprocessor(store, brake=a_brake(store, limit=BRAKE.max_decisions_per_minute))

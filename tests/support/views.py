@@ -1,24 +1,27 @@
 """Views for tests: one in which all is well, and workers to put into it."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from dlq_handler.diagnosis.attunes_ends import AttunesEnds
+from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.view import (
-    BrakeSeen,
-    BrokerSeen,
-    DatabaseSeen,
-    GateSeen,
-    LeaderSeen,
-    LettersSeen,
-    OutboxSeen,
-    QueueSeen,
-    RightsSeen,
-    TablesSeen,
-    TopologySeen,
+    AttuneMonitorFact,
+    BrakeFact,
+    BrokerFact,
+    DatabaseFact,
+    GateFact,
+    LeaderFact,
+    LettersFact,
+    ObservedWorker,
+    OutboxFact,
+    QueueFact,
+    RightsFact,
+    TablesFact,
+    TopologyFact,
     Unknown,
     View,
-    WorkerSeen,
 )
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
 from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
@@ -51,13 +54,13 @@ def a_worker(
     expired_lately: int = 0,
     look: ServiceLook | None = None,
     **row: Any,
-) -> WorkerSeen:
+) -> ObservedWorker:
     """Alive, idle and consuming, unless told otherwise."""
     worker = Worker(id=number, heartbeat_age_seconds=silent_seconds, last_heartbeat=ago(silent_seconds))
     told: dict[str, Any] = {"status": "active", "role": "action", "is_cordoned": False, "cordon_reason": None}
     loads: dict[str, Any] = {"scheduled": 0, "running": 0}
     registered = RegisteredWorker(worker=worker, name=name, **(told | loads | row))
-    return WorkerSeen(
+    return ObservedWorker(
         registered=registered,
         standing=standing_of(worker, watched_seconds=watched_seconds, policy=POLICY),
         queue=queue,
@@ -69,8 +72,8 @@ def a_worker(
     )
 
 
-def a_brake(**state: Any) -> BrakeSeen:
-    return BrakeSeen(
+def a_brake(**state: Any) -> BrakeFact:
+    return BrakeFact(
         view=BrakeView(state=BrakeState(**state), ended_last_minute=12, now=NOW),
         policy=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
     )
@@ -82,30 +85,30 @@ def a_canary(state: CanaryState = CanaryState.OK) -> WorkerCanary:
 
 def a_queue(
     name: str = "q", *, count: int = 1, ready: int = 0, tags: tuple[str, ...] = ("executor",)
-) -> QueueSeen:
-    return QueueSeen(name=name, taken=Consumers(count=count, ready=ready, tags=tags))
+) -> QueueFact:
+    return QueueFact(name=name, consumers=Consumers(count=count, ready=ready, tags=tags))
 
 
 def facts() -> dict[str, Any]:
     """Everything that can be known of a world in which all is well, by the view's field."""
     whole = check(a_stock_world(bindings=[bound("attune.dlx", INTAKE, dispatch_key())]), expectation())
     return {
-        "database": DatabaseSeen(answer_seconds=0.002),
-        "tables": TablesSeen(version="0003", schema="dlq_handler"),
-        "rights": RightsSeen(missing=(), role="sidecar"),
-        "broker": BrokerSeen(),
+        "database": DatabaseFact(answer_seconds=0.002),
+        "tables": TablesFact(version="0003", schema="dlq_handler"),
+        "rights": RightsFact(missing=(), role="sidecar"),
+        "broker": BrokerFact(),
         "alarms": (),
-        "topology": TopologySeen(checked=whole),
+        "topology": TopologyFact(checked=whole),
         "intake": a_queue(INTAKE, tags=("dlq-handler.one",)),
         "canaries": (a_canary(),),
-        "gate": GateSeen(causes=()),
+        "gate": GateFact(causes=()),
         "brake": a_brake(),
         "is_shadow": False,
-        "leader": LeaderSeen(is_held=True, until=ago(-10)),
-        "outbox": OutboxSeen(pending=0, oldest_seconds=0.0),
+        "leader": LeaderFact(is_held=True, until=ago(-10)),
+        "outbox": OutboxFact(pending=0, oldest_seconds=0.0),
         "workers": (a_worker(), a_worker(name="worker-shell", number=8)),
-        "attunes_ends": AttunesEnds(span_seconds=3600),
-        "letters": LettersSeen(span_seconds=900, unreadable=0, unrelated=0, before=0),
+        "attune_monitor": AttuneMonitorFact(is_enabled=False, span_seconds=3600),
+        "letters": LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
         "service_looks": ServiceLooks(observed_at=NOW, by_queue={}),
@@ -115,3 +118,21 @@ def facts() -> dict[str, Any]:
 def a_view(**changed: Any) -> View:
     """All is well, but for what is changed."""
     return View(at=NOW, ttl_seconds=TTL_SECONDS, **(facts() | changed))
+
+
+def collector_of(view: View | Callable[[], View]) -> ViewCollector:
+    """A collector that always collects this view."""
+
+    def now() -> View:
+        return view() if callable(view) else view
+
+    async def collect() -> View:
+        return now()
+
+    async def gate() -> GateFact | Unknown:
+        return now().gate
+
+    async def brake() -> BrakeFact | Unknown:
+        return now().brake
+
+    return cast("ViewCollector", SimpleNamespace(collect=collect, gate=gate, brake=brake))

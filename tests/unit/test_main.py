@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from dlq_handler.cli.failures import with_action
-from dlq_handler.errors import GrantsMissing, Unavailable
+from dlq_handler.errors import GrantsMissing, Unavailable, Unreachable
 
 
 @pytest.mark.parametrize(
     ("error", "action"),
     [
         (
-            Unavailable("database", "unreachable (connect: connection refused)"),
-            "; start PostgreSQL, or correct database.url",
+            Unreachable("database", "connect: connection refused"),
+            ". Start PostgreSQL, or correct database.url.",
         ),
         (Unavailable("broker", "consume: nobody listens there"), ""),
         (GrantsMissing("permission denied"), ""),

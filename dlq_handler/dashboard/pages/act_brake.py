@@ -13,7 +13,7 @@ from dlq_handler.dashboard.pages.acts import Act, Choice, Doing, Done, carry_out
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import ago, counted, moment, stopped
 from dlq_handler.dead_letters.state_version import brake_version
-from dlq_handler.diagnosis.view import QueueSeen
+from dlq_handler.diagnosis.view import QueueFact
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations.operation import Actor
 from dlq_handler.safety import brake as the_brake
@@ -102,9 +102,9 @@ async def _waiting(site: Site) -> Waiting | None:
     if taken is not None:
         return Waiting(letters=_letters(taken), seen=None)
     seen = None if site.view is None else site.view.intake
-    if not isinstance(seen, QueueSeen) or seen.taken is None:
+    if not isinstance(seen, QueueFact) or seen.consumers is None:
         return None
-    return Waiting(letters=_letters(seen.taken), seen=ago(site.observed_at, site.now))
+    return Waiting(letters=_letters(seen.consumers), seen=ago(site.observed_at, site.now))
 
 
 def _letters(taken: Consumers) -> str:

@@ -20,7 +20,7 @@ from dlq_handler.dead_letters.decision import REPROCESSABLE
 from dlq_handler.dead_letters.group import Group
 from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.dead_letters.record import LetterRecord
-from dlq_handler.diagnosis.view import TopologySeen
+from dlq_handler.diagnosis.view import TopologyFact
 from dlq_handler.explain.records import OutboxRecord
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.history.history import Lane
@@ -74,7 +74,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
     sentence = in_one_sentence(record, notice)
     body = masked_body(record.body or b"", is_text_shown=user.may_operate)
     seen = None if site.view is None else site.view.topology
-    intake = seen.checked.intake_queue if isinstance(seen, TopologySeen) else None
+    intake = seen.checked.intake_queue if isinstance(seen, TopologyFact) else None
     context = {
         "record": record,
         "sentence": sentence,

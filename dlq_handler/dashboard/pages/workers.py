@@ -14,8 +14,8 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import AVAILABILITIES, NONE, UNKNOWN, State, thousands
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import GroupCount
-from dlq_handler.diagnosis.services import ServiceFinding, finding_of
-from dlq_handler.diagnosis.view import Unknown, WorkerSeen
+from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
+from dlq_handler.diagnosis.view import ObservedWorker, Unknown
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.history import Change, Lane
 from dlq_handler.web.errors import Refused
@@ -163,7 +163,7 @@ class WorkerRow:
 
 
 def worker_rows(
-    workers: Sequence[WorkerSeen], lanes: Sequence[Lane], letters: Mapping[int, int] | None
+    workers: Sequence[ObservedWorker], lanes: Sequence[Lane], letters: Mapping[int, int] | None
 ) -> Sequence[WorkerRow]:
     """`letters`: of the last hour, by worker; None: unknown. Who has been silent for a day comes last."""
     by_id = {lane.worker_id: lane for lane in lanes}
@@ -171,7 +171,7 @@ def worker_rows(
     return sorted(rows, key=lambda row: (row.is_history, _ORDER.index(row.state), row.name))
 
 
-def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) -> WorkerRow:
+def _row(one: ObservedWorker, lane: Lane | None, letters: Mapping[int, int] | None) -> WorkerRow:
     registered = one.registered
     availability = one.standing.availability
     state, word = AVAILABILITIES[availability]
@@ -201,7 +201,7 @@ def _row(one: WorkerSeen, lane: Lane | None, letters: Mapping[int, int] | None) 
     )
 
 
-def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
+def _since(one: ObservedWorker, lane: Lane | None) -> datetime | None:
     """Since when it is in this state. An unavailable worker is so since its heartbeat became too old, as `status` says;
     other states begin when they were recorded.
     """
@@ -212,11 +212,11 @@ def _since(one: WorkerSeen, lane: Lane | None) -> datetime | None:
     return one.standing.gone_since
 
 
-def _unconsumed_since(one: WorkerSeen) -> datetime | None:
+def _unconsumed_since(one: ObservedWorker) -> datetime | None:
     return one.look.unconsumed_since if one.look else None
 
 
-def _manner(one: WorkerSeen, *, is_gone: bool) -> str:
+def _manner(one: ObservedWorker, *, is_gone: bool) -> str:
     if is_gone:
         return "stopped" if one.was_stopped else "vanished"
     if one.registered.is_cordoned:
@@ -224,7 +224,7 @@ def _manner(one: WorkerSeen, *, is_gone: bool) -> str:
     return NONE
 
 
-def _of_queue(one: WorkerSeen, name: str) -> str:
+def _of_queue(one: ObservedWorker, name: str) -> str:
     """`?` where the broker did not say; no queue is not an empty one."""
     if isinstance(one.queue, Unknown):
         return UNKNOWN

@@ -8,7 +8,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis import diagnoses_sql
-from dlq_handler.diagnosis.view import GateSeen, Unknown
+from dlq_handler.diagnosis.view import GateFact, Unknown
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
 from dlq_handler.explain.story import Kind, Moment
@@ -103,7 +103,7 @@ async def test_the_night_is_told_in_the_morning(api: httpx.AsyncClient, ui_store
         await diagnoses_sql.record_change(tx, ill.diagnoses, at=night)
     told = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
     assert datetime.fromisoformat(told["at"]) == night
-    assert told["diagnoses"][0]["sentence"] == ill.diagnoses[0].sentence
+    assert told["diagnoses"][0]["sentence"] == ill.diagnoses[0].explanation
     before = await api.get("diagnosis", params={"at": (night - timedelta(hours=1)).isoformat()})
     assert before.status_code == 404
 
@@ -130,7 +130,7 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     }
     assert (await api.get("shadow")).json() == {"is_shadow": False}
 
-    sick = a_view(gate=GateSeen(causes=[GateCause.RECOVERY], words="a standby"))
+    sick = a_view(gate=GateFact(causes=[GateCause.RECOVERY], explanation="a standby"))
     async with asking(await a_ui_world(ui_store, view=sick, is_shadow=True)) as client:
         gate = (await client.get("/api/v1/gate")).json()
         assert (gate["is_open"], gate["causes"], gate["words"]) == (False, ["recovery"], "a standby")

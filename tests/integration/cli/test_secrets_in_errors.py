@@ -4,7 +4,7 @@ import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
-from dlq_handler.diagnosis.status_sql import waiting_notices
+from dlq_handler.diagnosis.status_sql import waiting_events
 from dlq_handler.errors import Unavailable
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import WorkerQueueNames
@@ -124,7 +124,7 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
 
 
 async def test_what_is_diagnosed_tells_no_password_of_an_address(store: Database, planted: Planted) -> None:
-    told = (await waiting_notices(store)).last_error or ""
+    told = (await waiting_events(store)).last_error or ""
     assert "refused by a trigger" in told
     assert not any(one in told for one in SECRETS)
     away = Unavailable("broker", "connect: OSError: cannot open amqp://bob:s3cr3t@mq:5672/%2F")

@@ -15,7 +15,7 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses_store
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.view import BrokerSeen
+from dlq_handler.diagnosis.view import BrokerFact
 from tests.integration.cli.conftest import Terminal
 from tests.support.eventually import eventually
 from tests.support.host_tables import Host
@@ -58,7 +58,7 @@ async def ended_by_ctrl_c(process: asyncio.subprocess.Process) -> int:
 
 async def test_since_when_is_the_time_that_a_replica_recorded(terminal: Terminal, store: Database) -> None:
     unrecorded = (await terminal.type("status")).out
-    [seen] = [one for one in diagnose(a_view(broker=BrokerSeen(trouble="away"))) if one.kind == "broker"]
+    [seen] = [one for one in diagnose(a_view(broker=BrokerFact(error="away"))) if one.check == "broker"]
     async with store.transaction() as tx:
         await diagnoses_store.record_change(tx, [replace(seen, since=ago(60))], at=NOW)
     recorded = (await terminal.type("status")).out

@@ -7,7 +7,7 @@ from datetime import timedelta
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.since import dated
-from dlq_handler.diagnosis.view import DatabaseSeen, Unknown
+from dlq_handler.diagnosis.view import DatabaseFact, Unknown
 from tests.support.builders import a_dead_letter
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.ui import a_ui_world, asking, put_on_record
@@ -70,7 +70,10 @@ async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebo
             well = world.diagnoser.latest
             assert well is not None
             view = replace(
-                well.view, database=DatabaseSeen(trouble="unreachable (connect to db-7: connection refused)")
+                well.view,
+                database=DatabaseFact(
+                    is_unreachable=True, error="unreachable (connect to db-7: connection refused)"
+                ),
             )
             began = well.at - timedelta(hours=2, minutes=7)
             async with asking(world) as client:

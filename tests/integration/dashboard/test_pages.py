@@ -13,8 +13,8 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.diagnosis import diagnoses_sql
-from dlq_handler.diagnosis.observation import Health
-from dlq_handler.diagnosis.view import BrokerSeen, Unknown
+from dlq_handler.diagnosis.diagnosis import Health
+from dlq_handler.diagnosis.view import BrokerFact, Unknown
 from dlq_handler.history import history_sql
 from dlq_handler.web.world import UiWorld
 from tests.support.builders import a_dead_letter, a_death
@@ -356,7 +356,7 @@ async def test_blind_time_is_told_and_is_no_zero(browser: httpx.AsyncClient, sto
 
 
 async def test_an_outage_of_the_broker_is_blind_from_its_first_moment(store: Database) -> None:
-    lost = BrokerSeen(trouble="connection refused", since=datetime.now(UTC) - timedelta(seconds=20))
+    lost = BrokerFact(error="connection refused", since=datetime.now(UTC) - timedelta(seconds=20))
     view = a_view(broker=lost, intake=Unknown("it does not answer"))
     async with asking(await a_ui_world(store, view=view)) as client:
         page = (await client.get("/")).text

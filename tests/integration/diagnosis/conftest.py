@@ -13,7 +13,8 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.compose.doctor import open_doctor
 from dlq_handler.database.engine import Database
-from dlq_handler.diagnosis.observation import Observation
+from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings, load
 from dlq_handler.settings.servers import management_api_of
@@ -43,15 +44,16 @@ class Patient:
     def settings(self) -> Settings:
         return load(None, self.environment).settings
 
-    async def examined(self, *, with_canary: bool = False, **environment: str) -> Mapping[str, Observation]:
-        """By check. Keywords are variables."""
+    async def examined(self, *, with_canary: bool = False, **environment: str) -> Mapping[str, Diagnosis]:
+        """What is required, by check. Keywords are variables."""
         loaded = load(None, self.environment | environment)
         async with open_doctor(
             loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=self.said.append
-        ) as doctor:
-            observations = await doctor.examine()
-        by_check = {seen.check: seen for seen in observations}
-        assert len(by_check) == len(observations), "a check was made twice"
+        ) as (collector, doctor):
+            view = await collector.collect()
+            found = diagnose_for_doctor(view, await doctor.examine(view))
+        by_check = {one.check.value: one for one in found if one.is_required}
+        assert len(by_check) == sum(one.is_required for one in found), "a check was made twice"
         return by_check
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
-from dlq_handler.diagnosis.view import GateSeen, Hung, Unsure
+from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
@@ -41,10 +41,10 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
         finally:
             stop.set()
 
-    explanation = "it has not checked the database yet, or not lately"
-    assert unlooked == Unsure(f"the replica at {url} answers: {explanation}")
-    assert open_gate == GateSeen(causes=[], asked=url)
-    assert closed == GateSeen(causes=[GateCause.RECOVERY], asked=url)
+    why = "it has not checked the database yet, or not lately"
+    assert unlooked == Unknown(f"the replica at {url} answers: {why}", UnknownCause.REPLICA_UNSURE)
+    assert open_gate == GateFact(causes=[], replica=url)
+    assert closed == GateFact(causes=[GateCause.RECOVERY], replica=url)
 
 
 async def test_a_process_that_hangs_is_not_taken_for_no_process() -> None:
@@ -57,7 +57,9 @@ async def test_a_process_that_hangs_is_not_taken_for_no_process() -> None:
     async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         hung = await ask_for_gate(url, timeout_seconds=0.3)
-    assert hung == Hung(f"the process at {url} does not answer within 0.3 s: it hangs")
+    assert hung == Unknown(
+        f"the process at {url} does not answer within 0.3 s: it hangs", UnknownCause.REPLICA_HANGS
+    )
 
     nowhere = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable, match=f"no process listens at {nowhere}"):

@@ -1,22 +1,19 @@
 """The diagnoser keeps what it saw, says since when, and the leader puts changes on record."""
 
 import asyncio
-from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.diagnosis import diagnoses_sql
-from dlq_handler.diagnosis.collector import answered
-from dlq_handler.diagnosis.collector_database import look_at_database
-from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Seen
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.observation import Health
-from dlq_handler.diagnosis.patience import Patience
-from dlq_handler.diagnosis.view import DATABASE_AWAY, BrokerSeen, DatabaseSeen, LeaderSeen, Unknown, View
+from dlq_handler.diagnosis.check_replica import Patience
+from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
+from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed, observe_once
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFact, LeaderFact, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
@@ -25,11 +22,9 @@ from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.views import NOW, a_queue, a_view
+from tests.support.views import NOW, POLICY, a_queue, a_view, collector_of
 
-Fact = TypeVar("Fact")
-
-AWAY = BrokerSeen(trouble="no route to host")
+AWAY = BrokerFact(error="no route to host")
 MINUTE = timedelta(minutes=1)
 PATIENCE = Patience(opens_within_seconds=3600, leads_within_seconds=3600)
 
@@ -42,11 +37,12 @@ class Replica:
             store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
         )
         self.diagnoser = Diagnoser(
-            store, look=self._look, leadership=self.leadership, replica=name, patience=PATIENCE
+            store,
+            collector_of(lambda: self.view),
+            leadership=self.leadership,
+            replica=name,
+            patience=PATIENCE,
         )
-
-    async def _look(self) -> View:
-        return self.view
 
     async def look(self, minute: float = 0, **changed: Any) -> Diagnosis:
         """The worst of what it says."""
@@ -58,7 +54,7 @@ class Replica:
         return self.seen.diagnoses[0]
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Observed:
         assert self.diagnoser.latest is not None
         return self.diagnoser.latest
 
@@ -69,7 +65,7 @@ class Replica:
 async def test_the_answer_is_kept_with_its_view(store: Database) -> None:
     replica = Replica(store)
     worst = await replica.look(broker=AWAY)
-    assert (worst.kind, worst.health) == ("broker", Health.PROBLEM)
+    assert (worst.check, worst.health) == ("broker", Health.PROBLEM)
     assert (replica.seen.view.broker, replica.seen.at) == (AWAY, NOW)
 
 
@@ -82,7 +78,6 @@ async def test_a_look_that_fails_for_long_does_not_leave_it_green(
     monkeypatch.setattr("dlq_handler.diagnosis.diagnoser.monotonic_seconds", lambda: long_after)
 
     assert {one.health for one in replica.seen.diagnoses} == {Health.UNKNOWN}
-    assert "the last look was 91 s ago" in replica.seen.diagnoses[0].sentence
     assert isinstance(replica.seen.view.workers, Unknown)
     assert replica.seen.at == NOW, "as old as it is"
     assert (await replica.look(2)).health is Health.OK
@@ -90,12 +85,12 @@ async def test_a_look_that_fails_for_long_does_not_leave_it_green(
 
 async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Database) -> None:
     replica = Replica(store)
-    await replica.look(database=DatabaseSeen(trouble="away"), leader=Unknown("away"))
+    await replica.look(database=DatabaseFact(is_unreachable=True, error="away"), leader=Unknown("away"))
 
-    await replica.look(1, leader=LeaderSeen(is_held=False), intake=a_queue("intake", count=0))
+    await replica.look(1, leader=LeaderFact(is_held=False), intake=a_queue("intake", count=0))
 
-    told = {one.kind: one for one in replica.seen.diagnoses}
-    assert (told["monitor"].health, told["sidecar"].health) == (Health.UNKNOWN, Health.UNKNOWN)
+    told = {one.check.value: one for one in replica.seen.diagnoses}
+    assert (told["timeout monitor"].health, told["replicas"].health) == (Health.UNKNOWN, Health.UNKNOWN)
 
 
 async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(
@@ -130,12 +125,12 @@ async def test_words_of_a_problem_that_lasts_are_refreshed_now_and_then(store: D
     leader = Replica(store)
     await leader.leadership.tick()
     for minute in range(12):
-        trouble = BrokerSeen(trouble=f"away for {minute} min")
+        trouble = BrokerFact(error=f"away for {minute} min")
         await leader.look(minute, broker=trouble)
     assert await leader.recorded() == 3
     found = await diagnoses_sql.as_of(store, NOW + 11 * MINUTE)
     assert found is not None
-    assert "away for 10 min" in found[1][0].sentence
+    assert "away for 10 min" in found[1][0].explanation
 
 
 async def test_a_new_leader_does_not_record_what_is_on_record(store: Database) -> None:
@@ -152,7 +147,7 @@ async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Dat
     leader = Replica(store)
     await leader.leadership.tick()
     await leader.look(0)
-    gone = DatabaseSeen(trouble="connection refused")
+    gone = DatabaseFact(is_unreachable=True, error="connection refused")
     await leader.look(1, database=gone)
     await leader.look(2, database=gone)
     await leader.look(3, database=gone, broker=AWAY)
@@ -160,7 +155,7 @@ async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Dat
     await leader.look(4)
     assert await leader.recorded() == 4
     found = [await diagnoses_sql.as_of(store, NOW + minute * MINUTE) for minute in (2, 3, 4)]
-    assert [one[1][0].kind if one else None for one in found[:2]] == ["database", "database"]
+    assert [one[1][0].check if one else None for one in found[:2]] == ["database", "database"]
     assert [_worst(one) for one in found] == [
         ("problem", NOW + MINUTE),
         ("problem", NOW + 3 * MINUTE),
@@ -210,14 +205,16 @@ async def test_an_outage_of_the_database_is_known_without_waiting_for_the_next_l
 
         assert readiness.checks["database"].detail.startswith("unreachable (")
         first, *others = replica.seen.diagnoses
-        assert (first.kind, first.headline) == ("database", "The database is unreachable")
+        assert (first.check, first.headline) == ("database", "The database is unreachable")
         # Which of the two was met first depends on the moment: the lost query, or the refused connection.
-        assert "unreachable (" in first.sentence
+        assert "unreachable (" in first.explanation
         assert first.since is not None
         assert before <= first.since <= datetime.now(UTC)
-        unknown = {one.kind: one.sentence for one in others if one.health is Health.UNKNOWN}
+        unknown = {one.check: one.explanation for one in others if one.health is Health.UNKNOWN}
         assert set(unknown.values()) == {"the database is unreachable"}
-        assert {"workers", "worker gone", "worker queue", "canary", "brake", "own tables"} <= set(unknown)
+        assert {"workers", "worker unavailable", "worker queue", "canary", "brake", "own tables"} <= set(
+            unknown
+        )
 
         await proxy.heal()
         await ours.ping()
@@ -225,36 +222,69 @@ async def test_an_outage_of_the_database_is_known_without_waiting_for_the_next_l
         await ours.dispose()
 
 
-async def test_an_outage_that_begins_in_the_middle_of_a_look_is_one_outage(
-    store: Database, database: str
+async def test_an_outage_that_begins_during_an_observation_is_one_outage(
+    store: Database, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with TcpProxy.to(database) as proxy:
-        ours, asked = Database(proxy.url, application_name="outage-test"), 0
+        ours = Database(proxy.url, application_name="outage-test")
 
-        async def ask(asking: Awaitable[Fact]) -> Fact | Unknown:
-            nonlocal asked
-            asked += 1
-            if asked == 4:
-                await proxy.refuse()
-            return await answered(asking, within_seconds=5)
+        async def refused(_: Database) -> None:
+            await proxy.refuse()
+            await ours.ping()
 
-        facts = await look_at_database(
+        monkeypatch.setattr("dlq_handler.diagnosis.status_sql.waiting_events", refused)
+        facts = await collect_from_database(
             ours,
-            brake=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
-            lease="leader",
-            canary_queue="q",
-            requests_queue="r",
-            requests=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
-            ask=ask,
+            CollectorOptions(
+                availability=POLICY,
+                brake=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
+                canary=None,
+                lease="leader",
+                intake_queue="q",
+                completed_queue="c",
+                requests_queue="r",
+                requests=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
+                is_shadow=False,
+                attune_monitor_is_enabled=False,
+            ),
         )
         await ours.dispose()
 
-    assert asked > 4, "it began in between"
-    assert facts.database.trouble is not None
-    assert facts.database.trouble.startswith("database: unreachable (connect to ")
+    assert facts.database.is_unreachable
     assert facts.database.since is not None
-    assert {facts.tables, facts.workers, facts.probes} == {DATABASE_AWAY}
+    assert (facts.tables, facts.workers, facts.probes) == (WITHOUT_DATABASE,) * 3
 
 
-async def answer(value: bool) -> bool:
-    return value
+async def test_other_replicas_and_commands_read_what_the_leader_observed(store: Database) -> None:
+    leader, other = Replica(store), Replica(store, "two")
+    await leader.leadership.tick()
+    now = await database_time(store)
+    minutes = (now - NOW) / MINUTE
+    await leader.look(minutes, broker=AWAY)
+
+    worst = await other.look(minutes, alarms=["memory alarm"])
+    view, diagnoses = await observe_once(store, collector_of(a_view))
+
+    assert (worst.check, worst.since) == ("broker", now), "not what it would have collected itself"
+    assert other.seen.at == now
+    assert view.broker == AWAY
+    assert (diagnoses[0].check, diagnoses[0].since) == ("broker", now)
+    assert view.own is None
+
+
+async def test_a_shared_view_that_is_too_old_is_not_read(store: Database) -> None:
+    leader, other = Replica(store), Replica(store, "two")
+    await leader.leadership.tick()
+    minutes = (await database_time(store) - NOW) / MINUTE
+    await leader.look(minutes - 0.6, broker=AWAY)
+
+    assert (await other.look(minutes)).health is Health.OK
+    _, diagnoses = await observe_once(store, collector_of(a_view))
+    assert conclusion_of(diagnoses) is Health.OK
+
+
+async def database_time(store: Database) -> datetime:
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT clock_timestamp() AS now")
+    found: datetime = row.now
+    return found

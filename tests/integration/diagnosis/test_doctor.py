@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aio_pika
 import pytest
 
-from dlq_handler.diagnosis.observation import Health, Observation, conclude
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 from dlq_handler.host.rights import attune_rights, host_grants, own_grants
 from dlq_handler.topology.permissions import broker_permissions
 from sandbox.attune import topology
@@ -20,13 +20,15 @@ from tests.integration.diagnosis.conftest import Patient
 INTAKE = topology.DLX_QUEUE
 
 
-def ill(observations: Mapping[str, Observation]) -> dict[str, Health]:
+def ill(observations: Mapping[str, Diagnosis]) -> dict[str, Health]:
     """What is not ok, by check."""
     return {check: seen.health for check, seen in observations.items() if seen.health is not Health.OK}
 
 
-def without_sidecar(**ill: Health) -> dict[str, Health]:
-    return {"sidecar": Health.PROBLEM} | {check.replace("_", " "): health for check, health in ill.items()}
+def without_replica(**ill: Health) -> dict[str, Health]:
+    """Then no canary can arrive."""
+    without = {"replicas": Health.PROBLEM, "canary": Health.UNKNOWN}
+    return without | {check.replace("_", " "): health for check, health in ill.items()}
 
 
 @pytest.mark.usefixtures("sidecar")
@@ -34,14 +36,13 @@ async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
     seen = await patient.examined(with_canary=True)
 
     assert ill(seen) == {}
-    assert conclude(seen.values()) is Health.OK
+    assert conclusion_of(seen.values()) is Health.OK
     assert set(seen) == {
         "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
-        "worker clocks", "broker", "broker clock", "broker rights", "topology", "sidecar",
+        "worker clocks", "broker", "broker clock", "broker rights", "topology", "replicas",
         "other consumers", "completions", "requests", "worker restarts", "canary",
     }  # fmt: skip
-    assert seen["canary"].what.startswith("arrives with the key of each of 2 worker(s)")
-    assert patient.said == ["sent 2 canary message(s), waiting for them for up to 2.1 s"]
+    assert patient.said == ["Canaries sent: 2. Waiting up to 2.1 s for them."]
     assert await patient.host.letters() == []
 
 
@@ -57,13 +58,13 @@ async def test_a_stock_world_without_a_sidecar_is_told_what_is_missing_and_what_
     assert ill(seen) == {
         "own tables": Health.PROBLEM,
         "topology": Health.PROBLEM,
-        "sidecar": Health.PROBLEM,
+        "replicas": Health.PROBLEM,
         "canary": Health.UNKNOWN,
     }
-    assert all(seen[check].fix for check in ill(seen))
-    assert "`dlq-handler migrate`" in (seen["own tables"].fix or "")
-    assert "`dlq-handler run`" in (seen["sidecar"].fix or "")
-    assert "'worker.1.executions', 'worker.2.executions' is lost" in seen["topology"].what
+    assert all(seen[check].action for check in ill(seen))
+    assert "`dlq-handler migrate`" in (seen["own tables"].action or "")
+    assert "`dlq-handler run`" in (seen["replicas"].action or "")
+    assert "'worker.1.executions', 'worker.2.executions' are lost" in seen["topology"].explanation
 
 
 @pytest.mark.usefixtures("sidecar")
@@ -73,18 +74,18 @@ async def test_a_binding_that_is_missing_loses_the_canary_of_that_worker_alone(p
     seen = await patient.examined(with_canary=True)
 
     assert ill(seen) == {"topology": Health.PROBLEM, "canary": Health.PROBLEM}
-    assert seen["canary"].what.startswith("lost: 1 of 2 worker(s) (2)")
+    assert "The route is broken for worker 2." in seen["canary"].explanation
 
 
 @pytest.mark.usefixtures("sidecar")
-async def test_a_foreign_consumer_is_a_problem_and_makes_the_canary_say_nothing(patient: Patient) -> None:
+async def test_a_foreign_consumer_is_a_problem_and_takes_canaries(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "executor.dlq"):
         await patient.tags_are_told(INTAKE, 2)
         seen = await patient.examined(with_canary=True)
 
-    assert ill(seen) == {"other consumers": Health.PROBLEM, "canary": Health.UNKNOWN}
-    assert "'executor.dlq'" in seen["other consumers"].what
-    assert "'executor.dlq'" in seen["canary"].what
+    assert ill(seen) == {"other consumers": Health.PROBLEM, "canary": Health.PROBLEM}
+    assert "'executor.dlq'" in seen["other consumers"].explanation
+    assert "'executor.dlq'" in seen["canary"].explanation
 
 
 async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
@@ -92,7 +93,7 @@ async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
         await patient.tags_are_told(INTAKE, 1)
         seen = await patient.examined()
 
-    assert ill(seen) == {"sidecar": Health.PROBLEM, "other consumers": Health.PROBLEM}
+    assert ill(seen) == without_replica(other_consumers=Health.PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,12 @@ async def test_a_queue_of_the_executors_without_a_consumer_or_gone_is_a_problem(
         unattended = await patient.examined()
 
     assert ill(gone).keys() >= {check}
-    assert gone[check].what.startswith(f"there is no queue '{queue}'")
-    assert ill(unattended) == without_sidecar(**{check: Health.PROBLEM})
-    assert unattended[check].what.startswith(f"'{queue}' has no consumer, and 1 message(s) wait there")
-    assert str(unattended[check].fix).startswith("restart Attune's executor"), "it may run without a consumer"
+    assert gone[check].explanation.startswith(f"There is no queue '{queue}'")
+    assert ill(unattended) == without_replica(**{check: Health.PROBLEM})
+    assert unattended[check].explanation.startswith(f"'{queue}' has no consumer, and 1 message(s) wait there")
+    assert str(unattended[check].action).startswith("Restart Attune's executor"), (
+        "it may run without a consumer"
+    )
 
 
 async def test_rights_that_the_role_lacks_are_named(patient: Patient, database: str) -> None:
@@ -124,9 +127,9 @@ async def test_rights_that_the_role_lacks_are_named(patient: Patient, database: 
     finally:
         await patient.host.session.execute("DROP OWNED BY examined; DROP ROLE examined")
 
-    assert ill(seen) == without_sidecar(database_rights=Health.PROBLEM)
-    assert "UPDATE (result) on attune.execution" in seen["database rights"].what
-    assert "`dlq-handler grants --role examined`" in (seen["database rights"].fix or "")
+    assert ill(seen) == without_replica(database_rights=Health.PROBLEM)
+    assert "UPDATE (result) on attune.execution" in seen["database rights"].explanation
+    assert "`dlq-handler grants --role examined`" in (seen["database rights"].action or "")
 
 
 async def a_role_with_all_rights_but_one(patient: Patient, database: str) -> str:
@@ -150,7 +153,7 @@ async def test_tables_that_are_not_attunes_are_a_problem(patient: Patient) -> No
     seen = await patient.examined()
 
     assert seen["host tables"].health is Health.PROBLEM
-    assert "'column execution.action_ref'" in seen["host tables"].what
+    assert "'column execution.action_ref'" in seen["host tables"].explanation
 
 
 async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> None:
@@ -158,7 +161,7 @@ async def test_another_schema_than_attunes_is_a_problem(patient: Patient) -> Non
 
     assert seen["host tables"].health is Health.PROBLEM
     assert seen["workers"].health is Health.UNKNOWN
-    assert "database.schema" in (seen["host tables"].fix or "")
+    assert "database.schema" in (seen["host tables"].action or "")
 
 
 async def test_our_tables_at_another_version_are_a_problem(patient: Patient) -> None:
@@ -170,9 +173,7 @@ async def test_our_tables_at_another_version_are_a_problem(patient: Patient) -> 
     )
     newer = await patient.examined()
 
-    assert ill(older) == ill(newer) == without_sidecar(own_tables=Health.PROBLEM)
-    assert "`dlq-handler migrate`" in (older["own tables"].fix or "")
-    assert "Upgrade dlq-handler" in (newer["own tables"].fix or "")
+    assert ill(older) == ill(newer) == without_replica(own_tables=Health.PROBLEM)
 
 
 async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patient) -> None:
@@ -181,8 +182,8 @@ async def test_no_worker_and_workers_from_the_future_are_problems(patient: Patie
     await patient.host.session.execute("UPDATE worker SET last_heartbeat = now() - interval '2 days'")
     silent = await patient.examined(with_canary=True)
 
-    assert ill(fast) == without_sidecar(worker_clocks=Health.PROBLEM)
-    assert ill(silent) == without_sidecar(workers=Health.PROBLEM, canary=Health.UNKNOWN)
+    assert ill(fast) == without_replica(worker_clocks=Health.PROBLEM)
+    assert ill(silent) == without_replica(workers=Health.PROBLEM)
 
 
 async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
@@ -217,15 +218,15 @@ async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
             permissions = {"configure": configure, "write": write, "read": read}
             await rabbitmq.ask("PUT", f"permissions/{vhost}/{user}", permissions)
             seen = await patient.examined(ATTUNE__MESSAGE_QUEUE__URL=url)
-            found[right] = (ill(seen), seen["broker rights"].what)
+            found[right] = (ill(seen), seen["broker rights"].explanation)
     finally:
         await rabbitmq.ask("DELETE", f"users/{user}")
 
-    assert found.pop("")[0] == without_sidecar(), "the printed rights are enough"
+    assert found.pop("")[0] == without_replica(), "the printed rights are enough"
     assert {right: told for right, (_, told) in found.items()} == {
-        right: f"our user lacks {right}" for right in found
+        right: f"The broker's user lacks {right}." for right in found
     }
-    assert all(lines == without_sidecar(broker_rights=Health.PROBLEM) for lines, _ in found.values())
+    assert all(lines == without_replica(broker_rights=Health.PROBLEM) for lines, _ in found.values())
 
 
 @pytest.mark.usefixtures("sidecar")
@@ -234,9 +235,10 @@ async def test_without_the_management_api_what_rests_on_it_cannot_be_told(patien
     seen = await patient.examined(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=nowhere)
 
     assert ill(seen) == dict.fromkeys(
-        ("broker clock", "topology", "sidecar", "other consumers", "worker restarts"), Health.UNKNOWN
+        ("broker clock", "topology", "replicas", "canary", "other consumers", "worker restarts"),
+        Health.UNKNOWN,
     )
-    assert conclude(seen.values()) is Health.UNKNOWN
+    assert conclusion_of(seen.values()) is Health.UNKNOWN
 
 
 async def test_a_broker_that_is_away_is_one_problem_and_the_database_is_examined_all_the_same(
@@ -251,7 +253,6 @@ async def test_a_broker_that_is_away_is_one_problem_and_the_database_is_examined
         "settings", "database", "host tables", "own tables", "database rights", "clock", "workers",
         "worker clocks",
     }  # fmt: skip
-    assert seen["canary"].what == "the broker does not answer"
 
 
 async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined_all_the_same(
@@ -261,12 +262,11 @@ async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined
     seen = await patient.examined(with_canary=True, ATTUNE__DATABASE__URL=nowhere)
 
     problems = [check for check, health in ill(seen).items() if health is Health.PROBLEM]
-    assert sorted(problems) == ["database", "sidecar"]
+    assert sorted(problems) == ["database", "replicas"]
     assert {check for check, one in seen.items() if one.health is Health.OK} == {
         "settings", "broker", "broker rights", "topology", "other consumers", "completions", "requests",
         "worker restarts",
     }  # fmt: skip
-    assert seen["canary"].what == "the database is unreachable"
 
 
 async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: Patient) -> None:
@@ -277,10 +277,7 @@ async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: 
     unseen = (await patient.examined())["worker restarts"]
 
     assert (off.health, on.health, unseen.health) == (Health.OK, Health.OK, Health.UNKNOWN)
-    assert off.what.startswith("not detected: dlq_handler.worker.reconnects is true")
-    assert on.what.startswith("detected by a new consumer connection")
-    assert "300 s where it has none" in unseen.what
-    assert "monitoring" in (unseen.fix or "")
+    assert "300 s where it has none" in unseen.explanation
 
 
 async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(patient: Patient) -> None:
@@ -289,10 +286,11 @@ async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(pati
         with_canary=True, ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false"
     )
 
-    assert ill(no_canary) == without_sidecar(canary=Health.UNKNOWN)
+    assert ill(no_canary) == {"replicas": Health.PROBLEM}
+    assert "canary" not in no_canary
     assert ill(no_letters) == {}
-    assert no_letters.keys().isdisjoint({"canary", "sidecar", "other consumers"})
-    assert "no dead letter is taken in" in no_letters["settings"].notes[0]
+    assert no_letters.keys().isdisjoint({"canary", "replicas", "other consumers"})
+    assert "no dead letter is taken in" in no_letters["settings"].evidence[0]
 
 
 async def unbind(patient: Patient, worker_id: int) -> None:

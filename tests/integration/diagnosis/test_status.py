@@ -11,10 +11,9 @@ from typing import Any
 import aio_pika
 import pytest
 
-from dlq_handler.compose.view import open_lookout
+from dlq_handler.compose.view import open_collector
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import KINDS, Diagnosis, conclusion_of
-from dlq_handler.diagnosis.observation import Health
+from dlq_handler.diagnosis.diagnosis import OF_EVERY_VIEW, Diagnosis, Health, conclusion_of
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import SIDECAR_STOPPED, Topic
 from dlq_handler.settings import load
@@ -34,8 +33,8 @@ async def diagnoses(patient: Patient, **environment: str) -> dict[str, Diagnosis
     # Where no sidecar of another test listens.
     nowhere = {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(free_port())}
     settings = load(None, patient.environment | nowhere | environment).settings
-    async with open_lookout(settings) as lookout:
-        return {one.kind: one for one in diagnose(await lookout.look())}
+    async with open_collector(settings) as (_, collector):
+        return {one.check.value: one for one in diagnose(await collector.collect())}
 
 
 def ill(found: Mapping[str, Diagnosis]) -> dict[str, Health]:
@@ -79,21 +78,27 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
             return ill(await diagnoses(patient, **port)) == {}
 
         await eventually(is_well, timeout=60)
-        gate = (await diagnoses(patient, **port))["gate"]
+        gate = (await diagnoses(patient, **port))["safety gate"]
         assert gate.evidence == (f"asked: http://127.0.0.1:{sidecar.port}",)
-        code, out, err = await sidecar.cli("status")
-        assert code == 0, out + err
+
+        async def shared_view_is_well() -> str:
+            code, out, err = await sidecar.cli("status")
+            assert code == 0, out + err
+            return out
+
+        # The replica's own view is up to 10 s older than the one that was collected here.
+        out = await eventually(shared_view_is_well, timeout=60)
         header, *lines = [line.split("\t") for line in out.splitlines()]
-        assert header[:3] == ["STATE", "PART", "KIND"]
+        assert header[:3] == ["STATE", "COMPONENT", "CHECK"]
         assert {tuple(line[:1]) for line in lines} == {("ok",)}
-        assert {line[2] for line in lines} == {kind.name for kind in KINDS}
+        assert {line[2] for line in lines} == set(OF_EVERY_VIEW)
         assert all(len(line) == len(header) for line in lines)
         assert await run_by_cron(sidecar) == ""
 
         await sidecar.kill()
 
         async def is_missed() -> bool:
-            return ill(await diagnoses(patient)).get("sidecar") is PROBLEM
+            return ill(await diagnoses(patient)).get("replicas") is PROBLEM
 
         await eventually(is_missed, timeout=60)
         code, out, _ = await sidecar.cli("status", "--output", "json")
@@ -105,9 +110,7 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
     assert code == 1
     assert told["conclusion"] == "problem"
     first = told["diagnoses"][0]
-    assert (first["topic"], first["kind"]) == ("us", "sidecar")
-    assert "no replica consumes 'attune.dlx.queue'" in first["sentence"]
-    assert "`dlq-handler run`" in first["next_step"]
+    assert (first["component"], first["check"]) == ("dlq-handler", "replicas")
     assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
 
 
@@ -116,12 +119,12 @@ async def test_without_a_sidecar_all_else_is_told_from_the_servers(patient: Pati
         found = await diagnoses(patient)
 
     assert ill(found) == {
-        "sidecar": PROBLEM,
-        "monitor": PROBLEM,
-        "gate": UNKNOWN,
+        "replicas": PROBLEM,
+        "timeout monitor": PROBLEM,
+        "safety gate": UNKNOWN,
         "canary": UNKNOWN,
     }
-    assert next(iter(found)) == "sidecar", "the worst first"
+    assert next(iter(found)) == "replicas", "the worst first"
 
 
 async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patient: Patient) -> None:
@@ -142,10 +145,11 @@ async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patie
     async with workers_that_consume(patient, 2):
         found = await diagnoses(patient)
 
-    gone = found["worker gone"]
+    gone = found["worker unavailable"]
     assert gone.health is PROBLEM
-    assert gone.sentence == (
-        "worker-python (1) has been gone for 30 min; 2 of its executions were ended by us in the last hour, 1 waits"
+    assert gone.explanation == (
+        "worker-python (1) has been unavailable for 30 min; dlq-handler ended 2 of its executions in the last hour, "
+        "1 waits."
     )
     assert gone.since == silent_at + timedelta(seconds=90), "three heartbeats of 30 s later"
     assert found["worker queue"].health is OK, "of one that is gone no consumer is expected"
@@ -166,10 +170,10 @@ async def test_a_worker_that_reports_and_does_not_consume_hangs_or_has_a_backlog
         hung = await diagnoses(patient, **idle)
 
     assert unattended["worker queue"].health is PROBLEM
-    assert " (2) reports, but its queue has no consumer" in unattended["worker queue"].sentence
-    assert "1 message(s) wait there" in unattended["worker queue"].sentence
+    assert " (2) reports, but its queue has no consumer" in unattended["worker queue"].explanation
+    assert "1 message(s) wait there" in unattended["worker queue"].explanation
     assert hung["worker hung"].health is PROBLEM
-    assert hung["worker gone"].health is OK, "it holds its queue"
+    assert hung["worker unavailable"].health is OK, "it holds its queue"
 
 
 async def test_workers_that_report_without_consuming_are_named_though_no_message_waits(
@@ -183,16 +187,14 @@ async def test_workers_that_report_without_consuming_are_named_though_no_message
         assert conclusion_of(found.values()) is PROBLEM
         told = found["services"]
         assert told.health is PROBLEM, told
-        assert told.about == "1 2"
+        assert "(1) and " in told.explanation
         return told
 
     async with a_sidecar(patient, tmp_path):
         named = await eventually(are_named, timeout=60)
 
-    assert named.sentence.startswith("Since ")
-    assert named.sentence.endswith(" report without consuming.")
-    assert "restart" not in named.sentence
-    assert named.next_step == "restart these workers"
+    assert "restart" not in named.explanation
+    assert named.action == "Restart these workers."
     assert named.since is not None
 
 
@@ -209,9 +211,7 @@ async def test_a_worker_that_reports_and_is_inactive_is_named(patient: Patient, 
     async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path):
         named = await eventually(is_named, timeout=60)
 
-    assert named.about == "1"
-    assert " (1) reports and is inactive in Attune's worker table" in named.sentence
-    assert named.next_step == "restart this worker"
+    assert " (1) reports and is inactive in Attune's worker table" in named.explanation
 
 
 async def test_without_a_replica_one_look_at_a_worker_without_a_consumer_proves_nothing(
@@ -221,7 +221,7 @@ async def test_without_a_replica_one_look_at_a_worker_without_a_consumer_proves_
         found = (await diagnoses(patient))["services"]
 
     assert found.health is UNKNOWN
-    assert " (2) reports and had no consumer at this look" in found.sentence
+    assert " (2) reports and had no consumer at this observation" in found.explanation
 
 
 async def send_to_worker(patient: Patient, worker: int) -> None:
@@ -232,25 +232,21 @@ async def send_to_worker(patient: Patient, worker: int) -> None:
 
 
 async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
-    letters = [
-        a_dead_letter(key=f"odd-{number}", execution_id=None, parse_error="no JSON") for number in range(3)
-    ]
+    letters = [a_dead_letter(key=f"odd-{number}", execution_id=None, flaw="no JSON") for number in range(3)]
     await commit_batch(patient.store, letters)
     execution = await patient.host.add_execution(worker=1)
     await commit_batch(patient.store, [await patient.host.letter_for(execution)])
     await patient.host.session.execute(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '10 minutes', last_error = 'unroutable';"
-        "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', explanation = '600 executions ended'"
+        "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', why = '600 executions ended'"
     )
     found = await diagnoses(patient)
 
-    assert found["unusable letters"].sentence.startswith("3 unreadable and 0 unrelated letters")
+    assert found["unusable letters"].explanation.startswith("3 unreadable and 0 unrelated dead letters")
     assert found["brake"].health is PROBLEM
     assert found["brake"].evidence[0] == "600 executions ended"
-    assert found["announcing"].sentence.startswith(
-        "1 notice(s) of ended executions wait, the oldest for 10 min"
-    )
-    assert found["announcing"].evidence == ("last error: unroutable",)
+    assert found["publishing"].health is PROBLEM
+    assert found["publishing"].evidence == ("last error: unroutable",)
 
 
 async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(patient: Patient) -> None:
@@ -261,8 +257,8 @@ async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(pati
             await events_sql.tell(tx, topic=Topic.SIDECAR, kind=SIDECAR_STOPPED, replica="one", at=at)
     found = await diagnoses(patient)
 
-    assert (found["sidecar"].health, found["sidecar"].since) == (PROBLEM, stopped_at)
-    assert found["monitor"].since == stopped_at
+    assert (found["replicas"].health, found["replicas"].since) == (PROBLEM, stopped_at)
+    assert found["timeout monitor"].since == stopped_at
 
 
 async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_the_senders(
@@ -285,7 +281,7 @@ async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_th
     )
     found = (await diagnoses(patient))["unusable letters"]
 
-    assert found.sentence.startswith("0 unreadable and 2 unrelated letters")
+    assert found.explanation.startswith("0 unreadable and 2 unrelated dead letters")
     assert "the scheduler also rejected the requests of 1 execution(s)" in found.evidence[0]
 
 
@@ -296,11 +292,11 @@ async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_t
     found = await diagnoses(patient, ATTUNE__DATABASE__URL=nowhere)
 
     assert next(iter(found)) == "database"
-    assert {kind for kind, health in ill(found).items() if health is PROBLEM} == {"database", "sidecar"}
+    assert {kind for kind, health in ill(found).items() if health is PROBLEM} == {"database", "replicas"}
     assert {kind for kind, one in found.items() if one.health is OK} == {
-        "broker", "broker alarm", "topology", "other consumers", "completions", "requests", "shadow",
+        "broker", "broker alarm", "topology", "other consumers", "completions", "requests", "shadow mode",
     }  # fmt: skip
-    assert found["worker gone"].sentence == "the database is unreachable"
+    assert found["worker unavailable"].explanation == "the database is unreachable"
     away = SidecarProcess(
         tmp_path, amqp_url=patient.amqp_url, database_url=nowhere, name="away", environment={}
     )
@@ -318,9 +314,9 @@ async def test_a_broker_that_is_away_is_first_and_the_workers_are_told_of_all_th
     found = await diagnoses(patient, ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
 
     assert next(iter(found)) == "broker"
-    assert found["worker gone"].health is PROBLEM
+    assert found["worker unavailable"].health is PROBLEM
     assert found["worker queue"].health is UNKNOWN
-    assert found["sidecar"].health is UNKNOWN
+    assert found["replicas"].health is UNKNOWN
 
 
 async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(patient: Patient) -> None:
@@ -330,7 +326,15 @@ async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(pati
     )
 
     assert found["own tables"].health is PROBLEM
-    for kind in ("brake", "announcing", "monitor", "unusable letters", "canary", "broker alarm", "topology"):
+    for kind in (
+        "brake",
+        "publishing",
+        "timeout monitor",
+        "unusable letters",
+        "canary",
+        "broker alarm",
+        "topology",
+    ):
         assert found[kind].health is UNKNOWN, kind
     assert conclusion_of(found.values()) is PROBLEM
 
@@ -341,4 +345,6 @@ async def test_tables_that_are_not_there_and_no_management_api_are_never_ok(pati
 async def test_what_is_switched_off_is_not_looked_for(patient: Patient, off: str) -> None:
     found = await diagnoses(patient, **{off: "false"})
 
-    assert {"monitor", "canary"} - found.keys() == {"monitor" if "MONITOR" in off else "canary"}
+    assert {"timeout monitor", "canary"} - found.keys() == {
+        "timeout monitor" if "MONITOR" in off else "canary"
+    }

@@ -12,8 +12,8 @@ from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.diagnosis import status_sql as status
-from dlq_handler.diagnosis.attunes_ends import AttunesEnds
 from dlq_handler.diagnosis.status_sql import Harm
+from dlq_handler.diagnosis.view import AttuneMonitorFact
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.deciding import letter_ender
 from tests.support.host_tables import Host
@@ -242,11 +242,13 @@ async def test_ends_of_attunes_own_monitor_are_counted_for_an_hour(store: Databa
     await ended("failed", '{"failed_by": "execution_timeout_monitor"}')
     await ended("abandoned", '{"abandoned_by": "execution_timeout_monitor"}')
     await ended("abandoned", '"of a worker"')
-    assert (await status.attunes_ends(store)).count == 2
+    assert (await status.attune_monitor(store, is_enabled=False)).ended == 2
 
     await host.session.execute("ALTER TABLE execution DISABLE TRIGGER USER")
     await host.session.execute("UPDATE execution SET updated = now() - interval '61 minutes'")
-    assert await status.attunes_ends(store) == AttunesEnds(span_seconds=3600)
+    assert await status.attune_monitor(store, is_enabled=False) == AttuneMonitorFact(
+        is_enabled=False, span_seconds=3600
+    )
 
 
 @pytest.mark.parametrize(("becomes", "signature"), [("failed", "failed_by"), ("abandoned", "abandoned_by")])
@@ -264,4 +266,6 @@ async def test_worker_deleted_meanwhile_makes_no_end_of_attunes_monitor_new(
     await host.session.execute("DELETE FROM worker WHERE id = $1", worker)
     [row] = await host.session.fetch("SELECT updated > now() - interval '1 hour' AS is_new FROM execution")
     assert row["is_new"], f"execution {number} was not touched: the case is not the one that is meant"
-    assert await status.attunes_ends(store) == AttunesEnds(span_seconds=3600)
+    assert await status.attune_monitor(store, is_enabled=False) == AttuneMonitorFact(
+        is_enabled=False, span_seconds=3600
+    )

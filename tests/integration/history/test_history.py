@@ -12,7 +12,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.view import BrokerSeen
+from dlq_handler.diagnosis.view import BrokerFact
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.event import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
 from dlq_handler.history.history import Span, Workers
@@ -23,7 +23,7 @@ from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON
 from tests.support.host_tables import Host
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.views import a_view, a_worker
+from tests.support.views import a_view
 
 AVAILABLE, GONE = Availability.AVAILABLE, Availability.UNAVAILABLE
 HOUR = timedelta(hours=1)
@@ -219,7 +219,7 @@ async def test_the_last_change_of_a_worker_that_is_not_registered_is_kept_for_as
 
 
 async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -> None:
-    well, ill = diagnose(a_view()), diagnose(a_view(broker=BrokerSeen(trouble="no route to host")))
+    well, ill = diagnose(a_view()), diagnose(a_view(broker=BrokerFact(error="no route to host")))
     async with store.transaction() as tx:
         assert await diagnoses_sql.last(tx) is None
         await diagnoses_sql.record_change(tx, well, at=NOON)
@@ -231,25 +231,6 @@ async def test_diagnoses_are_found_as_they_were_at_any_moment(store: Database) -
     await diagnoses_sql.delete_old(store, older_than_seconds=-10 * 365 * 86_400)
     assert await diagnoses_sql.as_of(store, NOON + 5 * HOUR) == (NOON + HOUR, list(ill)), "the last one stays"
     assert await diagnoses_sql.as_of(store, NOON) is None
-
-
-async def test_whom_a_diagnosis_is_about_is_kept_and_a_record_without_it_can_still_be_read(
-    store: Database, host: Host
-) -> None:
-    ill = diagnose(a_view(workers=(a_worker(silent_seconds=1920, queue=None),)))
-    async with store.transaction() as tx:
-        await diagnoses_sql.record_change(tx, ill, at=NOON)
-    assert await diagnoses_sql.as_of(store, NOON) == (NOON, list(ill))
-
-    await host.session.execute(
-        """
-        UPDATE dlq_handler.diagnosis_change SET diagnoses = jsonb_build_object('diagnoses',
-            (SELECT jsonb_agg(one - 'about') FROM jsonb_array_elements(diagnoses -> 'diagnoses') AS one))
-        """
-    )
-    found = await diagnoses_sql.as_of(store, NOON)
-    assert found is not None
-    assert {one.about for one in found[1]} == {""}
 
 
 NIGHT_SHIFT = Actor(username="night-shift", client=Client.API)

@@ -7,9 +7,9 @@ import pytest
 from dlq_handler.cli import doctor, status
 from dlq_handler.cli.status import Answer
 from dlq_handler.compose.view import ops_url
-from dlq_handler.diagnosis import doctor_broker_lines, doctor_database_lines
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.view import DatabaseSeen, Unknown
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST
+from dlq_handler.diagnosis.view import WITHOUT_DATABASE, DatabaseFact, Unknown
 from dlq_handler.settings import load
 from tests.support.views import NOW, a_view, a_worker
 
@@ -30,7 +30,7 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     headline = "py\\x1b[31m\\tthon (7) is unavailable since 2026-03-01T02:33:00Z (27 min ago)."
     assert first == f"✕ problem  {headline}"
     assert second.startswith(
-        "    what   workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of"
+        "    what   workers: worker unavailable: py\\x1b[31m\\tthon (7) has been unavailable for 27 min; "
     )
     assert "    run    dlq-handler workers list\n" in out
     assert "    read   docs/runbook.md#worker-gone\n" in out
@@ -39,16 +39,18 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
         in out
     )
     assert "✓ ok: database, broker," in out
-    assert out.endswith("✕ problem: worker gone, as of 2026-03-01T03:00:00Z\n")
+    assert out.endswith("✕ problem: worker unavailable, as of 2026-03-01T03:00:00Z\n")
 
 
 def test_what_waits_for_one_server_is_one_line_and_what_to_repair_stays_in_sight(
     printed: Callable[[], str],
 ) -> None:
-    away = Unknown("the database does not answer")
+    away = WITHOUT_DATABASE
     diagnoses = diagnose(
         a_view(
-            database=DatabaseSeen(trouble="database: unreachable (connect to db-7:5432: connection refused)"),
+            database=DatabaseFact(
+                is_unreachable=True, error="unreachable (connect to db-7:5432: connection refused)"
+            ),
             tables=away,
             rights=away,
             workers=away,
@@ -62,8 +64,8 @@ def test_what_waits_for_one_server_is_one_line_and_what_to_repair_stays_in_sight
     assert lines[0] == "✕ problem  The database is unreachable."
     assert lines[1] == "    what   database: unreachable (connect to db-7:5432: connection refused)"
     [folded] = [line for line in lines if line.startswith("? unknown  own tables, database rights, brake, ")]
-    assert folded.endswith(", worker backlog: the database does not answer")
-    assert lines.count("    next   repair that first, then ask again") == 1
+    assert folded.endswith(", worker backlog: the database is unreachable")
+    assert lines.count(f"    next   {REPAIR_FIRST}") == 1
     assert "    read   docs/runbook.md#broker-alarm" in lines, "alone with its reason, so in full"
     assert lines[-1] == "✕ problem: database, as of 2026-03-01T03:00:00Z"
     status.print_for_people(Answer(at=NOW, diagnoses=diagnoses * 2))
@@ -76,23 +78,22 @@ def test_a_pipe_gets_one_line_of_tabs_for_each_and_nothing_is_cut_off(printed: C
 
     assert len(lines) == len(DIAGNOSES)
     assert {len(line) for line in lines} == {len(header)}, "a tab in a worker's name is none of ours"
-    assert lines[0][:4] == ["problem", "workers", "worker gone", "2026-03-01T02:33:00Z"]
+    assert lines[0][:4] == ["problem", "workers", "worker unavailable", "2026-03-01T02:33:00Z"]
 
 
-def test_the_doctor_adds_what_only_the_status_looks_at(printed: Callable[[], str]) -> None:
-    examined = [
-        doctor_database_lines.WORKERS.ok("2 have reported"),
-        doctor_broker_lines.TOPOLOGY.ok("all arrive"),
-    ]
+def test_the_doctor_prints_what_it_requires_as_a_table_and_the_rest_below(printed: Callable[[], str]) -> None:
+    required = [one for one in DIAGNOSES if one.is_required]
+    doctor.print_required(required)
+    doctor.print_others([one for one in DIAGNOSES if not one.is_required])
 
-    added = doctor.beyond(examined, DIAGNOSES)
-    doctor.print_right_now(added)
-
-    assert {"workers", "topology"} == {one.kind for one in DIAGNOSES} - {one.kind for one in added}
     out = printed()
-    assert "✕ problem  workers: worker gone: py\\x1b[31m\\tthon (7) has been gone for 27 min; 611 of" in out
+    assert out.count("\tworkers\tworkers\t") == 1
+    assert (
+        "✕ problem  workers: worker unavailable: py\\x1b[31m\\tthon (7) has been unavailable for 27 min"
+        in out
+    )
     assert "  read: docs/runbook.md#worker-gone\n" in out
-    assert "✓ ok: database, broker," in out
+    assert "✓ ok: safety gate, replicas" not in out, "replicas are required"
 
 
 @pytest.mark.parametrize(

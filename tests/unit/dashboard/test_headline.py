@@ -8,7 +8,7 @@ from dlq_handler.dashboard.headline import Headline, headline
 from dlq_handler.dashboard.strip import Cell, strip
 from dlq_handler.dashboard.words import State
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.view import BrokerSeen, DatabaseSeen, LettersSeen, OutboxSeen, Unknown, View
+from dlq_handler.diagnosis.view import BrokerFact, DatabaseFact, LettersFact, OutboxFact, Unknown, View
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
 from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker, ago
@@ -35,8 +35,8 @@ def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
     assert top.title == "worker-python (7) is unavailable since 02:32:50 UTC."
     assert top.state is State.BAD
     assert top.worst is not None
-    assert top.worst.title == f"Workers: {worst.sentence}.", "the details stand below"
-    assert top.worst.next_step == f"{worst.next_step}."
+    assert top.worst.title == f"Workers: {worst.explanation}", "the details stand below"
+    assert top.worst.next_step == worst.action
     assert top.worst.runbook_link == f"https://docs.example/{worst.runbook}"
 
 
@@ -64,7 +64,7 @@ def test_who_has_not_looked_cannot_tell() -> None:
 def test_further_problems_and_doubts_are_kept_apart() -> None:
     top = told(
         workers=[GONE, a_worker(number=8)],
-        letters=LettersSeen(span_seconds=900, unreadable=2, unrelated=0, before=0),
+        letters=LettersFact(span_seconds=900, unreadable=2, unrelated=0, before=0),
         alarms=Unknown("no"),
     )
     assert [one.kind for one in top.problems] == ["unusable letters"]
@@ -76,7 +76,7 @@ def test_further_problems_and_doubts_are_kept_apart() -> None:
 def test_of_unusable_letters_the_page_shows_those_that_the_command_lists(
     unreadable: int, unrelated: int, outcome: str
 ) -> None:
-    top = told(letters=LettersSeen(span_seconds=900, unreadable=unreadable, unrelated=unrelated, before=0))
+    top = told(letters=LettersFact(span_seconds=900, unreadable=unreadable, unrelated=unrelated, before=0))
     assert top.worst is not None
     assert top.worst.page == (f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters")
     assert top.worst.command.endswith(outcome)
@@ -98,12 +98,16 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
 
 def test_without_the_database_the_broker_is_told_of_as_it_answers() -> None:
     away = Unknown("the database does not answer")
-    lost: dict[str, Any] = {"database": DatabaseSeen(trouble="refused"), "canaries": away, "workers": away}
+    lost: dict[str, Any] = {
+        "database": DatabaseFact(is_unreachable=True, error="refused"),
+        "canaries": away,
+        "workers": away,
+    }
     broker = cells(a_view(**lost))["Broker"]
     assert (broker.state, broker.word, broker.number) == (State.OK, "connected", "canary ?")
     for unknown in ({"broker": away}, {"alarms": Unknown("it does not say")}):
         assert cells(a_view(**lost, **unknown))["Broker"].word == "unknown"
-    assert cells(a_view(**lost, broker=BrokerSeen(trouble="refused")))["Broker"].word == "away"
+    assert cells(a_view(**lost, broker=BrokerFact(error="refused")))["Broker"].word == "away"
     assert cells(a_view(canaries=Unknown("so")))["Broker"].state is State.UNKNOWN, "the database is there"
 
 
@@ -129,7 +133,7 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
     shown = cells(
         a_view(
             broker=Unknown("away"),
-            database=DatabaseSeen(trouble="connection refused"),
+            database=DatabaseFact(is_unreachable=True, error="connection refused"),
             outbox=Unknown("away"),
             intake=Unknown("away"),
             workers=Unknown("away"),
@@ -144,18 +148,23 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
 
 
 def test_a_broker_that_is_away_is_a_cross() -> None:
-    cell = cells(a_view(broker=BrokerSeen(trouble="connection refused")))["Broker"]
+    cell = cells(a_view(broker=BrokerFact(error="connection refused")))["Broker"]
     assert (cell.state.sign, cell.word) == ("✕", "away")
 
 
 def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
     idle = a_queue("attune.dlx.queue", count=0, ready=41, tags=())
     assert cells(a_view(intake=idle))["Sidecar"].word == "not consuming"
-    assert cells(a_view(intake=idle, database=DatabaseSeen(trouble="refused")))["Sidecar"].word == "paused"
+    assert (
+        cells(a_view(intake=idle, database=DatabaseFact(is_unreachable=True, error="refused")))[
+            "Sidecar"
+        ].word
+        == "paused"
+    )
 
 
 def test_notices_that_wait_too_long_are_told() -> None:
-    cell = cells(a_view(outbox=OutboxSeen(pending=12_431, oldest_seconds=300)))["Announcing"]
+    cell = cells(a_view(outbox=OutboxFact(pending=12_431, oldest_seconds=300)))["Announcing"]
     assert (cell.state, cell.word, cell.number) == (State.BAD, "stuck", "12,431 waiting")
 
 
@@ -195,7 +204,7 @@ def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> Non
     assert both.worst.title.startswith(
         "Executor: The broker restarted at 01:05 UTC. Since then the executor's queue"
     )
-    assert both.worst.next_step == "restart the executor and this worker."
+    assert both.worst.next_step == "Restart the executor and this worker."
     for view in (a_view(workers=[worker]), a_view(workers=[worker], **executor)):
         assert (cells(view)["Workers"].state, cells(view)["Workers"].word) == (State.BAD, "restart needed")
     assert cells(a_view(**executor))["Workers"].state is State.OK, "it is the executor's"

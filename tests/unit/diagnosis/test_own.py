@@ -5,27 +5,23 @@ from typing import Any
 
 import pytest
 
+from dlq_handler.diagnosis.check_replica import ASKS_AGAIN, RESTART, Lacks, Patience
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
-from dlq_handler.diagnosis.observation import Health
-from dlq_handler.diagnosis.own import LOOKS_AGAIN, RESTART
-from dlq_handler.diagnosis.patience import Lacks, Patience
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Diagnosis, Health
 from dlq_handler.diagnosis.view import (
     OFF,
-    BrokerSeen,
-    DatabaseSeen,
-    GateSeen,
-    Hung,
-    LeaderSeen,
-    OwnLink,
-    OwnSeen,
-    QueueSeen,
+    BrokerFact,
+    DatabaseFact,
+    GateFact,
+    LeaderFact,
+    OwnConnections,
+    OwnFact,
+    QueueFact,
     Unknown,
-    Unsure,
+    UnknownCause,
     View,
+    outdated,
 )
-from dlq_handler.diagnosis.view_in_outage import unseen
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.consumers import Consumers
 from tests.support.views import INTAKE, a_brake, a_queue, a_view, ago
@@ -34,28 +30,30 @@ OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 
 def by_kind(view: View) -> dict[str, Diagnosis]:
-    return {one.kind: one for one in diagnose(view)}
+    return {one.check: one for one in diagnose(view)}
 
 
-def an_own(**link: Any) -> OwnSeen:
-    return OwnSeen(opens_within_seconds=25, leads_within_seconds=30, link=OwnLink(**link))
+def an_own(**link: Any) -> OwnFact:
+    return OwnFact(opens_within_seconds=25, leads_within_seconds=30, connections=OwnConnections(**link))
 
 
 def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
-    found = by_kind(a_view(gate=Unsure("it has not looked at the database yet")))["gate"]
+    found = by_kind(
+        a_view(gate=Unknown("it has not looked at the database yet", UnknownCause.REPLICA_UNSURE))
+    )["safety gate"]
 
     assert found.health is UNKNOWN
-    assert "has not looked" in found.sentence
+    assert "has not looked" in found.explanation
 
 
 def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_those_are() -> None:
-    untold = QueueSeen(name=INTAKE, taken=Consumers(count=2, ready=3, tags=None))
+    untold = QueueFact(name=INTAKE, consumers=Consumers(count=2, ready=3, tags=None))
 
-    seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["sidecar"]
+    seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["replicas"]
 
-    assert (seen.health, "3 dead letters wait" in seen.sentence) == (OK, True)
-    assert by_kind(a_view(intake=untold, own=an_own()))["sidecar"].health is UNKNOWN
-    assert by_kind(a_view(intake=untold))["sidecar"].health is UNKNOWN
+    assert (seen.health, "3 dead letters wait" in seen.explanation) == (OK, True)
+    assert by_kind(a_view(intake=untold, own=an_own()))["replicas"].health is UNKNOWN
+    assert by_kind(a_view(intake=untold))["replicas"].health is UNKNOWN
 
 
 @pytest.mark.parametrize("alarms", [(), Unknown("the management API does not answer")])
@@ -63,28 +61,27 @@ def test_a_blocked_connection_is_a_problem_whatever_the_management_api_says(alar
     found = by_kind(a_view(alarms=alarms, own=an_own(is_blocked=True)))["broker alarm"]
 
     assert (found.health, found.component.value) == (PROBLEM, "broker")
-    assert found.sentence.startswith("our connection is blocked: it takes no message")
 
 
 def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> None:
     old = a_view(canaries=OFF)
 
-    found = diagnose(unseen(old, "the last look was 2 min ago"))
+    found = diagnose(outdated(old, "the last look was 2 min ago"))
 
     assert {one.health for one in found} == {UNKNOWN}
-    assert {one.sentence for one in found if one.kind != "gate"} == {"the last look was 2 min ago"}
-    assert (unseen(old, "x").at, unseen(old, "x").ttl_seconds) == (old.at, old.ttl_seconds)
+    assert {one.explanation for one in found if one.check != "safety gate"} == {"the last look was 2 min ago"}
+    assert (outdated(old, "x").at, outdated(old, "x").ttl_seconds) == (old.at, old.ttl_seconds)
 
 
 POLICY = Patience(opens_within_seconds=25, leads_within_seconds=30)
 NOBODY = a_queue(INTAKE, count=0, ready=3, tags=())
-FREE = LeaderSeen(is_held=False, until=ago(5))
+FREE = LeaderFact(is_held=False, until=ago(5))
 
 LACKS: list[tuple[str, dict[str, Any], float]] = [
-    ("sidecar", {"intake": NOBODY}, POLICY.opens_within_seconds),
-    ("sidecar", {"intake": a_queue(INTAKE, tags=("executor",))}, POLICY.opens_within_seconds),
-    ("sidecar", {"intake": QueueSeen(name=INTAKE, taken=None)}, POLICY.opens_within_seconds),
-    ("monitor", {"leader": FREE}, POLICY.leads_within_seconds),
+    ("replicas", {"intake": NOBODY}, POLICY.opens_within_seconds),
+    ("replicas", {"intake": a_queue(INTAKE, tags=("executor",))}, POLICY.opens_within_seconds),
+    ("replicas", {"intake": QueueFact(name=INTAKE, consumers=None)}, POLICY.opens_within_seconds),
+    ("timeout monitor", {"leader": FREE}, POLICY.leads_within_seconds),
 ]
 
 
@@ -97,7 +94,7 @@ class Running:
     def sees(self, at: float, **changed: Any) -> dict[str, Diagnosis]:
         view = a_view(**changed)
         self.lacks = self.lacks.after(view, at)
-        return by_kind(replace(view, own=self.lacks.seen(at, POLICY)))
+        return by_kind(replace(view, own=self.lacks.fact(at, POLICY)))
 
 
 @pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
@@ -111,8 +108,8 @@ def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
     found = [running.sees(at, **lack)[kind] for at in (5000, 5000 + limit - 1, 5000 + limit)]
 
     assert [one.health for one in found] == [UNKNOWN, UNKNOWN, PROBLEM]
-    assert all("this sidecar runs" in one.sentence for one in found)
-    assert not any("start `dlq-handler run`" in (one.next_step or "") for one in found)
+    assert all("his replica runs" in one.explanation for one in found)
+    assert not any("Start `dlq-handler run`" in (one.action or "") for one in found)
     assert running.sees(6000)[kind].health is OK
     assert running.sees(6010, **lack)[kind].health is UNKNOWN, "counted anew"
 
@@ -120,8 +117,12 @@ def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
 @pytest.mark.parametrize(
     "explained",
     [
-        {"database": DatabaseSeen(trouble="away"), "leader": Unknown("away"), "intake": NOBODY},
-        {"broker": BrokerSeen(trouble="away"), "intake": Unknown("the broker does not answer")},
+        {
+            "database": DatabaseFact(is_unreachable=True, error="away"),
+            "leader": Unknown("away"),
+            "intake": NOBODY,
+        },
+        {"broker": BrokerFact(error="away"), "intake": Unknown("the broker does not answer")},
         {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "intake": NOBODY},
     ],
 )
@@ -132,11 +133,13 @@ def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict
 
     found = running.sees(1000, intake=NOBODY, leader=FREE)
 
-    assert (found["sidecar"].health, found["monitor"].health) == (UNKNOWN, UNKNOWN)
+    assert (found["replicas"].health, found["timeout monitor"].health) == (UNKNOWN, UNKNOWN)
 
 
 UNANSWERED = Unknown("sidecar: no process listens at http://127.0.0.1:9464")
-HANGS = Hung("the process at http://127.0.0.1:9464 does not answer within 2 s: it hangs")
+HANGS = Unknown(
+    "the process at http://127.0.0.1:9464 does not answer within 2 s: it hangs", UnknownCause.REPLICA_HANGS
+)
 
 
 @pytest.mark.parametrize(("kind", "lack", "limit"), LACKS)
@@ -146,12 +149,14 @@ def test_one_who_is_no_sidecar_says_at_once_that_none_is_there(
     found = by_kind(a_view(**({"gate": UNANSWERED, "intake": NOBODY} | lack)))[kind]
 
     assert found.health is PROBLEM
-    assert "start `dlq-handler run`" in (found.next_step or "")
+    assert "Start `dlq-handler run`" in (found.action or "")
 
 
 OURS, UNTOLD = a_queue(INTAKE, tags=("dlq-handler.one",)), Consumers(count=1, ready=0, tags=None)
-LINKED, YOUNG = GateSeen(causes=()), GateSeen(causes=(GateCause.YOUNG_LINK,))
-HAS_NOT_LOOKED = Unsure("the sidecar answers: it has not looked at the database yet")
+LINKED, YOUNG = GateFact(causes=()), GateFact(causes=(GateCause.YOUNG_LINK,))
+HAS_NOT_LOOKED = Unknown(
+    "the sidecar answers: it has not looked at the database yet", UnknownCause.REPLICA_UNSURE
+)
 
 
 @pytest.mark.parametrize(
@@ -172,12 +177,12 @@ HAS_NOT_LOOKED = Unsure("the sidecar answers: it has not looked at the database 
         (3600, NOBODY, YOUNG, UNKNOWN),
         (None, OURS, YOUNG, UNKNOWN),
         (3600, OURS, HAS_NOT_LOOKED, UNKNOWN),
-        (3600, QueueSeen(name=INTAKE, taken=UNTOLD), HAS_NOT_LOOKED, UNKNOWN),
+        (3600, QueueFact(name=INTAKE, consumers=UNTOLD), HAS_NOT_LOOKED, UNKNOWN),
         # Nobody of us is to be seen.
         (10, NOBODY, UNANSWERED, PROBLEM),
         (10, a_queue(INTAKE, tags=("executor",)), UNANSWERED, PROBLEM),
-        (10, QueueSeen(name=INTAKE, taken=UNTOLD), UNANSWERED, PROBLEM),
-        (10, QueueSeen(name=INTAKE, taken=None), UNANSWERED, PROBLEM),
+        (10, QueueFact(name=INTAKE, consumers=UNTOLD), UNANSWERED, PROBLEM),
+        (10, QueueFact(name=INTAKE, consumers=None), UNANSWERED, PROBLEM),
         (10, Unknown("the broker does not answer"), UNANSWERED, PROBLEM),
     ],
 )
@@ -185,11 +190,11 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
     ended_seconds_ago: float | None, intake: Any, gate: Any, health: Health
 ) -> None:
     until = None if ended_seconds_ago is None else ago(ended_seconds_ago)
-    free = LeaderSeen(is_held=False, until=until)
-    found = by_kind(a_view(leader=free, intake=intake, gate=gate))["monitor"]
+    free = LeaderFact(is_held=False, until=until)
+    found = by_kind(a_view(leader=free, intake=intake, gate=gate))["timeout monitor"]
 
     assert found.health is health
-    assert ("start `dlq-handler run`" in (found.next_step or "")) is (health is PROBLEM)
+    assert ("Start `dlq-handler run`" in (found.action or "")) is (health is PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -197,45 +202,57 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
     [
         (
             {"gate": UNANSWERED, "intake": NOBODY},
-            "start `dlq-handler run`; only a running replica can report this",
+            "Start `dlq-handler run`: only a running replica can report this.",
         ),
         (
             {"gate": UNANSWERED, "intake": a_queue(INTAKE, tags=("executor",))},
-            "start `dlq-handler run`; only a running replica can report this",
+            "Start `dlq-handler run`: only a running replica can report this.",
         ),
         ({"gate": HANGS, "intake": NOBODY}, RESTART),
-        ({"gate": HAS_NOT_LOOKED}, LOOKS_AGAIN),
+        ({"gate": HAS_NOT_LOOKED}, ASKS_AGAIN),
         # It has no way to look.
-        ({"gate": HAS_NOT_LOOKED, "database": DatabaseSeen(trouble="away")}, REPAIR_FIRST),
+        (
+            {"gate": HAS_NOT_LOOKED, "database": DatabaseFact(is_unreachable=True, error="away")},
+            REPAIR_FIRST,
+        ),
         # One runs, perhaps, and what keeps it is told elsewhere.
-        ({"gate": UNANSWERED, "intake": QueueSeen(name=INTAKE, taken=UNTOLD)}, REPAIR_FIRST),
-        ({"gate": UNANSWERED, "intake": NOBODY, "database": DatabaseSeen(trouble="away")}, REPAIR_FIRST),
+        ({"gate": UNANSWERED, "intake": QueueFact(name=INTAKE, consumers=UNTOLD)}, REPAIR_FIRST),
+        (
+            {
+                "gate": UNANSWERED,
+                "intake": NOBODY,
+                "database": DatabaseFact(is_unreachable=True, error="away"),
+            },
+            REPAIR_FIRST,
+        ),
         ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, REPAIR_FIRST),
     ],
 )
 def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], next_step: str) -> None:
-    found = by_kind(a_view(**seen))["gate"]
+    found = by_kind(a_view(**seen))["safety gate"]
 
-    assert (found.health, found.next_step) == (UNKNOWN, next_step)
+    assert (found.health, found.action) == (UNKNOWN, next_step)
 
 
 def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
     braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "leader": FREE}
 
-    found = Running().sees(0, intake=NOBODY, gate=Unsure("it has not looked yet"), **braked)["sidecar"]
+    found = Running().sees(
+        0, intake=NOBODY, gate=Unknown("it has not looked yet", UnknownCause.REPLICA_UNSURE), **braked
+    )["replicas"]
 
-    assert found.sentence.startswith("paused by the brake")
+    assert found.explanation.startswith("Paused by the brake")
 
 
 def test_a_replica_that_hangs_is_restarted_and_not_started_a_second_time() -> None:
     """A process that holds its port and does not answer is there: a second one would exit with 78."""
-    free = LeaderSeen(is_held=False, until=ago(3600))
+    free = LeaderFact(is_held=False, until=ago(3600))
     found = by_kind(a_view(gate=HANGS, intake=a_queue(INTAKE, count=0, ready=4, tags=()), leader=free))
 
-    for kind in ("sidecar", "monitor"):
-        assert (found[kind].health, found[kind].next_step) == (PROBLEM, RESTART)
-        assert "does not answer within 2 s: it hangs" in found[kind].sentence
-    assert found["sidecar"].headline == "A replica of dlq-handler hangs"
-    assert "4 dead letters wait" in found["sidecar"].sentence
+    for kind in ("replicas", "timeout monitor"):
+        assert (found[kind].health, found[kind].action) == (PROBLEM, RESTART)
+        assert "does not answer within 2 s: it hangs" in found[kind].explanation
+    assert found["replicas"].headline == "A replica of dlq-handler hangs"
+    assert "4 dead letters wait" in found["replicas"].explanation
     absent = by_kind(a_view(gate=UNANSWERED, intake=NOBODY, leader=free))
-    assert "start `dlq-handler run`" in (absent["sidecar"].next_step or "")
+    assert "Start `dlq-handler run`" in (absent["replicas"].action or "")

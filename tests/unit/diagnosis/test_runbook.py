@@ -1,12 +1,11 @@
-"""Every diagnosis leads to a page that is there: what it means, how to confirm it, what to do."""
+"""Every diagnosis leads to a section of the runbook: what it means, how to confirm it, what to do."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from dlq_handler.diagnosis.diagnosis import KINDS, RUNBOOK, Kind, page_of
-from dlq_handler.diagnosis.doctor_lines import CANARY, SETTINGS
+from dlq_handler.diagnosis.diagnosis import INFOS, OF_EVERY_VIEW, RUNBOOK, Check, problem
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -21,16 +20,16 @@ def sections() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_page_of_a_diagnosis_says_what_it_means_and_what_to_do(kind: Kind) -> None:
-    text = sections().get(kind.anchor)
+@pytest.mark.parametrize("check", OF_EVERY_VIEW)
+def test_the_section_of_a_check_says_what_it_means_and_what_to_do(check: Check) -> None:
+    text = sections().get(INFOS[check].anchor or "")
 
-    assert text is not None, f"{RUNBOOK} has no section #{kind.anchor}"
+    assert text is not None, f"{RUNBOOK} has no section #{INFOS[check].anchor}"
     assert "*You see*" in text
     assert "*It means*" in text
     assert "\n1. " in text or "\n- " in text, "what to do, step by step or by cause"
 
 
-def test_the_doctor_leads_to_the_same_page() -> None:
-    assert page_of(CANARY.problem("lost", "repair it")) == f"{RUNBOOK}#canary-lost"
-    assert page_of(SETTINGS.ok("fine")) is None
+def test_a_diagnosis_names_the_section_of_its_check() -> None:
+    assert problem(Check.CANARY, "lost", "repair it").runbook == f"{RUNBOOK}#canary-lost"
+    assert problem(Check.SETTINGS, "wrong", "correct them").runbook is None

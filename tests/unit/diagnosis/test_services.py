@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
+from dlq_handler.diagnosis.check_services import OTHERS, ServiceFinding, count_services
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Diagnosis
-from dlq_handler.diagnosis.observation import Component, Health
-from dlq_handler.diagnosis.services import OTHERS, ServiceFinding, count_services
-from dlq_handler.diagnosis.view import Unknown, View, WorkerSeen
+from dlq_handler.diagnosis.diagnosis import Component, Diagnosis, Health
+from dlq_handler.diagnosis.view import ObservedWorker, Unknown, View
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
 from tests.support.views import a_queue, a_view, a_worker, ago
@@ -26,7 +25,7 @@ def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceLook:
     return ServiceLook(queue=queue, **(facts | changed))
 
 
-def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -> WorkerSeen:
+def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -> ObservedWorker:
     first = ago(5.0) if heartbeats == 1 else ago(35.0)
     look = a_look(f"worker.{number}.executions", **({"first_heartbeat": first} | changed))
     return a_worker(name="worker-python", number=number, queue=NOBODY, look=look)
@@ -46,7 +45,7 @@ def without_executor(*recorded: ServiceLook, **changed: Any) -> View:
 
 
 def services(view: View) -> Diagnosis:
-    [found] = [one for one in diagnose(view) if one.kind == "services"]
+    [found] = [one for one in diagnose(view) if one.check == "services"]
     return found
 
 
@@ -55,15 +54,15 @@ def test_after_a_broker_restart_the_executor_and_the_workers_are_named_together(
     view = without_executor(a_look(COMPLETED), a_look(REQUESTS), workers=workers)
     found = services(view)
 
-    assert found.sentence == (
+    assert found.explanation == (
         "The broker restarted at 01:05 UTC. Since then the executor's queues have no consumer, and worker-python (1) "
         "and worker-python (3) report without consuming."
     )
-    assert found.next_step == "restart the executor and these workers"
-    assert (found.component, found.since, found.about) == (Component.EXECUTOR, RESTARTED_AT, "1 3")
+    assert found.action == "Restart the executor and these workers."
+    assert (found.component, found.since) == (Component.EXECUTOR, RESTARTED_AT)
     assert found.headline == "The executor and 2 workers do not consume"
     assert OTHERS in found.evidence
-    assert diagnose(view)[0].kind == "services", "it comes before what it causes"
+    assert diagnose(view)[0].check == "services", "it comes before what it causes"
 
 
 def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -> None:
@@ -71,14 +70,14 @@ def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -
     twice = services(a_view(workers=(a_stranded_worker(heartbeats=2),), service_looks=looks()))
 
     assert once.health is OK
-    assert once.sentence == "no worker has sent two heartbeats without a consumer"
-    assert once.evidence == ("worker-python (1): no consumer at this look",)
+    assert once.explanation == "No worker has sent two heartbeats without a consumer."
+    assert once.evidence == ("worker-python (1): no consumer at this observation",)
     assert (twice.health, twice.component) == (PROBLEM, Component.WORKERS)
     assert (
-        twice.sentence
+        twice.explanation
         == "The broker restarted at 01:05 UTC. Since then worker-python (1) reports without consuming."
     )
-    assert twice.next_step == "restart this worker"
+    assert twice.action == "Restart this worker."
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,8 @@ def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -
 def test_a_restart_is_said_only_where_it_is_on_record(changed: dict[str, Any], begins: str) -> None:
     found = services(a_view(workers=(a_stranded_worker(**changed),)))
 
-    assert found.sentence.startswith(begins)
-    assert ("restarted" in found.sentence) is (changed == {})
+    assert found.explanation.startswith(begins)
+    assert ("restarted" in found.explanation) is (changed == {})
 
 
 def test_services_of_two_causes_are_told_apart() -> None:
@@ -109,7 +108,7 @@ def test_services_of_two_causes_are_told_apart() -> None:
         without_executor(a_look(COMPLETED), a_look(REQUESTS), workers=(a_stranded_worker(1), later))
     )
 
-    assert found.sentence == (
+    assert found.explanation == (
         "The broker restarted at 01:05 UTC. Since then the executor's queues have no consumer, and worker-python (1) "
         "reports without consuming. Since 02:50 UTC worker-python (3) reports without consuming."
     )
@@ -123,7 +122,7 @@ def test_since_is_true_for_all_that_are_named() -> None:
     ]
     found = services(a_view(workers=workers))
 
-    assert found.sentence.startswith("Since 02:50 UTC worker-python (1) and worker-python (3) report")
+    assert found.explanation.startswith("Since 02:50 UTC worker-python (1) and worker-python (3) report")
 
 
 def test_an_executor_alone_is_named_only_if_its_connection_broke() -> None:
@@ -133,33 +132,33 @@ def test_an_executor_alone_is_named_only_if_its_connection_broke() -> None:
 
     assert unproven.health is OK
     assert (
-        proven.sentence
+        proven.explanation
         == "The broker restarted at 01:05 UTC. Since then the executor's queues have no consumer."
     )
-    assert proven.next_step == "restart the executor"
+    assert proven.action == "Restart the executor."
 
 
 def test_an_executor_without_a_record_is_named_beside_the_workers_without_a_time() -> None:
     found = services(without_executor(workers=(a_stranded_worker(),)))
 
-    assert found.sentence.startswith(
+    assert found.explanation.startswith(
         "The executor's queues have no consumer. The broker restarted at 01:05 UTC."
     )
-    assert found.next_step == "restart the executor and this worker"
+    assert found.action == "Restart the executor and this worker."
 
 
 def test_a_worker_that_reports_and_is_inactive_is_named() -> None:
-    def inactive(seconds: float, **row: Any) -> WorkerSeen:
+    def inactive(seconds: float, **row: Any) -> ObservedWorker:
         look = ServiceLook(queue="worker.7.executions", inactive_heartbeat=ago(seconds))
         return a_worker(status="inactive", updated=ago(5), look=look, **row)
 
     found = services(a_view(workers=(inactive(35),)))
     assert found.health is PROBLEM
-    assert found.sentence == (
+    assert found.explanation == (
         "worker-python (7) reports and is inactive in Attune's worker table, so the scheduler gives it no work."
     )
-    assert (found.next_step, found.headline) == (
-        "restart this worker",
+    assert (found.action, found.headline) == (
+        "Restart this worker.",
         "worker-python (7) reports and gets no work",
     )
     assert services(a_view(workers=(inactive(5),))).health is OK, (
@@ -176,10 +175,10 @@ def test_without_looks_of_a_replica_one_look_proves_nothing() -> None:
     for unknown in (Unknown("no such table"), looks(age_seconds=61)):
         found = services(a_view(workers=(worker,), service_looks=unknown))
         assert found.health is UNKNOWN
-        assert found.sentence == (
-            "worker-python (7) reports and had no consumer at this look; whether that lasts is not on record"
+        assert found.explanation == (
+            "worker-python (7) reports and had no consumer at this observation; whether that lasts is not on record"
         )
-        assert "`dlq-handler run`" in str(found.next_step)
+        assert "`dlq-handler run`" in str(found.action)
         assert services(a_view(service_looks=unknown)).health is OK, "all that report consume"
 
 
@@ -187,14 +186,14 @@ def test_a_queue_that_cannot_be_seen_is_unknown() -> None:
     blind = a_worker(queue=Unknown("not allowed"))
     found = services(a_view(workers=(blind, a_worker(number=8))))
 
-    assert (found.health, found.sentence) == (UNKNOWN, "worker-python (7): not allowed")
+    assert (found.health, found.explanation) == (UNKNOWN, "worker-python (7): not allowed")
     assert services(a_view(workers=(blind, a_stranded_worker()))).health is PROBLEM
 
 
 def test_many_workers_are_counted_and_some_of_them_named() -> None:
     found = services(a_view(workers=[a_stranded_worker(number) for number in range(1, 13)]))
 
-    assert "worker-python (5) and 7 more workers report without consuming" in found.sentence
+    assert "worker-python (5) and 7 more workers report without consuming" in found.explanation
     assert found.headline == "12 workers report without consuming"
     assert "and 2 more" in found.evidence
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from dlq_handler.database import migrate
 from dlq_handler.diagnosis.ask_replica import ask_own_gate
-from dlq_handler.diagnosis.view import GateSeen, Unsure
+from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
@@ -242,28 +242,30 @@ async def test_what_closed_it_is_told_to_a_view(world: World) -> None:
 
     seen = await ask_own_gate(world.gate)
 
-    assert isinstance(seen, GateSeen)
+    assert isinstance(seen, GateFact)
     assert GateCause.RECOVERY in seen.causes
-    assert "standby" in (seen.words or "")
+    assert "standby" in (seen.explanation or "")
 
 
 async def test_whoever_never_looked_says_of_nothing_that_it_is_open(unlooked: World) -> None:
     unlooked.is_away = True
 
-    assert await ask_own_gate(unlooked.gate) == Unsure("it has not looked at the database yet")
+    assert await ask_own_gate(unlooked.gate) == Unknown(
+        "it has not looked at the database yet", UnknownCause.REPLICA_UNSURE
+    )
     assert unlooked.told() == dict.fromkeys(GateCause, "nan")
 
     unlooked.is_away = False
-    assert await ask_own_gate(unlooked.gate) == GateSeen(causes=())
+    assert await ask_own_gate(unlooked.gate) == GateFact(causes=())
     assert unlooked.told() == dict.fromkeys(GateCause, "0.0")
 
 
 async def test_a_look_that_is_long_ago_tells_nothing_of_now(world: World) -> None:
     await world.fail_for_seconds(10)
-    assert await ask_own_gate(world.gate) == GateSeen(causes=()), "some looks may fail"
+    assert await ask_own_gate(world.gate) == GateFact(causes=()), "some looks may fail"
 
     await world.fail_for_seconds(1)
-    assert isinstance(seen := await ask_own_gate(world.gate), Unsure)
+    assert isinstance(seen := await ask_own_gate(world.gate), Unknown)
     assert "11 s ago" in seen.explanation
     assert world.told() == dict.fromkeys(GateCause, "nan")
     assert "11 s ago" in world.readiness.notes[NOTE]
@@ -287,7 +289,7 @@ async def test_what_stops_everything_is_known_to_do_so_until_somebody_looks(worl
     await world.pass_seconds(2)
     await world.fail_for_seconds(20)
 
-    assert isinstance(seen := await ask_own_gate(world.gate), GateSeen)
+    assert isinstance(seen := await ask_own_gate(world.gate), GateFact)
     assert GateCause.RECOVERY in seen.causes
     assert world.told() == dict.fromkeys(GateCause, "nan") | {"recovery": "1.0"}
     with pytest.raises(GateClosed, match="standby"):

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dlq_handler.broker.admin.snapshot import QueueFacts
-from dlq_handler.diagnosis.doctor_broker_lines import topology
+from dlq_handler.diagnosis.check_servers import topology
+from dlq_handler.diagnosis.view import TopologyFact
 from dlq_handler.topology.blueprint import OTHER_KEYS, STOCK_QUEUE, ShadowLimits
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.check import CheckedTopology, Conclusion, QueueRole, check
@@ -19,6 +20,7 @@ from tests.support.topologies import (
     dispatch_key,
     expectation,
 )
+from tests.support.views import a_view
 
 OWN = "attune.dlx.sidecar.queue"
 CURED = [bound(DLX, STOCK_QUEUE, dispatch_key())]
@@ -71,7 +73,7 @@ def test_queues_that_leave_no_record_are_told_in_words_that_fit_whatever_queue_i
     assert answers(checked)["worker.7.packs"] == (QueueRole.OTHER, Answer.HOLE)
     note = checked.findings[-1]
     assert "queue(s) whose dead messages we do not take: 'attune." in note.subject
-    told = topology(checked, ()).notes[-1]
+    told = topology(a_view(topology=TopologyFact(checked=checked))).evidence[-1]
     assert is_now + (way_out or "") in told
     assert ("way out" in told) is (way_out is not None)
 

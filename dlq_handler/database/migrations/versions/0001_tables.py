@@ -295,6 +295,16 @@ _STATEMENTS = (
     """,
     "CREATE TABLE diagnosis_change (id bigserial PRIMARY KEY, at timestamptz NOT NULL, diagnoses jsonb NOT NULL)",
     "CREATE INDEX diagnosis_change_at_idx ON diagnosis_change (at)",
+    # One row: the leader's last observation, as text in pieces, replaced every few seconds.
+    """
+    CREATE TABLE shared_view (
+        id               smallint PRIMARY KEY CHECK (id = 1),
+        at               timestamptz NOT NULL,
+        interval_seconds double precision NOT NULL,
+        replica          text NOT NULL,
+        parts            text[] NOT NULL
+    )
+    """,
     # The audit: appended, never changed.
     """
     CREATE TABLE operation (

@@ -1,4 +1,4 @@
-"""Diagnose services of the host that run without consumers, and workers that get no work: which to restart. Pure.
+"""Checks of the services of the host that run without consumers, and of workers that get no work. Pure.
 
 Attune's services do not reconnect to RabbitMQ, and its heartbeats do not make an inactive worker active again. Only a
 restart of the service cures either. The other diagnoses say what that does to messages and executions.
@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import EXECUTOR_SERVICES, WORKER_SERVICES, Diagnosis, diagnosed
-from dlq_handler.diagnosis.doctor_lines import REPAIR_FIRST
-from dlq_handler.diagnosis.servers import unknown
-from dlq_handler.diagnosis.view import QueueSeen, Unknown, View, WorkerSeen
+from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.view import ObservedWorker, QueueFact, Unknown, UnknownCause, View
 from dlq_handler.text import in_units
 from dlq_handler.workers.service_look import ServiceLook
 
-NEXT_HEARTBEAT = "start `dlq-handler run`: a running replica knows after the next heartbeat of the worker"
+NEXT_HEARTBEAT = "Start `dlq-handler run`: a running replica knows after the next heartbeat of the worker."
 
 OTHERS = "Attune's other services (API, sensors, supervisor) do not reconnect either: restart those that run"
 
@@ -35,9 +33,9 @@ class ServiceFinding(StrEnum):
 class _Stranded:
     """Services without a consumer for one and the same reason."""
 
-    executor: Sequence[QueueSeen] = ()
+    executor: Sequence[QueueFact] = ()
     """Its queues that have none."""
-    workers: Sequence[WorkerSeen] = ()
+    workers: Sequence[ObservedWorker] = ()
     look: ServiceLook | None = None
     """Of the last of them that lost it; None: nothing is on record."""
 
@@ -51,28 +49,26 @@ def services(view: View) -> Diagnosis:
         # An executor that may just as well be stopped: the checks of its queues report it.
         return _of_none(view)
     groups = _by_cause(executor, unconsumed, view)
-    looked = EXECUTOR_SERVICES if executor else WORKER_SERVICES
     sentences = [*(_sentence(group, view) for group in groups), *_about_inactive(inactive)]
-    cut_off = any(
+    is_cut_off = any(
         group.look and (group.look.restarted_at or group.look.connection_lost_at) for group in groups
     )
-    return diagnosed(
-        looked.problem(
-            " ".join(sentences),
-            _next_step(executor, [*unconsumed, *inactive]),
-            headline=_headline(executor, unconsumed, inactive),
-        ),
+    return problem(
+        Check.SERVICES,
+        " ".join(sentences),
+        _action(executor, [*unconsumed, *inactive]),
         since=min((since for group in groups if (since := _since(group.look))), default=None),
         evidence=[
             *(_about_queue(one, view) for one in executor),
             *_some(_about_worker(one, view) for one in (*unconsumed, *inactive)),
-            *([OTHERS] if cut_off else ()),
+            *([OTHERS] if is_cut_off else ()),
         ],
-        about=[one.registered.worker.id for one in (*unconsumed, *inactive)],
+        headline=_headline(executor, unconsumed, inactive),
+        component=Component.EXECUTOR if executor else Component.WORKERS,
     )
 
 
-def finding_of(worker: WorkerSeen) -> ServiceFinding | None:
+def finding_of(worker: ObservedWorker) -> ServiceFinding | None:
     """Why this worker has to be restarted; None: nothing says so."""
     if worker.reports_unconsumed:
         return ServiceFinding.WORKER_WITHOUT_CONSUMER
@@ -89,7 +85,7 @@ def count_services(view: View) -> Mapping[ServiceFinding, int | None]:
     if not isinstance(view.workers, Unknown) and _has_looks(view):
         inactive = sum(one.reports_inactive for one in view.workers)
         unconsumed = sum(one.reports_unconsumed for one in view.workers)
-        if not unconsumed and any(_is_blind(one) for one in view.workers):
+        if not unconsumed and any(_is_unobserved(one) for one in view.workers):
             unconsumed = None
     return {
         ServiceFinding.EXECUTOR_WITHOUT_CONSUMER: executor,
@@ -101,53 +97,56 @@ def count_services(view: View) -> Mapping[ServiceFinding, int | None]:
 def _of_none(view: View) -> Diagnosis:
     """None has to be restarted, as far as that is known."""
     if isinstance(view.workers, Unknown):
-        return unknown(WORKER_SERVICES, view.workers)
+        return unknown(Check.SERVICES, view.workers)
     for one in view.workers:
-        if isinstance(one.queue, Unknown) and _is_blind(one):
-            return diagnosed(WORKER_SERVICES.unknown(f"{one.name}: {one.queue.explanation}", REPAIR_FIRST))
+        if isinstance(one.queue, Unknown) and _is_unobserved(one):
+            return unknown(Check.SERVICES, Unknown(f"{one.name}: {one.queue.explanation}", one.queue.cause))
     first = [one for one in view.workers if one.is_reporting and not one.is_consumed and not one.is_inactive]
     if not first:
-        return diagnosed(WORKER_SERVICES.ok("every worker that reports consumes its queue"))
-    seen = [f"{one.name}: no consumer at this look" for one in first]
+        return ok(Check.SERVICES, "Every worker that reports consumes its queue.")
     if _has_looks(view):
-        return diagnosed(
-            WORKER_SERVICES.ok("no worker has sent two heartbeats without a consumer"), evidence=_some(seen)
+        return ok(
+            Check.SERVICES,
+            "No worker has sent two heartbeats without a consumer.",
+            evidence=_some(f"{one.name}: no consumer at this observation" for one in first),
         )
-    return diagnosed(
-        WORKER_SERVICES.unknown(
-            f"{_names(first)} {'reports' if len(first) == 1 else 'report'} and had no consumer at this look; whether "
-            "that lasts is not on record",
-            NEXT_HEARTBEAT,
-        )
+    verb = "reports" if len(first) == 1 else "report"
+    why = (
+        f"{_names(first)} {verb} and had no consumer at this observation; whether that lasts is not on record"
     )
+    return unknown(Check.SERVICES, Unknown(why, UnknownCause.TAKES_TIME), NEXT_HEARTBEAT)
 
 
-def _unconsumed_of_executor(view: View) -> list[QueueSeen]:
+def _unconsumed_of_executor(view: View) -> list[QueueFact]:
     queues = (view.completions, view.requests)
-    return [one for one in queues if isinstance(one, QueueSeen) and one.taken and one.taken.count == 0]
+    return [
+        one for one in queues if isinstance(one, QueueFact) and one.consumers and one.consumers.count == 0
+    ]
 
 
 def _has_looks(view: View) -> bool:
     return not isinstance(view.service_looks, Unknown) and view.service_looks.are_current(view.at)
 
 
-def _is_blind(one: WorkerSeen) -> bool:
+def _is_unobserved(one: ObservedWorker) -> bool:
     return one.is_reporting and isinstance(one.queue, Unknown)
 
 
-def _look_at(queue: QueueSeen, view: View) -> ServiceLook | None:
+def _look_at(queue: QueueFact, view: View) -> ServiceLook | None:
     if isinstance(view.service_looks, Unknown) or not _has_looks(view):
         return None
     return view.service_looks.by_queue.get(queue.name)
 
 
-def _was_cut_off(executor: Sequence[QueueSeen], view: View) -> bool:
+def _was_cut_off(executor: Sequence[QueueFact], view: View) -> bool:
     """It consumed, the connection to the broker broke, and it consumes no more."""
     looks = [_look_at(one, view) for one in executor]
     return any(look is not None and (look.restarted_at or look.connection_lost_at) for look in looks)
 
 
-def _by_cause(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen], view: View) -> list[_Stranded]:
+def _by_cause(
+    executor: Sequence[QueueFact], workers: Sequence[ObservedWorker], view: View
+) -> list[_Stranded]:
     """Those of one restart together."""
     groups: dict[object, _Stranded] = {}
     for queue in executor:
@@ -191,8 +190,8 @@ def _sentence(group: _Stranded, view: View) -> str:
     if look.restarted_at is not None:
         return f"The broker restarted at {_clock(look.restarted_at, view)}. Since then {what}."
     if look.connection_lost_at is not None:
-        connection_lost_at = _clock(look.connection_lost_at, view)
-        return f"dlq-handler's connection to the broker broke at {connection_lost_at}. Since then {what}."
+        lost_at = _clock(look.connection_lost_at, view)
+        return f"dlq-handler's connection to the broker broke at {lost_at}. Since then {what}."
     return f"Since {_clock(look.unconsumed_since, view)} {what}."
 
 
@@ -208,7 +207,7 @@ def _what(group: _Stranded) -> str:
     return ", and ".join(clauses)
 
 
-def _about_inactive(found: Sequence[WorkerSeen]) -> list[str]:
+def _about_inactive(found: Sequence[ObservedWorker]) -> list[str]:
     if not found:
         return []
     verb, them = ("reports and is", "it") if len(found) == 1 else ("report and are", "them")
@@ -217,14 +216,14 @@ def _about_inactive(found: Sequence[WorkerSeen]) -> list[str]:
     ]
 
 
-def _next_step(executor: Sequence[QueueSeen], workers: Sequence[WorkerSeen]) -> str:
+def _action(executor: Sequence[QueueFact], workers: Sequence[ObservedWorker]) -> str:
     these = "this worker" if len(workers) == 1 else "these workers"
     whom = [*(["the executor"] if executor else ()), *([these] if workers else ())]
-    return f"restart {' and '.join(whom)}"
+    return f"Restart {' and '.join(whom)}."
 
 
 def _headline(
-    executor: Sequence[QueueSeen], unconsumed: Sequence[WorkerSeen], inactive: Sequence[WorkerSeen]
+    executor: Sequence[QueueFact], unconsumed: Sequence[ObservedWorker], inactive: Sequence[ObservedWorker]
 ) -> str:
     workers = [*unconsumed, *inactive]
     if executor:
@@ -236,11 +235,11 @@ def _headline(
     return f"{_many(workers)} {'reports and gets' if len(workers) == 1 else 'report and get'} no work"
 
 
-def _many(workers: Sequence[WorkerSeen]) -> str:
+def _many(workers: Sequence[ObservedWorker]) -> str:
     return workers[0].name if len(workers) == 1 else f"{len(workers)} workers"
 
 
-def _names(workers: Sequence[WorkerSeen]) -> str:
+def _names(workers: Sequence[ObservedWorker]) -> str:
     names = [one.name for one in workers[:_NAMED]]
     rest = len(workers) - _NAMED
     if rest > 0:
@@ -248,12 +247,12 @@ def _names(workers: Sequence[WorkerSeen]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _about_queue(queue: QueueSeen, view: View) -> str:
+def _about_queue(queue: QueueFact, view: View) -> str:
     look = _look_at(queue, view)
     return f"{queue.name}: 0 consumers{_times(look, view)}"
 
 
-def _about_worker(one: WorkerSeen, view: View) -> str:
+def _about_worker(one: ObservedWorker, view: View) -> str:
     state = "inactive" if one.reports_inactive else f"0 consumers{_times(one.look, view)}"
     return f"{one.name}: {state}, last heartbeat {in_units(one.silent_seconds)} ago"
 
