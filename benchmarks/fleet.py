@@ -139,7 +139,7 @@ async def _time_ticks(
     async with fleet_stage(world, workers=extent.registered, has_queues=False, say=say) as stage:
         replica = Sidecar(load(None, stage.environment()).settings)
         say(f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed")
-        keeper = replica._keeper  # noqa: SLF001
+        keeper = replica.keeper
         for number in range(TICKS + 2):
             began = time.perf_counter()
             await keeper.tick()

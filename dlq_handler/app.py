@@ -4,18 +4,15 @@ Order of the end: services that take up work end first (the intake finishes its 
 (the outbox relay publishes what was written). The listeners end after both, so that probes are answered until then.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import structlog
 
-from dlq_handler import __version__
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.clock import monotonic_seconds
 from dlq_handler.compose import (
     backstop,
     brake_policy,
@@ -29,7 +26,6 @@ from dlq_handler.compose import (
 )
 from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.retention import retention_steps
-from dlq_handler.database import migrate
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import Rescuer
@@ -47,14 +43,13 @@ from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.running import Service, running_services, wait_until_available
+from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, database_of, management_api_of
-from dlq_handler.tasks import task_group
 from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.canary_watch import CanaryRecorder
@@ -74,36 +69,36 @@ STATE_SECONDS = 2.0
 
 
 class Sidecar:
-    """One replica. `run(stop)` returns when everything has ended in good order."""
+    """The services of one replica. `run.py` starts and ends them."""
 
     def __init__(self, settings: Settings) -> None:
         own, holder = settings.dlq_handler, settings.new_lease_holder()
-        self._settings = settings
+        self.settings = settings
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         # First: a port that is taken ends the start before anything else is opened.
         connections = most_connections(pooled=own.database.pool_size + own.ui.pool_size)
-        self._listeners = Listeners(own.http, own.ui, connections=connections)
+        self.listeners = Listeners(own.http, own.ui, connections=connections)
 
         # Servers.
-        self._database = database_of(settings)
+        self.database = database_of(settings)
         self._address = broker_of(settings, metrics=self.metrics)
-        self._link = AdminConnection(self._address)
-        self._publisher = Publisher(self._address, publish_timeout_seconds=own.broker.publish_timeout_seconds)
+        self.link = AdminConnection(self._address)
+        self.publisher = Publisher(self._address, publish_timeout_seconds=own.broker.publish_timeout_seconds)
         self._queues = QueueCounter(
-            self._link, names=management_api_of(settings, timeout_seconds=5.0).queue_names
+            self.link, names=management_api_of(settings, timeout_seconds=5.0).queue_names
         )
 
         # Safety.
         self._brake = Brake(
-            self._database,
+            self.database,
             brake_policy(settings),
             replica=settings.replica,
             readiness=self.readiness,
             metrics=self.metrics,
         )
         self._gate = Gate(
-            self._database,
+            self.database,
             GatePolicy(
                 unknown_percent=own.gate.unknown_percent,
                 unavailable_after_seconds=settings.worker_unavailable_after_seconds,
@@ -112,7 +107,7 @@ class Sidecar:
             metrics=self.metrics,
         )
         self._leadership = Leadership(
-            self._database,
+            self.database,
             backstop.leadership_policy(settings),
             holder=holder,
             metrics=self.metrics,
@@ -120,16 +115,16 @@ class Sidecar:
         )
 
         self._state_reader = StateReader(
-            self._database,
+            self.database,
             gate=self._gate,
             brake=self._brake,
             interval_seconds=min(STATE_SECONDS, own.worker.watch_interval_seconds),
         )
 
         # Workers.
-        self._sight = worker_sight(settings, self._link, queues=self._queues)
+        self._sight = worker_sight(settings, self.link, queues=self._queues)
         self._worker_watch = WorkerWatch(
-            self._database,
+            self.database,
             self._sight,
             watch_policy(settings),
             watched_seconds=lambda: self._gate.watched_seconds,
@@ -138,7 +133,7 @@ class Sidecar:
 
         # Endings.
         self._relay = OutboxRelay(
-            self._database, self._publisher, relay_policy(settings), holder=holder, metrics=self.metrics
+            self.database, self.publisher, relay_policy(settings), holder=holder, metrics=self.metrics
         )
         self._writer: Writer = (
             ShadowWriter(self._gate)
@@ -147,14 +142,14 @@ class Sidecar:
         )
 
         # Topology.
-        self._keeper = TopologyKeeper(
-            self._link,
+        self.keeper = TopologyKeeper(
+            self.link,
             settings.blueprint,
             self._state_reader,
             own.topology,
             interval_seconds=own.worker.watch_interval_seconds,
         )
-        self.metrics.bound_workers.set_function(lambda: float(len(self._keeper.bound_workers)))
+        self.metrics.bound_workers.set_function(lambda: float(len(self.keeper.bound_workers)))
 
         # Dead letters.
         self._consumer = self._consumer_of(
@@ -162,32 +157,32 @@ class Sidecar:
         )
         self._letter_recorder = letter_recorder(settings, self._gate, self.metrics)
         self._letters = Ender(
-            self._database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
+            self.database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
         )
-        self._reprocessor = Reprocessor(self._database, self._writer, self._letter_recorder)
+        self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Timeouts.
         self._stale_decide = StaleDecider(
-            self._database,
+            self.database,
             backstop.stale_decide_policy(settings),
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
             metrics=self.metrics,
             relay=self._relay,
-            publishes=self._publisher.recorder.view,
+            publishes=self.publisher.recorder.view,
         )
 
         # Diagnosis.
         self._diagnoser = history.diagnoser(
             settings,
-            self._database,
-            self._link,
+            self.database,
+            self.link,
             leadership=self._leadership,
             gate=self._gate,
             queues=self._queues,
             source=self._consumer,
-            publisher=self._publisher,
+            publisher=self.publisher,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
 
@@ -196,13 +191,13 @@ class Sidecar:
             settings,
             connections=connections,
             workers=self._sight,
-            link=self._link,
+            link=self.link,
             consumer=self._consumer,
             reprocessor=self._reprocessor,
             diagnoser=self._diagnoser,
         )
-        self._web = WebServer(
-            self._listeners,
+        self.web = WebServer(
+            self.listeners,
             ops_app=ops_app(self.readiness, self.metrics),
             ui_app=ui_app(world),
             world=world,
@@ -212,16 +207,16 @@ class Sidecar:
         """Those that take up work."""
         watch = IntakeWatch(
             self._consumer,
-            api=management_api_of(self._settings),
+            api=management_api_of(self.settings),
             own_tag_prefix=CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
             metrics=self.metrics,
             may_take=self._check_may_take,
         )
         # Dead letters on record from an earlier, real run are not for shadow mode to resolve.
-        reprocessor = [] if self._settings.is_shadow else [self._reprocessor]
+        reprocessor = [] if self.settings.is_shadow else [self._reprocessor]
         return [
-            self._keeper,
+            self.keeper,
             *self._intake(),
             watch,
             *reprocessor,
@@ -233,7 +228,7 @@ class Sidecar:
 
     def services_that_end_last(self) -> Sequence[Service]:
         """Those that finish what the others have written, and those that keep watch until the end."""
-        settings, own = self._settings, self._settings.dlq_handler
+        settings, own = self.settings, self.settings.dlq_handler
         # Completion events of an earlier, real run are not for shadow mode to publish.
         relay = [] if settings.is_shadow else [self._relay]
         return [
@@ -241,11 +236,11 @@ class Sidecar:
             self._state_reader,
             self._worker_watch,
             backstop.service_watch(
-                settings, self._database, self._queues, self._worker_watch, self._leadership
+                settings, self.database, self._queues, self._worker_watch, self._leadership
             ),
             self._diagnoser,
             HistoryRecorder(
-                self._database,
+                self.database,
                 HistoryRecorderOptions(replica=settings.replica, is_shadow=settings.is_shadow),
                 leadership=self._leadership,
                 gate=self._gate,
@@ -253,28 +248,28 @@ class Sidecar:
                 decided=lambda: self._letter_recorder.recorded,
                 availabilities=lambda: self._worker_watch.availabilities,
             ),
-            DatabaseWatch(self._database, readiness=self.readiness, metrics=self.metrics),
-            RetentionRunner(self._database, retention_policy(settings), retention_steps()),
-            SlotWatch(self._database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
+            DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
+            RetentionRunner(self.database, retention_policy(settings), retention_steps()),
+            SlotWatch(self.database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
         ]
 
     def _intake(self) -> Sequence[Service]:
-        settings, own = self._settings, self._settings.dlq_handler
+        settings, own = self.settings, self.settings.dlq_handler
         if not settings.message_queue.rabbitmq.dead_letter.enabled:
             log.warning("intake.disabled", setting="message_queue.rabbitmq.dead_letter.enabled")
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return []
-        canaries = CanaryRecorder(self._database, queue=self._consumer.queue, replica=settings.replica)
+        canaries = CanaryRecorder(self.database, queue=self._consumer.queue, replica=settings.replica)
         recorder = DeferringRecorder(
             record_options(settings), self.metrics, after_deliveries=own.intake.defer_after_deliveries
         )
-        deferring = Ender(self._database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
+        deferring = Ender(self.database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
         return [
             DeadLetterHandler(
                 self._consumer,
                 self._letters,
-                self._keeper,
+                self.keeper,
                 IntakePolicy(database_away_seconds=own.pause.database_outage_seconds),
                 readiness=self.readiness,
                 metrics=self.metrics,
@@ -286,12 +281,12 @@ class Sidecar:
 
     def _drain(self) -> Sequence[Service]:
         """Shadow mode takes no message from a worker's queue."""
-        settings = self._settings
+        settings = self.settings
         if settings.is_shadow or not settings.dlq_handler.worker.drain_queues:
             return []
         return [
             Rescuer(
-                self._database,
+                self.database,
                 self._worker_watch,
                 self._leadership,
                 self._letters,
@@ -303,44 +298,44 @@ class Sidecar:
 
     def _timeouts(self) -> Sequence[Service]:
         return backstop.monitors(
-            self._settings,
-            self._database,
-            self._link,
+            self.settings,
+            self.database,
+            self.link,
             self._queues,
             decide=self._stale_decide,
             leadership=self._leadership,
             brake=self._brake,
             gate=self._gate,
             sight=self._sight,
-            publisher=self._publisher,
+            publisher=self.publisher,
             source=self._consumer,
             metrics=self.metrics,
         )
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
         """In shadow mode too: they must arrive in the queue of copies."""
-        if not self._settings.message_queue.rabbitmq.dead_letter.enabled:
+        if not self.settings.message_queue.rabbitmq.dead_letter.enabled:
             return []
         return compose_canary.watches(
-            self._settings,
-            self._database,
-            self._link,
-            self._publisher,
+            self.settings,
+            self.database,
+            self.link,
+            self.publisher,
             leadership=self._leadership,
-            keeper=self._keeper,
+            keeper=self.keeper,
             intake=watch,
             readiness=self.readiness,
             metrics=self.metrics,
         )
 
     def _batch_size(self, most: int) -> BatchSize:
-        return BatchSize(most, limit_seconds=self._database.statement_seconds)
+        return BatchSize(most, limit_seconds=self.database.statement_seconds)
 
     def _consumer_of(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
-        settings, own = self._settings, self._settings.dlq_handler
+        settings, own = self.settings, self.settings.dlq_handler
         return dead_letter_consumer(
             self._address,
-            self._link,
+            self.link,
             queue,
             intake=own.intake,
             batch=own.batch,
@@ -353,47 +348,5 @@ class Sidecar:
     def _check_may_take(self) -> None:
         """Raises `Unavailable` while no dead letter may be taken. Shadow mode ends nothing, so no brake holds it."""
         self._gate.check()
-        if not self._settings.is_shadow:
+        if not self.settings.is_shadow:
             self._brake.check()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        ops, ui = self._listeners.ops, self._listeners.ui
-        log.info("sidecar.started", version=__version__, http_port=ops.port, ui_port=ui.port if ui else None)
-        if self._settings.is_shadow:
-            self._report_shadow()
-        listener_done = asyncio.Event()
-        async with running_services(stop) as services:
-            services.start(self._web, listener_done)
-            try:
-                await self._prepare(services.ending)
-                # Stopped while it waited for its servers: no work was taken, so there is none to finish.
-                if not services.ending.is_set():
-                    self.readiness.liveness.watch()
-                    await services.serve(
-                        first_to_end=self.services_that_end_first(),
-                        last_to_end=self.services_that_end_last(),
-                        grace_seconds=self._settings.dlq_handler.grace.shutdown_seconds,
-                    )
-            finally:
-                listener_done.set()
-                await self._close()
-        log.info("sidecar.stopped")
-
-    def _report_shadow(self) -> None:
-        queue = self._settings.dlq_handler.shadow.queue
-        log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
-        self.metrics.shadow.set(1)
-        self.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
-
-    async def _prepare(self, stop: asyncio.Event) -> None:
-        """Check what every service relies on, in the order in which it is needed, before anything is consumed."""
-        wait_until = monotonic_seconds() + self._settings.dlq_handler.startup.wait_seconds
-        await wait_until_available(lambda: migrate.upgrade(self._database), wait_until, stop)
-        # Bound before ready: a dead letter whose key is not bound yet is lost without a trace.
-        await wait_until_available(self._keeper.tick, wait_until, stop)
-
-    async def _close(self) -> None:
-        """Side by side: each may wait seconds for a server that does not answer, and SIGTERM allows for one wait."""
-        async with task_group() as closing:
-            for close in (self._publisher.close, self._link.close, self._database.dispose):
-                closing.create_task(close())

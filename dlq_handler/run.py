@@ -1,4 +1,7 @@
-"""The commands that concern a running replica: `dlq-handler run`, and `health`, which container runtimes call."""
+"""Run one replica: `dlq-handler run`, and `health`, which container runtimes call.
+
+The listeners end last, so that probes are answered until everything else has ended.
+"""
 
 import asyncio
 import os
@@ -7,14 +10,19 @@ import signal
 import structlog
 import typer
 
+from dlq_handler import __version__
 from dlq_handler.app import Sidecar
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.exits import EXIT_CONFIG, EXIT_FAILED, EXIT_SERVICE_ENDED, EXIT_UNAVAILABLE
 from dlq_handler.cli.health import check_health
 from dlq_handler.cli.options import ConfigOption
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database import migrate
 from dlq_handler.errors import ServiceEnded, StartTimedOut, UnsupportedLibrary
 from dlq_handler.logs import configure_logging
+from dlq_handler.running import running_services, wait_until_available
 from dlq_handler.settings import Settings
+from dlq_handler.tasks import task_group
 from dlq_handler.web.listener import ListenerRefused
 
 log = structlog.get_logger()
@@ -63,7 +71,7 @@ async def _run(settings: Settings) -> int:
         )
         return error.exit_code
     try:
-        await sidecar.run(stop)
+        await run_replica(sidecar, stop)
     except* StartTimedOut as group:
         waited_for = "; ".join(str(one) for one in group.exceptions)
         log.error("start.given_up", error=waited_for, setting="dlq_handler.startup.wait_seconds")
@@ -77,6 +85,53 @@ async def _run(settings: Settings) -> int:
     else:
         return_code = 0
     return return_code
+
+
+async def run_replica(sidecar: Sidecar, stop: asyncio.Event) -> None:
+    """Returns when everything has ended in good order."""
+    ops, ui = sidecar.listeners.ops, sidecar.listeners.ui
+    log.info("sidecar.started", version=__version__, http_port=ops.port, ui_port=ui.port if ui else None)
+    if sidecar.settings.is_shadow:
+        _report_shadow(sidecar)
+    rest_done = asyncio.Event()
+    async with running_services(stop) as services:
+        services.start(sidecar.web, rest_done)
+        try:
+            await _prepare(sidecar, services.ending)
+            # Stopped while it waited for its servers: no work was taken, so there is none to finish.
+            if not services.ending.is_set():
+                sidecar.readiness.liveness.watch()
+                await services.serve(
+                    first_to_end=sidecar.services_that_end_first(),
+                    last_to_end=sidecar.services_that_end_last(),
+                    grace_seconds=sidecar.settings.dlq_handler.grace.shutdown_seconds,
+                )
+        finally:
+            rest_done.set()
+            await _close(sidecar)
+    log.info("sidecar.stopped")
+
+
+def _report_shadow(sidecar: Sidecar) -> None:
+    queue = sidecar.settings.dlq_handler.shadow.queue
+    log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
+    sidecar.metrics.shadow.set(1)
+    sidecar.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
+
+
+async def _prepare(sidecar: Sidecar, stop: asyncio.Event) -> None:
+    """Check what every service relies on, in the order in which it is needed, before anything is consumed."""
+    wait_until = monotonic_seconds() + sidecar.settings.dlq_handler.startup.wait_seconds
+    await wait_until_available(lambda: migrate.upgrade(sidecar.database), wait_until, stop)
+    # Bound before ready: a dead letter whose key is not bound yet is lost without a trace.
+    await wait_until_available(sidecar.keeper.tick, wait_until, stop)
+
+
+async def _close(sidecar: Sidecar) -> None:
+    """Side by side: each may wait seconds for a server that does not answer, and SIGTERM allows for one wait."""
+    async with task_group() as closing:
+        for close in (sidecar.publisher.close, sidecar.link.close, sidecar.database.dispose):
+            closing.create_task(close())
 
 
 def _listen_for_signals(stop: asyncio.Event) -> None:

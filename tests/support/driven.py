@@ -16,6 +16,7 @@ from dlq_handler import clock
 from dlq_handler import loop as every_module
 from dlq_handler.app import Sidecar
 from dlq_handler.errors import Contended, Unavailable
+from dlq_handler.run import run_replica
 from dlq_handler.settings import Settings
 from tests.support.eventually import eventually
 
@@ -66,7 +67,7 @@ class DrivenSidecar:
 @asynccontextmanager
 async def driven_sidecar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DrivenSidecar]:
     driven, stop = DrivenSidecar(monkeypatch), asyncio.Event()
-    running = asyncio.create_task(Sidecar(settings).run(stop))
+    running = asyncio.create_task(run_replica(Sidecar(settings), stop))
 
     def is_serving() -> bool:
         if running.done():
