@@ -145,7 +145,12 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     brake = compose.brake(settings, database, metrics=metrics)
     publisher = Publisher(broker_of(settings), publish_timeout_seconds=10)
     relay = _OfferedEntries(
-        database, publisher, compose.relay_policy(settings), holder="bench", metrics=metrics
+        database,
+        publisher,
+        settings.dlq_handler.outbox,
+        publish_timeout_seconds=10,
+        holder="bench",
+        metrics=metrics,
     )
     ender = Ender(
         database,

@@ -15,7 +15,6 @@ from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import (
     backstop,
-    brake_policy,
     history,
     letter_recorder,
     record_options,
@@ -92,7 +91,7 @@ class Sidecar:
         # Safety.
         self._brake = Brake(
             self.database,
-            brake_policy(settings),
+            settings.dlq_handler.brake,
             replica=settings.replica,
             readiness=self.readiness,
             metrics=self.metrics,

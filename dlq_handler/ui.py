@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from dlq_handler.api.router import api_router
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.compose import backstop, brake_policy, retention_policy
+from dlq_handler.compose import backstop, retention_policy
 from dlq_handler.dashboard.errors import error_page
 from dlq_handler.dashboard.router import dashboard_router
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -65,7 +65,7 @@ def ui_world(
         # Shadow mode reprocesses nothing.
         operating=Operations(database, None if settings.is_shadow else services),
         services=services,
-        brake_policy=brake_policy(settings),
+        brake_policy=settings.dlq_handler.brake,
         retention=retention_policy(settings),
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         replica=settings.replica,

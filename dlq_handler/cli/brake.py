@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.open import open_operating
 from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
@@ -22,7 +21,8 @@ from dlq_handler.cli.printing import print_json, print_table, print_warning
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.operations.operations import Released
 from dlq_handler.safety import brake_sql as store
-from dlq_handler.safety.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
 from dlq_handler.text import in_units
@@ -35,8 +35,8 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     """Show the brake. Exit 1: it is tripped."""
     settings = load_or_exit(config).settings
     view = wait_for("looking at the brake", _look(settings))
-    _print(view, compose.brake_policy(settings), output)
-    if mode_of(view, compose.brake_policy(settings)).is_tripped:
+    _print(view, settings.dlq_handler.brake, output)
+    if mode_of(view, settings.dlq_handler.brake).is_tripped:
         raise typer.Exit(1)
 
 
@@ -65,7 +65,7 @@ def release(
     settings = load_or_exit(config).settings
     seen = wait_for("looking at the brake", _look(settings))
     if for_:
-        _warn_of_surprise(seen, compose.brake_policy(settings), for_)
+        _warn_of_surprise(seen, settings.dlq_handler.brake, for_)
     # As it is now: whoever types the reason must not release what tripped meanwhile.
     version = version or brake_version(seen.state)
     explanation = comment_or_ask(comment)
@@ -73,10 +73,10 @@ def release(
         released = wait_for(
             "releasing the brake", _release(settings, for_.total_seconds(), explanation, version)
         )
-    _print(released.view, compose.brake_policy(settings), output)
+    _print(released.view, settings.dlq_handler.brake, output)
 
 
-def _warn_of_surprise(seen: BrakeView, policy: BrakePolicy, for_: timedelta) -> None:
+def _warn_of_surprise(seen: BrakeView, policy: BrakeOptions, for_: timedelta) -> None:
     """Before the reason is asked for: whoever thinks better of it can still go."""
     match mode_of(seen, policy):
         case BrakeMode.NORMAL:
@@ -102,7 +102,7 @@ async def _release(settings: Settings, for_seconds: float, comment: str, version
         )
 
 
-def _print(view: BrakeView, policy: BrakePolicy, output: Output) -> None:
+def _print(view: BrakeView, policy: BrakeOptions, output: Output) -> None:
     state = view.state
     shown: dict[str, object] = {
         "state": mode_of(view, policy),

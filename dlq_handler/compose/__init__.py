@@ -10,13 +10,10 @@ from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.recorder import LetterRecorder, RecordOptions
-from dlq_handler.endings.relay import RelayPolicy
 from dlq_handler.health import Readiness
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.metrics import Metrics
-from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.safety.brake_service import Brake
-from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import management_api_of
@@ -82,15 +79,6 @@ def letter_recorder(settings: Settings, gate: Gate, metrics: Metrics) -> LetterR
     )
 
 
-def brake_policy(settings: Settings) -> BrakePolicy:
-    own = settings.dlq_handler
-    return BrakePolicy(
-        max_decisions_per_minute=own.brake.max_decisions_per_minute,
-        hold_seconds=own.brake.hold_seconds,
-        batch_size=own.batch.size,
-    )
-
-
 def brake(
     settings: Settings,
     store: Database,
@@ -101,7 +89,8 @@ def brake(
     """One command needs no readiness: it answers no probe."""
     return Brake(
         store,
-        brake_policy(settings),
+        settings.dlq_handler.brake,
+        batch_size=settings.dlq_handler.batch.size,
         replica=settings.replica,
         readiness=readiness or Readiness(),
         metrics=metrics,
@@ -117,23 +106,10 @@ def gate(
 ) -> Gate:
     return Gate(
         store,
-        GatePolicy(
-            unknown_percent=settings.dlq_handler.gate.unknown_percent,
-            unavailable_after_seconds=settings.worker_unavailable_after_seconds,
-        ),
+        settings.dlq_handler.gate,
+        unavailable_after_seconds=settings.worker_unavailable_after_seconds,
         readiness=readiness or Readiness(),
         metrics=metrics,
-    )
-
-
-def relay_policy(settings: Settings) -> RelayPolicy:
-    own = settings.dlq_handler
-    return RelayPolicy(
-        batch_size=own.outbox.batch_size,
-        lease_seconds=own.outbox.lease_seconds,
-        publish_timeout_seconds=own.broker.publish_timeout_seconds,
-        poll_interval_seconds=own.outbox.poll_interval_seconds,
-        max_backoff_seconds=own.outbox.max_backoff_seconds,
     )
 
 

@@ -11,7 +11,6 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
 from dlq_handler.broker.publish.publish_checker import PublishChecker
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose import brake_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -21,7 +20,7 @@ from dlq_handler.metrics import Metrics
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
+from dlq_handler.safety.publish_watch import PublishWatch
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import management_api_of
 from dlq_handler.timeouts.case import StalePolicy
@@ -176,7 +175,7 @@ def explain_policy(settings: Settings) -> ExplainPolicy:
     return ExplainPolicy(
         stale=stale_policy(settings),
         unscheduled=unscheduled_policy(settings),
-        brake=brake_policy(settings),
+        brake=settings.dlq_handler.brake,
         names=settings.worker_queues,
         lease=leadership_policy(settings).name,
         is_monitored=own.monitor.enabled,
@@ -246,6 +245,6 @@ def monitors(
     publish_watch = PublishWatch(
         PublishChecker(admin, publisher),
         publisher.recorder,
-        PublishWatchPolicy.within(settings.deadline_seconds),
+        deadline_seconds=settings.deadline_seconds,
     )
     return [publish_watch, monitor, watch, reconciler, completion_watch]

@@ -1,16 +1,14 @@
-"""Take dead letters from the intake queue, have them decided, settle them after the commit.
+"""Receive dead letters from the intake queue, have them decided, acknowledge them after the commit.
 
-Promises: a delivery is acknowledged only after the transaction that recorded it; our own trouble (a server away, a
-right missing) never settles a letter, it only makes us wait; letters are not held for longer than
-`database_away_seconds` while the database is away, but go back to the queue, where they are safe and visible. When the
-brake holds or the gate is closed they go back at once, and nothing is taken until both say that it may be. Canaries
-are recorded as received and acknowledged. They are not decided, and no dead-letter record is made of them.
+Promises: a delivery is acknowledged only after the transaction that recorded it. An outage of a server, or a missing
+right, never acknowledges a dead letter. During an outage of the database dead letters are held for at most
+`pause.database_outage_seconds`, then return to the queue. While the brake holds or the safety gate is closed they
+return at once, and no more are received. Canaries are recorded as received and acknowledged, never decided.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
@@ -21,6 +19,7 @@ from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.worst_error import worst_error
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.endings.ender import Ender
@@ -45,15 +44,11 @@ WIDENING_FACTOR = 10
 # A bound on memory: more dead letters that are too slow alone are hardly ever counted at a time.
 MOST_COUNTED_ALONE = 1000
 
+# How long a dead letter waits whose execution is locked, or which the brake has no room for.
+POSTPONE_SECONDS = 1.0
+
 # After a failed batch: so long without a letter, and the intake counts as working again.
 PROVING_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakePolicy:
-    database_away_seconds: float
-    hold_over_seconds: float = 1.0
-    batches_at_once: int = 2
 
 
 async def _record_none(_: Collection[UUID]) -> None:
@@ -66,11 +61,12 @@ class DeadLetterHandler:
         source: QueueConsumer[DeadLetter],
         ender: Ender[DeadLetter, Entry],
         topology: TopologyKeeper,
-        policy: IntakePolicy,
+        pauses: PauseOptions,
         *,
         readiness: Readiness,
         metrics: Metrics,
         record_canaries: Callable[[Collection[UUID]], Awaitable[None]] = _record_none,
+        batches_at_once: int = 2,
         deferring: tuple[DeferringRecorder, Ender[DeadLetter, Entry]] | None = None,
     ) -> None:
         """`deferring`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
@@ -78,7 +74,8 @@ class DeadLetterHandler:
         # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
         self._too_slow_alone: Counter[str] = Counter()
         self._source, self._ender, self._topology = source, ender, topology
-        self._policy, self._readiness, self._metrics = policy, readiness, metrics
+        self._pauses, self._readiness, self._metrics = pauses, readiness, metrics
+        self._batches_at_once = batches_at_once
         # A batch could not be ended: the next opening waits.
         self._owes_pause = False
         self._is_careful = False
@@ -110,7 +107,7 @@ class DeadLetterHandler:
         """Some at once: while the database works on one batch, another is decided and settled here."""
         try:
             async with task_group() as group:
-                for number in range(self._policy.batches_at_once):
+                for number in range(self._batches_at_once):
                     group.create_task(self._take_one_batch(stop, number), name=f"batch-{number}")
         except BaseExceptionGroup as failed:
             # One reason is enough to give everything back.
@@ -246,7 +243,7 @@ class DeadLetterHandler:
         done = batch[: committed.items]
         self._source.postpone(
             [delivery for delivery in done if delivery.item.key in committed.postponed],
-            self._policy.hold_over_seconds,
+            POSTPONE_SECONDS,
         )
         settled = [delivery for delivery in done if delivery.item.key not in committed.postponed]
         # Only after the commit: a crash in between redelivers, and the key of the dead letter absorbs the repeat.
@@ -260,7 +257,7 @@ class DeadLetterHandler:
     ) -> Written:
         """Through short trouble of the database; `count`: dead letters that are written."""
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
-        give_back_at = monotonic_seconds() + self._policy.database_away_seconds
+        give_back_at = monotonic_seconds() + self._pauses.database_outage_seconds
         while True:
             try:
                 written = await write()

@@ -34,7 +34,7 @@ from dlq_handler.host.grants_sql import missing_grants
 from dlq_handler.host.worker import AvailabilityPolicy, RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.safety import brake_sql as brake_store
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.topology import canary_sql as canary_store
 from dlq_handler.topology.decide_canary import CanaryPolicy, Probe
@@ -45,7 +45,7 @@ from dlq_handler.workers.service_look import ServiceLooks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorOptions:
     availability: AvailabilityPolicy
-    brake: BrakePolicy
+    brake: BrakeOptions
     canary: CanaryPolicy | None
     """None: there are none."""
     lease: str | None
@@ -117,7 +117,7 @@ async def collect_from_database(database: Database, options: CollectorOptions) -
     return facts
 
 
-async def read_brake(database: Database, policy: BrakePolicy) -> BrakeFact | Unknown:
+async def read_brake(database: Database, policy: BrakeOptions) -> BrakeFact | Unknown:
     return await answer_of(_brake(database, policy))
 
 
@@ -152,7 +152,7 @@ async def _rights(database: Database, server: ServerLook, *, has_own: bool) -> R
     return RightsFact(missing=missing, role=server.role)
 
 
-async def _brake(database: Database, policy: BrakePolicy) -> BrakeFact:
+async def _brake(database: Database, policy: BrakeOptions) -> BrakeFact:
     async with database.transaction() as tx:
         return BrakeFact(view=await brake_store.look(tx), policy=policy)
 

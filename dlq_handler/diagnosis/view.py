@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker
-from dlq_handler.safety.brake import BrakePolicy, BrakeView
+from dlq_handler.safety.brake import BrakeView
 from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
@@ -114,7 +115,7 @@ class GateFact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeFact:
     view: BrakeView
-    policy: BrakePolicy
+    policy: BrakeOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ the broker or the database, between its confirm and its mark, and then with the 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -17,6 +16,7 @@ from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.options import OutboxOptions
 from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import workflow_tasks_sql
@@ -26,26 +26,19 @@ from dlq_handler.metrics import Metrics
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayPolicy:
-    batch_size: int
-    lease_seconds: float
-    publish_timeout_seconds: float
-    poll_interval_seconds: float
-    max_backoff_seconds: float
-
-
 class OutboxRelay:
     def __init__(
         self,
         database: Database,
         publisher: Publisher,
-        policy: RelayPolicy,
+        options: OutboxOptions,
         *,
+        publish_timeout_seconds: float,
         holder: str,
         metrics: Metrics,
     ) -> None:
-        self._database, self._publisher, self._policy = database, publisher, policy
+        self._database, self._publisher, self._options = database, publisher, options
+        self._publish_timeout_seconds = publish_timeout_seconds
         self._holder, self._metrics = holder, metrics
         self._held: deque[OutboxEntry] = deque()
         self._unmarked: list[int] = []
@@ -56,7 +49,7 @@ class OutboxRelay:
         """To write so many entries with. None: write them without one; the table can grow, the memory of a replica
         must not.
         """
-        return self._lease() if len(self._held) + count <= 4 * self._policy.batch_size else None
+        return self._lease() if len(self._held) + count <= 4 * self._options.batch_size else None
 
     def offer(self, entries: Sequence[OutboxEntry]) -> None:
         """Publish committed entries that were written with a lease of this relay."""
@@ -65,11 +58,13 @@ class OutboxRelay:
             self._wake.set()
 
     def _lease(self) -> Lease:
-        return Lease(holder=self._holder, seconds=self._policy.lease_seconds, taken_at=monotonic_seconds())
+        return Lease(holder=self._holder, seconds=self._options.lease_seconds, taken_at=monotonic_seconds())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
-        await every(self._policy.poll_interval_seconds, self.tick, stop, name="outbox-relay", wake=self._wake)
+        await every(
+            self._options.poll_interval_seconds, self.tick, stop, name="outbox-relay", wake=self._wake
+        )
         await self._flush()
 
     async def tick(self) -> None:
@@ -83,8 +78,8 @@ class OutboxRelay:
             self._wake.set()
 
     async def _claim(self) -> list[OutboxEntry]:
-        due = await outbox_sql.claim_due(self._database, self._lease(), limit=self._policy.batch_size)
-        self._next_claim = monotonic_seconds() + self._policy.poll_interval_seconds
+        due = await outbox_sql.claim_due(self._database, self._lease(), limit=self._options.batch_size)
+        self._next_claim = monotonic_seconds() + self._options.poll_interval_seconds
         adopted = sum(entry.possibly_published for entry in due)
         if adopted:
             log.info("outbox_entry.adopted", count=adopted)
@@ -98,10 +93,10 @@ class OutboxRelay:
             return []
         taken: list[OutboxEntry] = []
         let_go = 0
-        while self._held and len(taken) < self._policy.batch_size:
+        while self._held and len(taken) < self._options.batch_size:
             held = self._held.popleft()
             # A lease that could end while we publish is given up: somebody else may claim the entry then.
-            if held.good_until - now > self._policy.publish_timeout_seconds:
+            if held.good_until - now > self._publish_timeout_seconds:
                 taken.append(held)
             else:
                 let_go += 1
@@ -110,7 +105,7 @@ class OutboxRelay:
         return taken
 
     def _held_is_full(self) -> bool:
-        return len(self._held) >= self._policy.batch_size
+        return len(self._held) >= self._options.batch_size
 
     async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
@@ -168,7 +163,7 @@ class OutboxRelay:
             self._database,
             {entry.id: _complaint(outcome) for entry, outcome in failed},
             possibly_published=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
-            max_backoff_seconds=self._policy.max_backoff_seconds,
+            max_backoff_seconds=self._options.max_backoff_seconds,
         )
 
     async def _flush(self) -> None:
@@ -184,7 +179,7 @@ class OutboxRelay:
             await self._mark()
             await outbox_sql.release(self._database, holder=self._holder)
         except (Unavailable, Contended) as error:
-            log.warning("outbox.left_leased", lease_seconds=self._policy.lease_seconds, error=str(error))
+            log.warning("outbox.left_leased", lease_seconds=self._options.lease_seconds, error=str(error))
 
 
 def _complaint(outcome: PublishOutcome) -> str:

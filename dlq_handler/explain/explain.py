@@ -22,7 +22,7 @@ from dlq_handler.host.unscheduled_sql import unscheduled_row
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.masking import masked_object
 from dlq_handler.safety import brake_sql as brake
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase, StalePolicy
 from dlq_handler.timeouts.cases import Sight
 from dlq_handler.timeouts.decide import decide_stale
@@ -44,7 +44,7 @@ _MOVED = Waiting(explanation="its row moves while it is looked at; ask again")
 class ExplainPolicy:
     stale: StalePolicy
     unscheduled: UnscheduledPolicy
-    brake: BrakePolicy
+    brake: BrakeOptions
     names: WorkerQueueNames
     lease: str
     """The name of the leader's."""

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.explain.records import clock
-from dlq_handler.safety.brake import BrakeMode, BrakePolicy, BrakeView, in_words, mode_of
+from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
+from dlq_handler.safety.options import BrakeOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Sidecars:
     is_monitored: bool = True
     is_shadow: bool = False
     brake: BrakeView
-    brake_policy: BrakePolicy
+    brake_policy: BrakeOptions
 
     @property
     def unwatched(self) -> str | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from dlq_handler.safety.options import BrakeOptions
+
 WINDOW_SECONDS = 60
 
 # With room for fewer batches than this, transactions ask for room one after the other.
@@ -29,20 +31,6 @@ class BrakeMode(StrEnum):
     @property
     def is_tripped(self) -> bool:
         return self in (BrakeMode.HOLDING, BrakeMode.LIMITED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrakePolicy:
-    max_decisions_per_minute: int
-    """0: no limit."""
-    hold_seconds: float
-    """0: until an operator releases it."""
-    batch_size: int = 500
-    """The largest number of executions that one transaction ends."""
-
-    @property
-    def is_on(self) -> bool:
-        return self.max_decisions_per_minute > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +77,9 @@ class Hold:
     explanation: str
 
 
-def mode_of(view: BrakeView, policy: BrakePolicy) -> BrakeMode:
+def mode_of(view: BrakeView, options: BrakeOptions) -> BrakeMode:
     state = view.state
-    if not policy.is_on:
+    if not options.is_on:
         return BrakeMode.OFF
     if state.tripped_at is not None:
         is_over = state.hold_until is not None and state.hold_until <= view.now
@@ -101,32 +89,32 @@ def mode_of(view: BrakeView, policy: BrakePolicy) -> BrakeMode:
     return BrakeMode.NORMAL
 
 
-def room_for(view: BrakeView, policy: BrakePolicy) -> NoLimit | Room | Hold:
-    match mode_of(view, policy):
+def room_for(view: BrakeView, options: BrakeOptions) -> NoLimit | Room | Hold:
+    match mode_of(view, options):
         case BrakeMode.OFF | BrakeMode.RELEASED:
             return NoLimit()
         case BrakeMode.HOLDING:
             return Hold(view.state.hold_until, view.state.explanation or "tripped")
         case BrakeMode.NORMAL | BrakeMode.LIMITED:
             # Transactions that asked at the same time may have exceeded the limit together: never below zero.
-            return Room(max(0, policy.max_decisions_per_minute - view.ended_last_minute))
+            return Room(max(0, options.max_decisions_per_minute - view.ended_last_minute))
 
 
-def must_take_turns(view: BrakeView, policy: BrakePolicy) -> bool:
+def must_take_turns(view: BrakeView, options: BrakeOptions, *, batch_size: int) -> bool:
     """Whether a transaction must wait for all others that end executions before it asks for room.
 
     In limited mode always: then the limit is exact. Before the brake trips only while there is little room: until
     then transactions that ask at the same time may each exceed the limit by one batch.
     """
-    room = room_for(view, policy)
+    room = room_for(view, options)
     if not isinstance(room, Room):
         return False
-    has_little_room = room.executions < TURNS_BELOW_BATCHES * policy.batch_size
-    return has_little_room or mode_of(view, policy) is BrakeMode.LIMITED
+    has_little_room = room.executions < TURNS_BELOW_BATCHES * batch_size
+    return has_little_room or mode_of(view, options) is BrakeMode.LIMITED
 
 
-def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out: int) -> str:
-    limit = policy.max_decisions_per_minute
+def why_tripped(view: BrakeView, options: BrakeOptions, *, changed: int, left_out: int) -> str:
+    limit = options.max_decisions_per_minute
     exceeded = view.ended_last_minute - limit
     return (
         f"{view.ended_last_minute} executions ended in {WINDOW_SECONDS} s, {changed} of them in one transaction, where "
@@ -135,10 +123,10 @@ def why_tripped(view: BrakeView, policy: BrakePolicy, *, changed: int, left_out:
     )
 
 
-def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
+def in_words(view: BrakeView, options: BrakeOptions) -> str | None:
     """For people; None when there is nothing to tell."""
     state = view.state
-    match mode_of(view, policy):
+    match mode_of(view, options):
         case BrakeMode.OFF | BrakeMode.NORMAL:
             return None
         case BrakeMode.RELEASED:
@@ -146,19 +134,19 @@ def in_words(view: BrakeView, policy: BrakePolicy) -> str | None:
         case BrakeMode.HOLDING:
             return (
                 f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.explanation}; nothing is ended "
-                f"{way_out(view, policy)}"
+                f"{way_out(view, options)}"
             )
         case BrakeMode.LIMITED:
             return (
                 f"tripped by {state.tripped_by} at {_moment(state.tripped_at)}: {state.explanation}; at most "
-                f"{policy.max_decisions_per_minute} are ended in a minute {way_out(view, policy)}"
+                f"{options.max_decisions_per_minute} are ended in a minute {way_out(view, options)}"
             )
 
 
-def way_out(view: BrakeView, policy: BrakePolicy) -> str:
+def way_out(view: BrakeView, options: BrakeOptions) -> str:
     """Of a brake that is tripped: until when it is as it is."""
     hold_until = view.state.hold_until
-    if hold_until is not None and mode_of(view, policy) is BrakeMode.HOLDING:
+    if hold_until is not None and mode_of(view, options) is BrakeMode.HOLDING:
         return f"until {_moment(hold_until)} or `dlq-handler brake release`"
     return "until `dlq-handler brake release`"
 

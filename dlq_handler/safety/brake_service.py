@@ -21,7 +21,6 @@ from dlq_handler.metrics import Metrics
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import (
     BrakeMode,
-    BrakePolicy,
     BrakeView,
     Hold,
     NoLimit,
@@ -32,6 +31,7 @@ from dlq_handler.safety.brake import (
     room_for,
     why_tripped,
 )
+from dlq_handler.safety.options import BrakeOptions
 
 log = structlog.get_logger()
 
@@ -53,14 +53,17 @@ class Brake:
     def __init__(
         self,
         database: Database,
-        policy: BrakePolicy,
+        options: BrakeOptions,
         *,
+        batch_size: int,
         replica: str,
         readiness: Readiness,
         metrics: Metrics,
         interval_seconds: float = 2.0,
     ) -> None:
-        self._database, self._policy, self._replica = database, policy, replica
+        """`batch_size`: the largest number of executions that one transaction ends."""
+        self._database, self._options, self._replica = database, options, replica
+        self._batch_size = batch_size
         self._readiness, self._metrics = readiness, metrics
         self._interval_seconds = interval_seconds
         # Told once each, whichever of our transactions sees it first; what was there before us is no news.
@@ -80,7 +83,7 @@ class Brake:
 
     def _state_number(self) -> int | None:
         view = self._recent_view()
-        return None if view is None else STATE_NUMBERS[mode_of(view, self._policy)]
+        return None if view is None else STATE_NUMBERS[mode_of(view, self._options)]
 
     def _ended_last_minute(self) -> int | None:
         view = self._recent_view()
@@ -91,28 +94,28 @@ class Brake:
 
         Call it first in a transaction: it may take a lock that comes before all others (`brake_sql.lock_room`).
         """
-        if not self._policy.is_on:
+        if not self._options.is_on:
             return None
         view = await store.look(tx)
-        if must_take_turns(view, self._policy):
+        if must_take_turns(view, self._options, batch_size=self._batch_size):
             await store.lock_room(tx)
             # Now the count has every ending of those that held the lock before.
             view = await store.look(tx)
         self._tell(view)
-        match room_for(view, self._policy):
+        match room_for(view, self._options):
             case NoLimit():
                 return None
             case Room(executions=executions):
                 return executions
             case Hold():
-                raise Braked(in_words(view, self._policy) or "tripped")
+                raise Braked(in_words(view, self._options) or "tripped")
             case never:
                 assert_never(never)
 
     async def check_now(self, tx: Transaction) -> None:
         """Raises `Braked` while the brake holds. Takes no lock, and needs the rights of an ending transaction."""
         await store.rehearse(tx)
-        if not self._policy.is_on:
+        if not self._options.is_on:
             return
         view = await store.look(tx)
         self._tell(view)
@@ -129,14 +132,14 @@ class Brake:
         Last, because the one row is locked from here to the commit: whoever waits for it must hold nothing that the one
         who has it still needs. `changed` is for the words: `end_executions` has counted it already.
         """
-        if left_out == 0 or not self._policy.is_on:
+        if left_out == 0 or not self._options.is_on:
             return
         view = await store.look(tx)
-        if mode_of(view, self._policy).is_tripped:
+        if mode_of(view, self._options).is_tripped:
             return
-        explanation = why_tripped(view, self._policy, changed=changed, left_out=left_out)
+        explanation = why_tripped(view, self._options, changed=changed, left_out=left_out)
         await store.trip(
-            tx, by=self._replica, explanation=explanation, hold_seconds=self._policy.hold_seconds
+            tx, by=self._replica, explanation=explanation, hold_seconds=self._options.hold_seconds
         )
 
     async def tick(self) -> None:
@@ -164,10 +167,10 @@ class Brake:
         self._deleted_at = monotonic_seconds()
 
     def _tell(self, view: BrakeView) -> None:
-        mode, state = mode_of(view, self._policy), view.state
+        mode, state = mode_of(view, self._options), view.state
         self._view, self._looked_at = view, monotonic_seconds()
-        is_holding = isinstance(room_for(view, self._policy), Hold)
-        words = in_words(view, self._policy)
+        is_holding = isinstance(room_for(view, self._options), Hold)
+        words = in_words(view, self._options)
         self._holding = (words or "tripped") if is_holding else None
         self._readiness.note(NOTE, words)
         if mode.is_tripped and state.tripped_at not in self._told:

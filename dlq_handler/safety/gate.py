@@ -38,14 +38,6 @@ class GateCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatePolicy:
-    unknown_percent: int
-    """0: letters for unknown executions never close the gate."""
-    unavailable_after_seconds: float
-    """For so long the view must have been whole before a heartbeat counts as old."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateState:
     """The state of one replica's safety gate."""
 
@@ -106,10 +98,10 @@ def unknown_among(witnesses: Mapping[int, bool]) -> list[int]:
     return [number for number, exists in witnesses.items() if not exists]
 
 
-def is_wrong_database(witnesses: Mapping[int, bool], policy: GatePolicy) -> bool:
-    if policy.unknown_percent == 0 or len(witnesses) < LEAST_LETTERS:
+def is_wrong_database(witnesses: Mapping[int, bool], *, unknown_percent: int) -> bool:
+    if unknown_percent == 0 or len(witnesses) < LEAST_LETTERS:
         return False
-    return len(unknown_among(witnesses)) * 100 >= policy.unknown_percent * len(witnesses)
+    return len(unknown_among(witnesses)) * 100 >= unknown_percent * len(witnesses)
 
 
 def is_right_again(remembered: int, existing: int) -> bool:

@@ -23,7 +23,6 @@ from dlq_handler.safety.gate import (
     REMEMBERED,
     ClockLook,
     GateCause,
-    GatePolicy,
     GateState,
     is_right_again,
     is_wrong_database,
@@ -33,6 +32,7 @@ from dlq_handler.safety.gate import (
     steady_after,
     unknown_among,
 )
+from dlq_handler.safety.options import GateOptions
 
 log = structlog.get_logger()
 
@@ -43,13 +43,18 @@ class Gate:
     def __init__(
         self,
         database: Database,
-        policy: GatePolicy,
+        options: GateOptions,
         *,
+        unavailable_after_seconds: float,
         readiness: Readiness,
         metrics: Metrics,
         interval_seconds: float = 2.0,
     ) -> None:
-        self._database, self._policy = database, policy
+        """`unavailable_after_seconds`: for how long the database must have been readable before an old heartbeat
+        proves anything.
+        """
+        self._database, self._options = database, options
+        self._unavailable_after_seconds = unavailable_after_seconds
         self._readiness = readiness
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
@@ -78,7 +83,7 @@ class Gate:
     @property
     def knows_workers(self) -> bool:
         """Have we watched for long enough to say that a worker is unavailable?"""
-        return self.watched_seconds >= self._policy.unavailable_after_seconds
+        return self.watched_seconds >= self._unavailable_after_seconds
 
     @property
     def fits_schema(self) -> bool:
@@ -114,10 +119,10 @@ class Gate:
         `found`: the executions that the batch looked up, each with whether it exists.
         """
         self.check()
-        if self._policy.unknown_percent == 0:
+        if self._options.unknown_percent == 0:
             return
         witnesses = recall(self._witnesses, found)
-        if not is_wrong_database(witnesses, self._policy):
+        if not is_wrong_database(witnesses, unknown_percent=self._options.unknown_percent):
             self._witnesses = latest(witnesses)
             return
         missing = unknown_among(witnesses)
@@ -168,7 +173,7 @@ class Gate:
         self._look_at_age()
 
     def _look_at_age(self) -> None:
-        limit = self._policy.unavailable_after_seconds
+        limit = self._unavailable_after_seconds
         if monotonic_seconds() - self._blurred_at >= limit:
             self._set(GateCause.CLOCK_JUMP, None)
         # A standby that was promoted under an open link leaves no other cause, and heartbeats are not believed yet.
@@ -179,7 +184,7 @@ class Gate:
 
     def _blur(self, cause: GateCause, explanation: str) -> None:
         self._blurred_at = monotonic_seconds()
-        limit = self._policy.unavailable_after_seconds
+        limit = self._unavailable_after_seconds
         self._set(cause, f"{explanation}; heartbeats are believed again after {limit:g} s")
 
     def _set(self, cause: GateCause, explanation: str | None) -> None:

@@ -26,6 +26,10 @@ class BrakeOptions(OwnSection):
         ),
     )
 
+    @property
+    def is_on(self) -> bool:
+        return self.max_decisions_per_minute > 0
+
 
 class GateOptions(OwnSection):
     """No decisions while what dlq-handler reads from the database is unreliable."""

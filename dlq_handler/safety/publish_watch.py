@@ -5,7 +5,6 @@ the timeout monitor can go on at once. After a start it cannot say anything of t
 """
 
 import asyncio
-from dataclasses import dataclass
 
 import structlog
 
@@ -22,34 +21,24 @@ log = structlog.get_logger()
 TRY_REFUSED_AGAIN_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishWatchPolicy:
-    interval_seconds: float
-
-    @classmethod
-    def within(cls, deadline_seconds: float) -> "PublishWatchPolicy":
-        """Several within the time that a confirmed publish counts for, and within each deadline."""
-        return cls(interval_seconds=min(CONFIRMED_WITHIN_SECONDS, deadline_seconds) / 4)
-
-
 class PublishWatch:
-    def __init__(self, check: PublishChecker, record: PublishRecorder, policy: PublishWatchPolicy) -> None:
-        self._check, self._record, self._policy = check, record, policy
+    def __init__(self, check: PublishChecker, record: PublishRecorder, *, deadline_seconds: float) -> None:
+        self._check, self._record = check, record
+        # Several within the time that a confirmed publish counts for, and within each deadline.
+        self._interval_seconds = min(CONFIRMED_WITHIN_SECONDS, deadline_seconds) / 4
         self._is_refused = False
         self._refused_until = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
         async with task_group() as group:
-            turning = group.create_task(
-                every(self._policy.interval_seconds, self.tick, stop, name="publish-watch")
-            )
+            turning = group.create_task(every(self._interval_seconds, self.tick, stop, name="publish-watch"))
             await stop.wait()
             # A publish that hangs in an alarm must not keep the process from its end.
             turning.cancel()
 
     async def tick(self) -> None:
         ago = self._record.view().confirmed_seconds_ago
-        is_due = ago is None or ago >= self._policy.interval_seconds / 2
+        is_due = ago is None or ago >= self._interval_seconds / 2
         if not is_due or monotonic_seconds() < self._refused_until:
             return
         try:

@@ -17,7 +17,7 @@ from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.web.options import UiOptions
 from dlq_handler.web.services import Services
@@ -57,7 +57,7 @@ class UiWorld:
     diagnoser: Diagnoser
     operating: Operations
     services: Services
-    brake_policy: BrakePolicy
+    brake_policy: BrakeOptions
     retention: RetentionPolicy
     ttl_seconds: float
     """Of the workers' queues, as configured."""

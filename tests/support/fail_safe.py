@@ -4,10 +4,9 @@ from dlq_handler.database.engine import Database
 from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
-from dlq_handler.safety.brake import BrakePolicy
 from dlq_handler.safety.brake_service import Brake
-from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
+from dlq_handler.safety.options import BrakeOptions, GateOptions
 
 
 def a_brake(
@@ -22,7 +21,8 @@ def a_brake(
 ) -> Brake:
     return Brake(
         store,
-        BrakePolicy(max_decisions_per_minute=limit, hold_seconds=hold_seconds, batch_size=batch_size),
+        BrakeOptions(max_decisions_per_minute=limit, hold_seconds=hold_seconds),
+        batch_size=batch_size,
         replica=replica,
         readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),
@@ -39,7 +39,8 @@ def a_gate(
 ) -> Gate:
     return Gate(
         store,
-        GatePolicy(unknown_percent=unknown_percent, unavailable_after_seconds=unavailable_after_seconds),
+        GateOptions(unknown_percent=unknown_percent),
+        unavailable_after_seconds=unavailable_after_seconds,
         readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),
     )

@@ -4,7 +4,8 @@ import re
 from datetime import datetime, timedelta
 
 from dlq_handler.database.engine import Database
-from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView, why_tripped
+from dlq_handler.safety.brake import BrakeState, BrakeView, why_tripped
+from dlq_handler.safety.options import BrakeOptions
 from tests.support import night
 from tests.support.browser import Tab
 from tests.support.eventually import eventually
@@ -55,7 +56,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
     their way when the intake closes: it is tripped right after a round of them has arrived.
     """
 
-    policy = BrakePolicy(max_decisions_per_minute=10_000, hold_seconds=600)
+    policy = BrakeOptions(max_decisions_per_minute=10_000, hold_seconds=600)
     view = BrakeView(state=BrakeState(), ended_last_minute=10_000, now=world.now)
     explanation = why_tripped(view, policy, changed=500, left_out=letters)
 

@@ -10,8 +10,8 @@ from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.health import Readiness
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
+from dlq_handler.safety.options import GateOptions
 from dlq_handler.timeouts.case import StalePolicy
 from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
 from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
@@ -84,7 +84,8 @@ class Replica:
         self.metrics = new_metrics()
         self.gate = LongOpenGate(
             store,
-            GatePolicy(unknown_percent=0, unavailable_after_seconds=90),
+            GateOptions(unknown_percent=0),
+            unavailable_after_seconds=90,
             readiness=Readiness(),
             metrics=self.metrics,
         )

@@ -24,7 +24,7 @@ from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.ui import ui_app
 from dlq_handler.web.listener import Listener
@@ -36,7 +36,7 @@ from tests.support.deciding import a_reprocessor
 from tests.support.fail_safe import a_brake
 from tests.support.views import a_view, collector_of
 
-BRAKE = BrakePolicy(max_decisions_per_minute=500, hold_seconds=600)
+BRAKE = BrakeOptions(max_decisions_per_minute=500, hold_seconds=600)
 OPERATE, READ = "operates-0123456789", "reads-0123456789ab"
 TOKENS = Tokens(
     [

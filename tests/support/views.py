@@ -24,7 +24,8 @@ from dlq_handler.diagnosis.view import (
     View,
 )
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
-from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
+from dlq_handler.safety.brake import BrakeState, BrakeView
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
@@ -75,7 +76,7 @@ def a_worker(
 def a_brake(**state: Any) -> BrakeFact:
     return BrakeFact(
         view=BrakeView(state=BrakeState(**state), ended_last_minute=12, now=NOW),
-        policy=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
+        policy=BrakeOptions(max_decisions_per_minute=500, hold_seconds=600),
     )
 
 

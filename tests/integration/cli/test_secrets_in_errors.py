@@ -8,7 +8,7 @@ from dlq_handler.diagnosis.status_sql import waiting_events
 from dlq_handler.errors import Unavailable
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.integration.cli.conftest import Terminal
 from tests.support.builders import a_dead_letter
@@ -26,7 +26,7 @@ EVIDENCE = {"said": "refused by a trigger at amqp://bob:s3cr3t@mq/", "auth": {"i
 EXPLAIN = ExplainPolicy(
     stale=POLICY,
     unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
-    brake=BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
+    brake=BrakeOptions(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",
     is_monitored=True,

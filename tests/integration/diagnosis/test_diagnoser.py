@@ -18,7 +18,7 @@ from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.metric_labels import new_metrics
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
@@ -237,7 +237,7 @@ async def test_an_outage_that_begins_during_an_observation_is_one_outage(
             ours,
             CollectorOptions(
                 availability=POLICY,
-                brake=BrakePolicy(max_decisions_per_minute=500, hold_seconds=600),
+                brake=BrakeOptions(max_decisions_per_minute=500, hold_seconds=600),
                 canary=None,
                 lease="leader",
                 intake_queue="q",

@@ -14,8 +14,9 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
+from dlq_handler.endings.options import OutboxOptions
 from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
-from dlq_handler.endings.relay import OutboxRelay, RelayPolicy
+from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.metric_labels import new_metrics
@@ -54,17 +55,17 @@ class Fixture:
         self.relay = self.a_relay()
 
     def a_relay(self, **changes: Any) -> OutboxRelay:
-        policy: dict[str, Any] = {
+        options: dict[str, Any] = {
             "batch_size": 100,
             "lease_seconds": 60,
-            "publish_timeout_seconds": 5,
             "poll_interval_seconds": 0.05,
             "max_backoff_seconds": 300,
         }
         return OutboxRelay(
             self.store,
             self.publisher,
-            RelayPolicy(**(policy | changes)),
+            OutboxOptions(**(options | changes)),
+            publish_timeout_seconds=5,
             holder=HOLDER,
             metrics=self.metrics,
         )

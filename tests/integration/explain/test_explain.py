@@ -11,7 +11,7 @@ from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
-from dlq_handler.safety.brake import BrakePolicy
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.cases import Sight
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.workers import service_looks_sql
@@ -22,7 +22,7 @@ from tests.support.stale_world import EMPTY, POLICY, UNATTENDED, StaleWorld
 EXPLAIN = ExplainPolicy(
     stale=POLICY,
     unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
-    brake=BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
+    brake=BrakeOptions(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",
     is_monitored=True,

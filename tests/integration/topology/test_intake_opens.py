@@ -10,8 +10,9 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.intake import DeadLetterHandler
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.errors import Braked, GateClosed, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
@@ -72,7 +73,7 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
         source,
         cast("Any", decide),
         keeper,
-        IntakePolicy(database_away_seconds=30),
+        PauseOptions(),
         readiness=Readiness(),
         metrics=new_metrics(),
     )

@@ -9,8 +9,9 @@ import pytest
 
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.dead_letters import intake
-from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.intake import DeadLetterHandler
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Committed
@@ -135,7 +136,8 @@ def a_handler(
         cast("Any", source),
         cast("Any", decide),
         cast("Any", Deaf()),
-        IntakePolicy(database_away_seconds=30, batches_at_once=batches_at_once),
+        PauseOptions(),
+        batches_at_once=batches_at_once,
         readiness=readiness,
         metrics=new_metrics(),
         **more,

@@ -12,7 +12,8 @@ from dlq_handler.explain.replicas import Sidecars
 from dlq_handler.explain.waiting import BROKER_IS_AWAY, GATE_IS_UNKNOWN, RESTART_IS_HIDDEN, waiting_of
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
-from dlq_handler.safety.brake import BrakePolicy, BrakeState, BrakeView
+from dlq_handler.safety.brake import BrakeState, BrakeView
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledDecision
@@ -39,7 +40,7 @@ def the_sidecars(brake: dict[str, Any] | None = None, **changes: Any) -> Sidecar
     given: dict[str, Any] = {
         "is_led": True,
         "brake": BrakeView(state=BrakeState(**(brake or {})), ended_last_minute=0, now=NOON),
-        "brake_policy": BrakePolicy(max_decisions_per_minute=10, hold_seconds=600),
+        "brake_policy": BrakeOptions(max_decisions_per_minute=10, hold_seconds=600),
     }
     return Sidecars(**(given | changes))
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from dlq_handler.safety.brake import (
     BrakeMode,
-    BrakePolicy,
     BrakeState,
     BrakeView,
     Hold,
@@ -22,13 +21,14 @@ from dlq_handler.safety.brake import (
     split_by_room,
     why_tripped,
 )
+from dlq_handler.safety.options import BrakeOptions
 from tests.support.builders import NOON
 
 MINUTE = timedelta(minutes=1)
 
 
-def a_policy(limit: int = 100, hold_seconds: float = 600) -> BrakePolicy:
-    return BrakePolicy(max_decisions_per_minute=limit, hold_seconds=hold_seconds)
+def a_policy(limit: int = 100, hold_seconds: float = 600) -> BrakeOptions:
+    return BrakeOptions(max_decisions_per_minute=limit, hold_seconds=hold_seconds)
 
 
 def a_view(ended: int = 0, **state: Any) -> BrakeView:
@@ -143,7 +143,7 @@ def test_why_it_tripped_has_the_figures() -> None:
 def test_transactions_take_turns_with_little_room_and_in_limited_mode(
     view: BrakeView, limit: int, takes_turns: bool
 ) -> None:
-    assert must_take_turns(view, a_policy(limit)) is takes_turns
+    assert must_take_turns(view, a_policy(limit), batch_size=500) is takes_turns
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from dlq_handler.safety.gate import (
     REMEMBERED,
     ClockLook,
     GateCause,
-    GatePolicy,
     is_right_again,
     is_wrong_database,
     jump_seconds,
@@ -87,10 +86,6 @@ def found(known: int, unknown: int) -> list[tuple[int, bool]]:
     return [*((one, True) for one in range(known)), *((1000 + one, False) for one in range(unknown))]
 
 
-def a_policy(unknown_percent: int = 50) -> GatePolicy:
-    return GatePolicy(unknown_percent=unknown_percent, unavailable_after_seconds=90)
-
-
 @pytest.mark.parametrize(
     ("known", "unknown", "percent", "is_wrong"),
     [
@@ -107,15 +102,15 @@ def a_policy(unknown_percent: int = 50) -> GatePolicy:
 def test_many_letters_for_unknown_executions_mean_the_wrong_database(
     known: int, unknown: int, percent: int, is_wrong: bool
 ) -> None:
-    assert is_wrong_database(recall({}, found(known, unknown)), a_policy(percent)) is is_wrong
+    assert is_wrong_database(recall({}, found(known, unknown)), unknown_percent=percent) is is_wrong
 
 
 def test_witnesses_of_several_batches_count_together() -> None:
     witnesses: dict[int, bool] = {}
     for number in range(LEAST_LETTERS):
-        assert not is_wrong_database(witnesses, a_policy())
+        assert not is_wrong_database(witnesses, unknown_percent=50)
         witnesses = latest(recall(witnesses, [(number, False)]))
-    assert is_wrong_database(witnesses, a_policy())
+    assert is_wrong_database(witnesses, unknown_percent=50)
 
 
 def test_letter_that_comes_again_is_no_further_witness() -> None:

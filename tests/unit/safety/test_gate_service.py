@@ -16,9 +16,10 @@ from dlq_handler.health import Readiness
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety import gate_service as service
 from dlq_handler.safety import gate_sql as store
-from dlq_handler.safety.gate import GateCause, GatePolicy
+from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import NOTE, Gate
 from dlq_handler.safety.gate_sql import DatabaseLook
+from dlq_handler.safety.options import GateOptions
 from tests.support.builders import NOON
 
 LIMIT = 90.0
@@ -39,7 +40,8 @@ class World:
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.gate = Gate(
             cast("Any", self),
-            GatePolicy(unknown_percent=50, unavailable_after_seconds=LIMIT),
+            GateOptions(unknown_percent=50),
+            unavailable_after_seconds=LIMIT,
             readiness=self.readiness,
             metrics=self.metrics,
         )

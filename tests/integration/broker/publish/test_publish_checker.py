@@ -17,7 +17,7 @@ from dlq_handler.broker.publish.publish_checker import (
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.errors import Unavailable
-from dlq_handler.safety.publish_watch import PublishWatch, PublishWatchPolicy
+from dlq_handler.safety.publish_watch import PublishWatch
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
@@ -88,7 +88,7 @@ async def test_broker_that_does_not_answer_makes_it_fail_and_the_next_one_connec
 async def test_watch_publishes_unless_another_publisher_has(
     check: PublishChecker, record: PublishRecorder
 ) -> None:
-    watch = PublishWatch(check, record, PublishWatchPolicy.within(240))
+    watch = PublishWatch(check, record, deadline_seconds=240)
     with record.publishing() as other:
         other.is_confirmed = True
     confirmed = record.view().confirmed_seconds_ago
@@ -101,7 +101,7 @@ async def test_watch_publishes_unless_another_publisher_has(
 
 async def test_watch_ends_when_asked_to(check: PublishChecker, record: PublishRecorder) -> None:
     stop = asyncio.Event()
-    running = asyncio.create_task(PublishWatch(check, record, PublishWatchPolicy.within(1)).run(stop))
+    running = asyncio.create_task(PublishWatch(check, record, deadline_seconds=1).run(stop))
 
     async def has_published() -> bool:
         return record.view().confirmed_seconds_ago is not None
@@ -122,7 +122,7 @@ async def test_missing_right_is_named(rabbitmq: RabbitMQ, vhost: str, record: Pu
         async with a_check(url, record) as check:
             with pytest.raises(PublishCheckRefused, match="publish_check"):
                 await check.publish()
-            await PublishWatch(check, record, PublishWatchPolicy.within(240)).tick()
+            await PublishWatch(check, record, deadline_seconds=240).tick()
         assert not record.view().were_slow_within(1e9)
     finally:
         await rabbitmq.ask("DELETE", f"users/{user}")
