@@ -18,7 +18,6 @@ from dlq_handler.compose import (
     history,
     letter_recorder,
     record_options,
-    relay_policy,
     retention_policy,
     watch_policy,
     worker_sight,
@@ -28,7 +27,7 @@ from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import Rescuer
-from dlq_handler.dead_letters.intake import DeadLetterHandler, IntakePolicy
+from dlq_handler.dead_letters.intake import DeadLetterHandler
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
@@ -44,7 +43,6 @@ from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
-from dlq_handler.safety.gate import GatePolicy
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
@@ -91,17 +89,16 @@ class Sidecar:
         # Safety.
         self._brake = Brake(
             self.database,
-            settings.dlq_handler.brake,
+            own.brake,
+            batch_size=own.batch.size,
             replica=settings.replica,
             readiness=self.readiness,
             metrics=self.metrics,
         )
         self._gate = Gate(
             self.database,
-            GatePolicy(
-                unknown_percent=own.gate.unknown_percent,
-                unavailable_after_seconds=settings.worker_unavailable_after_seconds,
-            ),
+            own.gate,
+            unavailable_after_seconds=settings.worker_unavailable_after_seconds,
             readiness=self.readiness,
             metrics=self.metrics,
         )
@@ -132,7 +129,12 @@ class Sidecar:
 
         # Endings.
         self._relay = OutboxRelay(
-            self.database, self.publisher, relay_policy(settings), holder=holder, metrics=self.metrics
+            self.database,
+            self.publisher,
+            own.outbox,
+            publish_timeout_seconds=own.broker.publish_timeout_seconds,
+            holder=holder,
+            metrics=self.metrics,
         )
         self._writer: Writer = (
             ShadowWriter(self._gate)
@@ -269,7 +271,7 @@ class Sidecar:
                 self._consumer,
                 self._letters,
                 self.keeper,
-                IntakePolicy(database_away_seconds=own.pause.database_outage_seconds),
+                own.pause,
                 readiness=self.readiness,
                 metrics=self.metrics,
                 record_canaries=canaries.record_received,
