@@ -31,7 +31,7 @@ TICKS = 40
 ATTUNES_INTERVAL_SECONDS = 60
 WARM_UP_TICKS = 3
 RUN_SECONDS = 900
-LED = "leadership.taken"
+LED = "leadership.acquired"
 # High enough never to hold, and still counted with every page.
 NO_BRAKE = {"ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE": "10000000"}
 QUICK_LOOKS = {"ATTUNE__DLQ_HANDLER__MONITOR__INTERVAL_SECONDS": "2"}

@@ -134,5 +134,5 @@ class LoopWatch:
                 )
         stalled = frozenset(stall.loop for stall in stalls)
         for loop in sorted(self._stalled - stalled):
-            log.info("loop.turned_again", loop=loop)
+            log.info("loop.recovered", loop=loop)
         self._stalled = stalled

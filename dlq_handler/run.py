@@ -38,7 +38,7 @@ def run(config: ConfigOption = None) -> None:
         # On every line: a decision that is logged is what would have been done.
         structlog.contextvars.bind_contextvars(shadow=True)
     for warning in loaded.warnings:
-        log.warning("settings.doubted", warning=warning)
+        log.warning("settings.warning", warning=warning)
     raise typer.Exit(asyncio.run(_run(loaded.settings)))
 
 
@@ -74,13 +74,13 @@ async def _run(settings: Settings) -> int:
         await run_replica(sidecar, stop)
     except* StartTimedOut as group:
         waited_for = "; ".join(str(one) for one in group.exceptions)
-        log.error("start.given_up", error=waited_for, setting="dlq_handler.startup.wait_seconds")
+        log.error("start.timed_out", error=waited_for, setting="dlq_handler.startup.wait_seconds")
         return_code = EXIT_UNAVAILABLE
     except* ServiceEnded:
         # Logged when it happened, with its trace.
         return_code = EXIT_SERVICE_ENDED
     except* TimeoutError:
-        log.error("sidecar.cut_short", setting="dlq_handler.grace.shutdown_seconds")
+        log.error("sidecar.stop_timed_out", setting="dlq_handler.grace.shutdown_seconds")
         return_code = EXIT_FAILED
     else:
         return_code = 0

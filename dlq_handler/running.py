@@ -116,7 +116,7 @@ class RunningServices:
             if left:
                 _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
         if left:
-            log.error("services.left", services=sorted(task.get_name() for task in left))
+            log.error("services.not_ended", services=sorted(task.get_name() for task in left))
 
     def check(self) -> None:
         """Raises `ServiceEnded` when a service has ended early."""

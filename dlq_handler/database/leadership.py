@@ -110,7 +110,7 @@ class Leadership:
         try:
             await lease_sql.give_up(self._database, self._policy.name, holder=self._holder)
         except (Unavailable, Contended) as error:
-            log.warning("leadership.left_behind", lease_seconds=self._policy.lease_seconds, error=str(error))
+            log.warning("lease.not_released", lease_seconds=self._policy.lease_seconds, error=str(error))
 
     def _tell(self) -> None:
         is_leader = self.is_leader
@@ -120,6 +120,6 @@ class Leadership:
         if not is_leader:
             log.info("leadership.ended", lease=self._policy.name)
             return
-        log.info("leadership.taken", lease=self._policy.name)
+        log.info("leadership.acquired", lease=self._policy.name)
         for wake in self._wakes:
             wake.set()

@@ -33,7 +33,7 @@ def worst_error(errors: Sequence[BaseException], *, loop: str) -> BaseException:
         if _rank(other) is _Rank.BUG:
             log.error("loop.crashed", loop=loop, exc_info=other)
         else:
-            log.info("loop.failed_beside", loop=loop, error=str(other))
+            log.info("loop.further_error", loop=loop, error=str(other))
     return worst
 
 

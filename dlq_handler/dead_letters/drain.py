@@ -86,7 +86,7 @@ class Rescuer:
             if look.why_not is not None or not look.ready:
                 return
             await source.open()
-            log.warning("rescue.began", worker_id=worker.id, queue=source.queue)
+            log.warning("drain.started", worker_id=worker.id, queue=source.queue)
             messages, explanation = 0, None
             while explanation is None:
                 batch = await source.next_batch(stop, IDLE_SECONDS)
@@ -99,7 +99,7 @@ class Rescuer:
                         messages += ended
                         batch = batch[ended:]
             log.warning(
-                "rescue.ended",
+                "drain.ended",
                 worker_id=worker.id,
                 queue=source.queue,
                 messages=messages,

@@ -265,7 +265,7 @@ class DeadLetterHandler:
                 raise
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
-                    log.warning("batch.put_off", letters=count, error=str(error))
+                    log.warning("batch.delayed", letters=count, error=str(error))
                     self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
                 if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error

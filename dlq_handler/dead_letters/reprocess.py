@@ -73,7 +73,7 @@ class Reprocessor:
         try:
             committed = await self._ender.commit([kept])
         except Contended as error:
-            log.info("reprocess.put_off", record_id=kept.record_id, error=str(error))
+            log.info("reprocessing.delayed", record_id=kept.record_id, error=str(error))
             return None
         return committed.records[0] if committed.records else None
 

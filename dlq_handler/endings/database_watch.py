@@ -56,7 +56,7 @@ class DatabaseWatch:
             missing = await grants_sql.missing_grants(self._database)
             if missing and not self._were_missing:
                 statements = await grants_sql.grants_for_us(self._database)
-                log.warning("grants.missed", grants=list(missing), run=statements)
+                log.warning("grants.missing", grants=list(missing), run=statements)
         except Unavailable as error:
             component = "schema" if isinstance(error, SchemaUnfit) else "database"
             self._readiness.report(component, ok=False, detail=error.what)

@@ -82,7 +82,7 @@ class OutboxRelay:
         self._next_claim = monotonic_seconds() + self._options.poll_interval_seconds
         adopted = sum(entry.possibly_published for entry in due)
         if adopted:
-            log.info("outbox_entry.adopted", count=adopted)
+            log.info("outbox_entry.reclaimed", count=adopted)
         self._held.extend(await self._without_acted_upon(due))
         return self._take_held()
 
@@ -101,7 +101,7 @@ class OutboxRelay:
             else:
                 let_go += 1
         if let_go:
-            log.info("outbox_entry.let_go", count=let_go)
+            log.info("outbox_entry.released", count=let_go)
         return taken
 
     def _held_is_full(self) -> bool:
@@ -115,7 +115,7 @@ class OutboxRelay:
         seen = [entry for entry in repeats if entry.message.execution_id in retried]
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
-            log.info("notice.withheld", execution_ids=[entry.message.execution_id for entry in seen])
+            log.info("completion_event.withheld", execution_ids=[entry.message.execution_id for entry in seen])
             self._metrics.notices.labels("withheld").inc(len(seen))
             await outbox_sql.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
@@ -151,7 +151,7 @@ class OutboxRelay:
     async def _put_back(self, failed: Sequence[tuple[OutboxEntry, PublishOutcome]]) -> None:
         first, outcome = failed[0]
         log.error(
-            "notice.not_confirmed",
+            "completion_event.not_confirmed",
             count=len(failed),
             outcome=type(outcome).__name__.lower(),
             error=outcome.text,
@@ -174,12 +174,12 @@ class OutboxRelay:
                 if held := self._take_held():
                     await self._publish(held)
         except (Unavailable, Contended) as error:
-            log.warning("outbox.left_behind", entries=len(self._held), error=str(error))
+            log.warning("outbox.not_emptied", entries=len(self._held), error=str(error))
         try:
             await self._mark()
             await outbox_sql.release(self._database, holder=self._holder)
         except (Unavailable, Contended) as error:
-            log.warning("outbox.left_leased", lease_seconds=self._options.lease_seconds, error=str(error))
+            log.warning("outbox.lease_not_released", lease_seconds=self._options.lease_seconds, error=str(error))
 
 
 def _complaint(outcome: PublishOutcome) -> str:

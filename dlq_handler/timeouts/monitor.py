@@ -134,9 +134,9 @@ class TimeoutMonitor:
             for status in SCANNED:
                 await self._scan(scan, status)
         except LeaseLost as error:
-            log.info("scan.cut_short", error=error.what)
+            log.info("scan.ended_early", error=error.what)
         except Contended as error:
-            log.info("scan.cut_short", error=str(error))
+            log.info("scan.ended_early", error=str(error))
         seconds = monotonic_seconds() - started
         self._metrics.scan_seconds.observe(seconds)
         if scan.ended or scan.left_out:
@@ -152,7 +152,7 @@ class TimeoutMonitor:
         deadline_seconds = self._policy.stale.horizon_seconds
         must_wait = undrained_seconds is not None and undrained_seconds < deadline_seconds
         if must_wait and not self._is_waiting:
-            log.info("scan.put_off", until="the intake is drained", at_most_seconds=deadline_seconds)
+            log.info("scan.delayed", until="the intake is drained", at_most_seconds=deadline_seconds)
         self._is_waiting = must_wait
         return must_wait
 

@@ -134,7 +134,7 @@ class CanaryWatch:
             log.error("canary.lost", count=len(went), worker_ids=_first(went), explanation=explanation)
             self._on_lost()
         if returned:
-            log.info("canary.returned", count=len(returned), worker_ids=_first(returned))
+            log.info("canary.recovered", count=len(returned), worker_ids=_first(returned))
 
 
 class CanaryRecorder:

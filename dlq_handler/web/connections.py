@@ -218,7 +218,7 @@ class Connections:
     def _pause(self, error: OSError) -> None:
         """The system has no descriptor or no memory: those that are open end meanwhile."""
         if not self._is_starved:
-            log.error("listener.starved", listener=self._name, error=str(error))
+            log.error("listener.descriptors_exhausted", listener=self._name, error=str(error))
         self._is_starved = True
         self._loop.remove_reader(self._listening)
         self._timers["accept"] = self._loop.call_later(PAUSE_SECONDS, self._accept)
@@ -259,6 +259,6 @@ class Connections:
         count, self._closed_counts[reason] = self._closed_counts[reason], 0
         if reason is Closing.CROWDED:
             most = self._limits.connections
-            log.warning("listener.crowded", listener=self._name, closed=count, most_connections=most)
+            log.warning("listener.full", listener=self._name, closed=count, most_connections=most)
         else:
             log.info("listener.closed_slow", listener=self._name, closed=count)

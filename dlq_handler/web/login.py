@@ -32,7 +32,7 @@ def login_router(
         if owner is None:
             guesses.add(request)
             return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
-        log.info("session.began", name=owner.name, role=owner.role.value)
+        log.info("session.started", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
         keep(answer, sessions.begin(owner), is_secure=origins.is_secure)
         return answer

@@ -126,7 +126,7 @@ class Logouts:
                     self._database, digest, until=datetime.fromtimestamp(session.until, UTC)
                 )
         except _AWAY as error:
-            log.warning("session.ended_here_only", name=session.owner.name, error=str(error))
+            log.warning("session.end_not_recorded", name=session.owner.name, error=str(error))
 
     async def has(self, session: Session) -> bool:
         if self._now() - self._read_at >= READ_EVERY_SECONDS:

@@ -76,7 +76,7 @@ async def a_removed_binding_is_reported_and_restored(
     world: World, sidecar: SidecarProcess, worker_id: int
 ) -> None:
     await unbind(world, worker_id)
-    for event in ("canary.lost", "canary.returned"):
+    for event in ("canary.lost", "canary.recovered"):
         [logged] = await eventually(partial(sidecar.events, event), timeout=60)
         assert logged["worker_ids"] == [worker_id]
     await until(sidecar, ok=2)

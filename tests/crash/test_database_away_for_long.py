@@ -54,7 +54,7 @@ async def test_a_right_taken_from_us_settles_nothing_and_is_named(
             await world.bury(dispatches)
             await eventually(lambda: all_are_back(world))
             assert "dlq-handler grants" in await why_unready(sidecar)
-            put_off = sidecar.events("batch.put_off")
+            put_off = sidecar.events("batch.delayed")
             assert put_off
             assert all(
                 "dlq-handler grants" in event["error"] and named in event["error"] for event in put_off

@@ -68,7 +68,7 @@ async def test_a_service_that_ends_before_it_was_asked_to_ends_the_process_with_
         assert await sidecar.wait(GRACE_SECONDS) == 70
         [ended] = sidecar.events("service.ended")
         assert (ended["service"], ended["how"], ended["level"]) == ("DeadLetterHandler", how, "error")
-        assert sidecar.events("sidecar.cut_short") == []
+        assert sidecar.events("sidecar.stop_timed_out") == []
     assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
     async with world.sidecar("heir"):
         await world.settled_once(dispatches)
@@ -101,7 +101,7 @@ async def test_sigterm_while_a_server_is_away_ends_within_grace(world: World, aw
         dispatches = await world.schedule(50)
         await (database if away == "database" else broker).refuse()
         await world.bury(dispatches)
-        await eventually(lambda: sidecar.events("loop.interrupted") or sidecar.events("batch.put_off"))
+        await eventually(lambda: sidecar.events("loop.interrupted") or sidecar.events("batch.delayed"))
         sidecar.signal(signal.SIGTERM)
         assert await sidecar.wait(GRACE_SECONDS) == 0
     async with world.sidecar("heir"):
@@ -143,7 +143,7 @@ async def test_a_server_that_does_not_come_ends_the_start_with_69(world: World, 
     ) as sidecar:
         await sidecar.start(ready=False)
         assert await sidecar.wait() == 69
-        [given_up] = sidecar.events("start.given_up")
+        [given_up] = sidecar.events("start.timed_out")
         assert absent in given_up["error"]
         assert given_up["setting"] == "dlq_handler.startup.wait_seconds"
 

@@ -35,7 +35,7 @@ async def test_a_half_open_database_link_is_noticed_by_deadlines_and_replaced(wo
         await world.settled_once(await world.a_buried(20))
         proxy.freeze()
         dispatches = await world.a_buried(100)
-        await eventually(lambda: sidecar.events("batch.put_off"))
+        await eventually(lambda: sidecar.events("batch.delayed"))
         await eventually(lambda: is_unready(sidecar))
         await proxy.heal()
         await world.settled_once(dispatches)

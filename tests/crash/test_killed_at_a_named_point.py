@@ -30,7 +30,7 @@ async def test_killed_after_the_commit_and_before_the_ack_nothing_is_done_twice(
     assert await world.failed() == 40
     async with world.sidecar("heir") as heir:
         await world.settled_once(dispatches)
-        assert heir.events("outbox_entry.adopted")
+        assert heir.events("outbox_entry.reclaimed")
     repeats = await world.sql("SELECT sum(repeats) FROM dlq_handler.letter")
     assert repeats[0][0] >= 20, "the batch that was committed and not acknowledged comes again"
 
@@ -41,7 +41,7 @@ async def test_killed_between_ack_and_publish_the_notices_are_adopted(world: Wor
     assert await world.auditor.notices() == []
     async with world.sidecar("heir") as heir:
         await world.settled_once(dispatches)
-        assert heir.events("outbox_entry.adopted")
+        assert heir.events("outbox_entry.reclaimed")
 
 
 async def test_killed_between_confirm_and_mark_a_notice_repeats_with_the_same_id(world: World) -> None:

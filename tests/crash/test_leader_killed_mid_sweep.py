@@ -28,20 +28,20 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
     ids = [dispatch.execution_id for dispatch in await world.schedule(STALE)]
     async with world.sidecar("killed", start=False, **QUICK) as victim:
         await victim.start(program=(SABOTAGE, point, "3"))
-        await eventually(lambda: victim.events("leadership.taken"))
+        await eventually(lambda: victim.events("leadership.acquired"))
         async with world.sidecar("heir", **QUICK) as heir:
-            assert not heir.events("leadership.taken")
+            assert not heir.events("leadership.acquired")
             # Before that no heartbeat is believed, and a scan would end nothing.
             await eventually(lambda: victim.events("gate.opened"))
             await make_stale(world, ids)
             assert await victim.wait() == -signal.SIGKILL
             assert (await world.auditor.statuses())["failed"] >= min(pages) * PAGE
 
-            assert not heir.events("leadership.taken")
+            assert not heir.events("leadership.acquired")
             # As if its 30 s were over: tests/integration/database/test_leadership.py holds that they are waited for.
             await world.sql("UPDATE dlq_handler.lease SET until = now()")
             await eventually(lambda: all_announced(world, ids), timeout=60, every=0.1)
-            assert heir.events("leadership.taken")
+            assert heir.events("leadership.acquired")
     changes = await world.sql(
         "SELECT entity_id, new_values ->> 'status' FROM execution_history"
         " WHERE operation = 'UPDATE' AND old_values ->> 'status' = 'scheduled'"

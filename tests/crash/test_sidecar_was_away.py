@@ -46,7 +46,7 @@ async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> 
         world.rows_locked(dispatches) as release,
         world.sidecar(**settings, worker__unavailable_after_seconds="2") as sidecar,
     ):
-        await eventually(lambda: sidecar.events("scan.put_off"))
+        await eventually(lambda: sidecar.events("scan.delayed"))
         # Heartbeats are believed from here on, and the lease was renewed: a scan would fail it.
         await eventually(lambda: sidecar.events("gate.opened"))
         await eventually(lambda: world.is_older_than(lost, 120 + 8))

@@ -20,7 +20,7 @@ async def test_a_replica_killed_under_load_is_inherited_by_the_other(world: Worl
             load.create_task(world.bury(dispatches))
             assert await victim.wait() == -signal.SIGKILL
         await world.settled_once(dispatches)
-        assert heir.events("outbox_entry.adopted")
+        assert heir.events("outbox_entry.reclaimed")
     decided_by = dict(await world.sql("SELECT replica, count(*) FROM dlq_handler.letter GROUP BY replica"))
     assert decided_by["killed"] >= 3
     assert decided_by["heir"] == LETTERS - decided_by["killed"]

@@ -48,7 +48,7 @@ async def test_a_loop_that_stalls_is_logged_once_and_again_when_it_turns() -> No
             await watching
         assert [(line["event"], line["loop"], line["log_level"]) for line in logs] == [
             ("loop.stalled", "gate", "error"),
-            ("loop.turned_again", "gate", "info"),
+            ("loop.recovered", "gate", "info"),
         ]
 
     await asyncio.create_task(work())

@@ -163,4 +163,4 @@ async def test_a_service_that_does_not_end_is_named_and_not_waited_for(
                 await run()
     release.set()
     await ended.wait()
-    assert [(one["event"], one["services"]) for one in logs] == [("services.left", ["Doing"])]
+    assert [(one["event"], one["services"]) for one in logs] == [("services.not_ended", ["Doing"])]

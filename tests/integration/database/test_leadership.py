@@ -81,7 +81,7 @@ async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(stor
         await two.tick()
     assert leads(two)
     assert (woken.is_set(), shown(metrics)) == (True, 1)
-    assert [line["event"] for line in told] == ["leadership.taken"]
+    assert [line["event"] for line in told] == ["leadership.acquired"]
     await one.tick()
     assert not leads(one)
 

@@ -461,6 +461,6 @@ async def test_a_logout_works_while_the_database_is_away(
     monkeypatch.setattr("dlq_handler.web.logouts_sql.recent", away)
     with capture_logs() as lines:
         assert (await behind_tokens.post("/logout", data={"csrf": csrf})).status_code == 303
-    assert [line["event"] for line in lines] == ["session.ended_here_only"]
+    assert [line["event"] for line in lines] == ["session.end_not_recorded"]
     behind_tokens.cookies.clear()
     assert (await behind_tokens.get("/api/v1/diagnosis", headers=cookie)).status_code == 401

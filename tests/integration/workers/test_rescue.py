@@ -200,7 +200,7 @@ async def test_worker_that_comes_back_in_the_middle_gets_the_rest(post: Watchpos
     with capture_logs() as logs:
         await rescuer_of(post, interrupted(post, come_back)).tick(STOP)
 
-    assert [one["explanation"] for one in logs if one["event"] == "rescue.ended"] == ["it has reported again"]
+    assert [one["explanation"] for one in logs if one["event"] == "drain.ended"] == ["it has reported again"]
     await eventually(lambda: len(worker.ran) == 20)
     statuses = await fleet.statuses(dispatched)
     assert (statuses.count("failed"), statuses.count("completed")) == (5, 20)
@@ -215,7 +215,7 @@ async def test_consumer_that_appears_in_the_middle_ends_it(post: Watchpost, flee
     with capture_logs() as logs:
         await rescuer_of(post, interrupted(post, worker.consume)).tick(STOP)
 
-    assert [one["explanation"] for one in logs if one["event"] == "rescue.ended"] == [
+    assert [one["explanation"] for one in logs if one["event"] == "drain.ended"] == [
         "its queue has a consumer"
     ]
     await eventually(lambda: len(worker.ran) == 20)
