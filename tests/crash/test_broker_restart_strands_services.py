@@ -14,6 +14,7 @@ from sandbox.servers import PrivateRabbitMQ
 from tests.crash.world import World
 from tests.integration.diagnosis.conftest import ignore
 from tests.support.eventually import eventually
+from tests.support.journey import management_url
 from tests.support.sidecar import SidecarProcess
 
 EXECUTOR = (topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE)
@@ -70,7 +71,7 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
 ) -> None:
     workers = await registered(world, 2)
     queues = [topology.worker_queue(one) for one in workers]
-    api = rabbitmq.management_url.replace("://", f"://{rabbitmq.user}:{rabbitmq.password}@")
+    api = management_url(rabbitmq)
     settings: dict[str, Any] = {"broker__management_url": api, "ui__refresh_seconds": "1"}
 
     async def all_consume() -> bool:

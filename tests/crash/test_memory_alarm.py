@@ -14,6 +14,7 @@ from sandbox.servers import PrivateRabbitMQ
 from sandbox.servers.ports import free_port
 from tests.crash.world import PATIENT, World
 from tests.support.eventually import eventually
+from tests.support.journey import management_url
 from tests.support.sidecar import SidecarProcess
 
 
@@ -92,7 +93,7 @@ async def test_execution_whose_dispatch_hangs_in_an_alarm_is_not_failed_and_runs
     world: World, alarmed: PrivateRabbitMQ
 ) -> None:
     """An empty queue proves nothing while publishes hang. It proves that a message is lost before and after that."""
-    api = alarmed.management_url.replace("://", f"://{alarmed.user}:{alarmed.password}@")
+    api = management_url(alarmed)
     worker = StockWorker(world.vhost, world.database, name="alive", ttl_ms=2000, heartbeat_seconds=1)
     async with worker, world.sidecar(**SHORT_DEADLINE, broker__management_url=api):
         await worker.consume()

@@ -7,6 +7,7 @@ from sandbox.attune.database import Database, Session
 from sandbox.servers import PrivateRabbitMQ
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
+from tests.support.journey import management_url
 from tests.support.reference_attune import reference_attune
 from tests.support.sidecar import sidecar_process
 
@@ -61,7 +62,15 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
     async with (
         reference_attune(tmp_path, vhost, database, ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT="2") as attune,
         Auditor(vhost, database) as auditor,
-        sidecar_process(tmp_path, vhost, database, monitor__quiet_seconds="2", monitor__interval_seconds="1"),
+        # Without the management API it asks about one unknown queue a minute.
+        sidecar_process(
+            tmp_path,
+            vhost,
+            database,
+            broker__management_url=management_url(rabbitmq),
+            monitor__quiet_seconds="2",
+            monitor__interval_seconds="1",
+        ),
     ):
         await attune.start(EXECUTOR)
         pid = attune.pid(EXECUTOR)

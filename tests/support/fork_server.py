@@ -90,7 +90,9 @@ def _server() -> socket.socket:
 
 def _number(answer: bytes) -> int:
     if not answer:
-        raise RuntimeError("the fork server has ended")
+        raise RuntimeError(
+            "the fork server has ended: `python -m tests.support.fork_server` cannot import the product"
+        )
     return int(answer)
 
 

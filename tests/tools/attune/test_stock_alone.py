@@ -16,7 +16,7 @@ from sandbox.attune.worker import StockWorker
 from sandbox.times import SCALED, sidecar_environment
 from tests.support.eventually import eventually
 from tests.support.journey import World
-from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.sidecar import SidecarProcess
 
 alone_and_beside = pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside"])
 
@@ -42,10 +42,8 @@ async def dlq_handler(
     async with AsyncExitStack() as beside:
         sidecar = None
         if not is_alone:
-            times: dict[str, Any] = sidecar_environment(SCALED) | settings
-            sidecar = await beside.enter_async_context(
-                sidecar_process(world.folder, world.amqp_url, world.database_url, **times)
-            )
+            times = sidecar_environment(SCALED) | settings
+            sidecar = await beside.enter_async_context(world.sidecar(start=True, **times))
         yield sidecar
 
 
@@ -187,7 +185,13 @@ async def test_held_dispatch(world: World, is_alone: bool) -> None:
             run_action=slow,
         ) as busy,
         CompletionListener(world.amqp_url, world.database_url),
-        dlq_handler(world, is_alone=is_alone, ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT="1") as sidecar,
+        dlq_handler(
+            world,
+            is_alone=is_alone,
+            ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT="1",
+            # A busy machine may delay the heartbeats of this process by seconds.
+            worker__unavailable_after_seconds="15",
+        ) as sidecar,
     ):
         await busy.consume()
         first, held = await world.executor.schedule_many(2, busy.id)

@@ -54,7 +54,7 @@ async def _runs_through_a_kill(
 ) -> None:
     is_broker = isinstance(server, PrivateRabbitMQ)
     pids = {part: attune.pid(part) for part in PARTS}
-    running = await attune.execute("core.sleep", seconds=1)
+    running = await attune.execute("core.sleep", seconds=3)
     await attune.until_status(running, "running")
     ended = f"execution {running} (core.sleep) completed"
     try:
