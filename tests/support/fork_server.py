@@ -7,8 +7,10 @@ a process like any other: it has its own pid, environment, folder and output, an
 import asyncio
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -145,9 +147,11 @@ def _end_with_all(statuses: Mapping[int, object]) -> NoReturn:
 
 
 def main() -> None:
-    import dlq_handler.app
-    import dlq_handler.main  # noqa: F401  what every fork would import
+    import dlq_handler
 
+    for module in pkgutil.walk_packages(dlq_handler.__path__, "dlq_handler."):
+        if not module.name.startswith(("dlq_handler.__main__", "dlq_handler.database.migrations")):
+            importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # the collector of a fork would write to every page that it shares
     request = _next_fork(socket.socket(fileno=int(sys.argv[1])))
