@@ -154,7 +154,7 @@ async def _bench(extent: Extent) -> int:
     async with asyncio.timeout(LONGEST_SECONDS), World.open() as world:
         lines += report.machine(await world.versions(), load=load)
         if extent.rounds:
-            results = await run_rounds(world, rounds=extent.rounds, letters=extent.letters, say=_say)
+            results = await run_rounds(world, rounds=extent.rounds, letters=extent.letters, print_line=_say)
             lines += ["", *report.table(results)]
             bars += report.speed_bars(results)
         if extent.waiting:
@@ -163,22 +163,26 @@ async def _bench(extent: Extent) -> int:
                 letters=extent.waiting,
                 stall_seconds=extent.stall_seconds,
                 drain_seconds=extent.drain_seconds,
-                say=_say,
+                print_line=_say,
             )
             lines += ["", *report.memory_lines(course)]
             bars += report.memory_bars(course)
         if extent.has_large_bodies:
-            courses = await watch_large_bodies(world, say=_say)
+            courses = await watch_large_bodies(world, print_line=_say)
             lines += ["", *large_bodies.lines(courses)]
             bars += report.large_body_bars(courses)
         if extent.stale:
             monitored = await watch_monitor(
-                world, sizes=extent.sizes, stale=extent.stale, rounds=min(extent.rounds, 2) or 1, say=_say
+                world,
+                sizes=extent.sizes,
+                stale=extent.stale,
+                rounds=min(extent.rounds, 2) or 1,
+                print_line=_say,
             )
             lines += ["", *monitor.lines(monitored)]
             bars += report.monitor_bars(monitored)
         if extent.letters_on_record:
-            pages = await time_pages(world, sizes=extent.letters_on_record, say=_say)
+            pages = await time_pages(world, sizes=extent.letters_on_record, print_line=_say)
             lines += ["", *dashboard.lines(pages)]
             bars += report.page_bars(pages)
     print("\n".join(["", *lines, "", *map(str, bars)]))

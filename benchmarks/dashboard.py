@@ -53,15 +53,15 @@ class PagesCourse:
         return max(median(by_page[page]) for by_page in self.seconds.values())
 
 
-async def time_pages(world: World, *, sizes: Sequence[int], say: Callable[[str], None]) -> PagesCourse:
+async def time_pages(world: World, *, sizes: Sequence[int], print_line: Callable[[str], None]) -> PagesCourse:
     seconds: dict[int, dict[str, list[float]]] = {size: {page: [] for page in PAGES} for size in sizes}
     largest = 0
     async with AsyncExitStack() as ends:
         clients = {}
         for size in sizes:
-            stage = await ends.enter_async_context(letters_stage(world, letters=size, say=say))
+            stage = await ends.enter_async_context(letters_stage(world, letters=size, print_line=print_line))
             clients[size] = await ends.enter_async_context(_served(stage))
-        say(f"pages: each is asked for {ASKED} times")
+        print_line(f"pages: each is asked for {ASKED} times")
         for number in range(WARM_UP + ASKED):
             for page in PAGES:
                 for size, client in clients.items():

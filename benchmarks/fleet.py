@@ -75,23 +75,23 @@ class FleetCourse:
     idle_connections: int = 0
 
 
-async def watch_fleet(world: World, extent: FleetExtent, say: Callable[[str], None]) -> FleetCourse:
+async def watch_fleet(world: World, extent: FleetExtent, print_line: Callable[[str], None]) -> FleetCourse:
     course = FleetCourse()
-    await _watch_idle(world, extent, course, say)
-    await _watch_replicas(world, extent, course, say)
-    await _time_ticks(world, extent, course, say)
+    await _watch_idle(world, extent, course, print_line)
+    await _watch_replicas(world, extent, course, print_line)
+    await _time_ticks(world, extent, course, print_line)
     return course
 
 
 async def _watch_idle(
-    world: World, extent: FleetExtent, course: FleetCourse, say: Callable[[str], None]
+    world: World, extent: FleetExtent, course: FleetCourse, print_line: Callable[[str], None]
 ) -> None:
     """One replica with a few workers."""
-    async with fleet_stage(world, workers=3, has_queues=True, say=say) as stage:
+    async with fleet_stage(world, workers=3, has_queues=True, print_line=print_line) as stage:
         before = await _transactions_per_second(stage, extent.watch_seconds / 2)
         async with sidecar(stage, **STOCK) as child:
             await opening(child)
-            say(f"fleet: one idle replica settles, then is watched for {extent.watch_seconds:.0f} s")
+            print_line(f"fleet: one idle replica settles, then is watched for {extent.watch_seconds:.0f} s")
             await asyncio.sleep(extent.settle_seconds / 2)
             course.idle_connections = await _connections(world, stage)
             async with asyncio.TaskGroup() as tasks:
@@ -102,11 +102,11 @@ async def _watch_idle(
 
 
 async def _watch_replicas(
-    world: World, extent: FleetExtent, course: FleetCourse, say: Callable[[str], None]
+    world: World, extent: FleetExtent, course: FleetCourse, print_line: Callable[[str], None]
 ) -> None:
     broker = await _broker_process(world)
-    async with fleet_stage(world, workers=extent.workers, has_queues=True, say=say) as stage:
-        say(f"fleet: {extent.workers} workers; the broker is watched alone")
+    async with fleet_stage(world, workers=extent.workers, has_queues=True, print_line=print_line) as stage:
+        print_line(f"fleet: {extent.workers} workers; the broker is watched alone")
         await asyncio.sleep(extent.settle_seconds / 2)
         course.broker_before = await _cpu_percent(broker, extent.watch_seconds / 2)
         async with AsyncExitStack() as stack:
@@ -116,7 +116,7 @@ async def _watch_replicas(
             ]
             for replica in replicas:
                 await opening(replica)
-            say(
+            print_line(
                 f"fleet: two replicas consume; they settle, then are watched for {extent.watch_seconds:.0f} s"
             )
             await asyncio.sleep(extent.settle_seconds)
@@ -132,13 +132,13 @@ async def _watch_replicas(
 
 
 async def _time_ticks(
-    world: World, extent: FleetExtent, course: FleetCourse, say: Callable[[str], None]
+    world: World, extent: FleetExtent, course: FleetCourse, print_line: Callable[[str], None]
 ) -> None:
     """Of the keeper, put together by the application itself, so that nothing is left out."""
     configure_logging(level="error", format="json")
-    async with fleet_stage(world, workers=extent.registered, has_queues=False, say=say) as stage:
+    async with fleet_stage(world, workers=extent.registered, has_queues=False, print_line=print_line) as stage:
         replica = Sidecar(load(None, stage.environment()).settings)
-        say(f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed")
+        print_line(f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed")
         keeper = replica.keeper
         for number in range(TICKS + 2):
             began = time.perf_counter()

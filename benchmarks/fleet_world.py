@@ -36,7 +36,7 @@ RETURNING id, updated
 
 @asynccontextmanager
 async def fleet_stage(
-    world: World, *, workers: int, has_queues: bool, say: Callable[[str], None]
+    world: World, *, workers: int, has_queues: bool, print_line: Callable[[str], None]
 ) -> AsyncIterator[Stage]:
     name = f"bench_{uuid.uuid4().hex[:12]}"
     folder = world.folder / name
@@ -51,7 +51,7 @@ async def fleet_stage(
         connection = await open_connection(stage.amqp_url, name="bench fleet")
         async with connection, asyncio.TaskGroup() as tasks:
             await _register(stage, workers)
-            await _declare(connection, workers if has_queues else 0, say)
+            await _declare(connection, workers if has_queues else 0, print_line)
             beating = tasks.create_task(_beat(stage))
             try:
                 yield stage
@@ -85,7 +85,7 @@ async def _beat(stage: Stage) -> None:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
-async def _declare(connection: AbstractConnection, workers: int, say: Callable[[str], None]) -> None:
+async def _declare(connection: AbstractConnection, workers: int, print_line: Callable[[str], None]) -> None:
     channel = await connection.channel()
     await topology.declare_common(channel)
     await topology.declare_executor(channel)
@@ -97,7 +97,7 @@ async def _declare(connection: AbstractConnection, workers: int, say: Callable[[
             for worker_id in some:
                 tasks.create_task(_declare_queue(underlay, worker_id))
         if first % (PIPELINED * 4) == 0:
-            say(f"fleet: {first} of {workers} worker queues are declared")
+            print_line(f"fleet: {first} of {workers} worker queues are declared")
     for number in range(min(CHANNELS, workers)):
         consuming = await connection.channel()
         consumers = await consuming.get_underlay_channel()

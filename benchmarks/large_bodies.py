@@ -46,12 +46,12 @@ class LargeBodyCourse:
     peak_megabytes: float
 
 
-async def watch_large_bodies(world: World, *, say: Callable[[str], None]) -> list[LargeBodyCourse]:
+async def watch_large_bodies(world: World, *, print_line: Callable[[str], None]) -> list[LargeBodyCourse]:
     version = (await world.versions())["RabbitMQ"]
     is_strict = int(version.partition(".")[0]) >= FIRST_STRICT_MAJOR
     courses = []
     for size, count in (PARSED_WHOLE, SMALLER) if is_strict else (PARSED_WHOLE, SMALLER, LARGEST):
-        say(f"large bodies: {count} of {size // MEBIBYTE} MiB in front of {GOOD} dead letters")
+        print_line(f"large bodies: {count} of {size // MEBIBYTE} MiB in front of {GOOD} dead letters")
         bodies = [_body(size) for _ in range(count)]
         async with world.stage(GOOD, in_front=bodies) as stage, sidecar(stage) as child:
             courses.append(await _watched(stage, child, size, count))

@@ -61,10 +61,12 @@ GROUPS = (
 
 
 @asynccontextmanager
-async def letters_stage(world: World, *, letters: int, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+async def letters_stage(
+    world: World, *, letters: int, print_line: Callable[[str], None]
+) -> AsyncIterator[Stage]:
     """A vhost with the executor's queues, and a database with so many letters of the last day."""
     async with stale_stage(world, history=0, stale=0) as stage:
-        say(f"pages: {letters} letters are written")
+        print_line(f"pages: {letters} letters are written")
         async with stage.session() as session:
             await _letters(session, letters)
             await session.execute(_MINUTES)

@@ -51,9 +51,14 @@ def _growth(samples: Sequence[float]) -> float:
 
 
 async def watch_memory(
-    world: World, *, letters: int, stall_seconds: float, drain_seconds: float, say: Callable[[str], None]
+    world: World,
+    *,
+    letters: int,
+    stall_seconds: float,
+    drain_seconds: float,
+    print_line: Callable[[str], None],
 ) -> MemoryCourse:
-    say(f"memory: {letters} letters are made to wait")
+    print_line(f"memory: {letters} letters are made to wait")
     async with (
         world.stage(letters) as stage,
         TcpProxy.to(stage.database_url) as link,
@@ -62,12 +67,12 @@ async def watch_memory(
         await opening(child)
         await _until_recorded(stage, child, min(WARM_UP_LETTERS, letters // 4))
         link.freeze()
-        say(f"memory: the database stalls for {stall_seconds:.0f} s")
+        print_line(f"memory: the database stalls for {stall_seconds:.0f} s")
         stalled = await _sampled(child, stall_seconds)
         waiting = await stage.ready(topology.DLX_QUEUE)
         before = await _recorded(stage)
         await link.heal()
-        say(f"memory: it is back; draining for at most {drain_seconds:.0f} s")
+        print_line(f"memory: it is back; draining for at most {drain_seconds:.0f} s")
         await _until_recorded(stage, child, before + 1)
         draining = await _sampled(child, drain_seconds)
         drained = await _recorded(stage) - before

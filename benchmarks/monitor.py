@@ -89,9 +89,9 @@ def _as_it_runs(rows: int, other: Measurement) -> float:
 
 
 async def watch_monitor(
-    world: World, *, sizes: Sequence[int], stale: int, rounds: int, say: Callable[[str], None]
+    world: World, *, sizes: Sequence[int], stale: int, rounds: int, print_line: Callable[[str], None]
 ) -> MonitorCourse:
-    ticks = await _idle_ticks(world, sizes, say)
+    ticks = await _idle_ticks(world, sizes, print_line)
     ours: list[Ended] = []
     one_by_one: list[Measurement] = []
     for number in range(rounds):
@@ -99,7 +99,7 @@ async def watch_monitor(
             # First the slow one, on the oldest rows of the same table; it leaves more than enough.
             one_by_one.append(await _one_by_one(stage, rows=max(200, stale // 50)))
             ours.append(await _ours(stage))
-        say(
+        print_line(
             f"stale round {number + 1}/{rounds}: one by one {one_by_one[-1].per_second:.0f}/s, "
             f"ours {ours[-1].rows / ours[-1].announced_seconds:.0f}/s ({ours[-1].rows} rows)"
         )
@@ -107,14 +107,14 @@ async def watch_monitor(
 
 
 async def _idle_ticks(
-    world: World, sizes: Sequence[int], say: Callable[[str], None]
+    world: World, sizes: Sequence[int], print_line: Callable[[str], None]
 ) -> dict[int, Sequence[float]]:
     configure_logging(level="error", format="json")
     ticks: dict[int, list[float]] = {size: [] for size in sizes}
     async with AsyncExitStack() as stack:
         ticking = {}
         for size in sizes:
-            say(f"idle ticks: {size} executions are written")
+            print_line(f"idle ticks: {size} executions are written")
             stage = await stack.enter_async_context(stale_stage(world, history=size, stale=0))
             ticking[size] = _tick_of(stage)
         for number in range(WARM_UP_TICKS + TICKS):

@@ -77,7 +77,9 @@ class Results:
         return sorted(one.per_second / naive.per_second for one, naive in pairs)
 
 
-async def run_rounds(world: World, *, rounds: int, letters: int, say: Callable[[str], None]) -> Results:
+async def run_rounds(
+    world: World, *, rounds: int, letters: int, print_line: Callable[[str], None]
+) -> Results:
     measured: dict[str, list[Measurement]] = {contender.name: [] for contender in CONTENDERS}
     for number in range(rounds):
         # Forwards and backwards in turn: whatever grows in the course of a round favours nobody.
@@ -86,7 +88,7 @@ async def run_rounds(world: World, *, rounds: int, letters: int, say: Callable[[
             async with world.stage(count) as stage:
                 one = await contender.run(stage)
             measured[contender.name].append(one)
-            say(
+            print_line(
                 f"round {number + 1}/{rounds}: {contender.name}: {one.per_second:.0f} letters/s ({count} letters)"
             )
     return Results(measured)

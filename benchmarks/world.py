@@ -25,8 +25,8 @@ from dlq_handler.database.engine import Database
 from sandbox.attune import messages, schema, topology
 from sandbox.attune.amqp import open_connection
 from sandbox.attune.database import Session, bare_connection
+from sandbox.clean_environment import clean_environment
 from sandbox.servers import Servers
-from sandbox.surroundings import surroundings
 from tests.support.raw_publish import publish_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +74,7 @@ class Stage:
 
     def environment(self, **more: str) -> dict[str, str]:
         """For a process of its own: our defaults, whatever the caller's shell says of Attune."""
-        return surroundings(
+        return clean_environment(
             {
                 "PYTHONPATH": str(ROOT),
                 "ATTUNE__MESSAGE_QUEUE__URL": self.amqp_url,

@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def print_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Print a line that is seen although pytest captures what tests print."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     terminal = request.config.pluginmanager.getplugin("terminalreporter")
@@ -61,15 +61,15 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def rabbitmq(say: Callable[[str], None]) -> AsyncIterator[RabbitMQ]:
-    async with await find_rabbitmq(say=say) as server:
+async def rabbitmq(print_line: Callable[[str], None]) -> AsyncIterator[RabbitMQ]:
+    async with await find_rabbitmq(print_line=print_line) as server:
         yield server
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def postgres(say: Callable[[str], None]) -> AsyncIterator[PostgreSQL]:
+async def postgres(print_line: Callable[[str], None]) -> AsyncIterator[PostgreSQL]:
     """Not durable: tests that kill a PostgreSQL launch their own."""
-    async with await find_postgresql(durable=False, say=say) as server:
+    async with await find_postgresql(durable=False, print_line=print_line) as server:
         yield server
 
 

@@ -20,10 +20,10 @@ from sandbox.attune.actions import RUNTIMES, install_actions
 from sandbox.attune.database import DATABASE_AWAY, Database
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import BadEnvironment, Environment
-from sandbox.attune.health import Unwell, api_health, executor_health, worker_health
+from sandbox.attune.health import Unhealthy, api_health, executor_health, worker_health
+from sandbox.attune.log_line import PrintLine, to_stdout
 from sandbox.attune.process import until_signalled
 from sandbox.attune.schema import install
-from sandbox.attune.telling import Say, to_stdout
 
 EXIT_UNWELL = 1
 EXIT_UNAVAILABLE = 69
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _migrate(environment: Environment, say: Say) -> int:
+async def _migrate(environment: Environment, print_line: PrintLine) -> int:
     database = await Database.open(
         environment.database_url, environment.schema, patience_seconds=MIGRATE_PATIENCE_SECONDS
     )
@@ -82,23 +82,23 @@ async def _migrate(environment: Environment, say: Say) -> int:
         async with database.transaction() as session:
             await install_actions(session)
     except DATABASE_AWAY as error:
-        say(f"the database is away: {type(error).__name__}: {error}")
+        print_line(f"the database is away: {type(error).__name__}: {error}")
         return EXIT_UNAVAILABLE
     finally:
         await database.close()
-    say(f"schema {environment.schema} and the actions are there")
+    print_line(f"schema {environment.schema} and the actions are there")
     return 0
 
 
 async def _run(part: str, environment: Environment) -> None:
-    say = to_stdout(part)
-    _tell_start(environment, say)
+    print_line = to_stdout(part)
+    _tell_start(environment, print_line)
     if part == "api":
         from sandbox.attune.api.process import run_api as run  # noqa: PLC0415 (slow; others do not need it)
     else:
         from sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (slow, too)
     await until_signalled(
-        lambda stop: run(environment, stop, say),
+        lambda stop: run(environment, stop, print_line),
         grace_seconds=END_SECONDS,
         ends_at_once=Defect.SIGTERM_AT_ONCE not in environment.cured,
     )
@@ -107,15 +107,15 @@ async def _run(part: str, environment: Environment) -> None:
 async def _run_worker(environment: Environment, name: str, runtime: str) -> None:
     from sandbox.attune.worker_process import WorkerProcess  # noqa: PLC0415 (slow, too)
 
-    say = to_stdout(name)
-    _tell_start(environment, say)
-    worker = WorkerProcess(environment, name, runtime=runtime, say=say)
+    print_line = to_stdout(name)
+    _tell_start(environment, print_line)
+    worker = WorkerProcess(environment, name, runtime=runtime, print_line=print_line)
     await until_signalled(worker.run, grace_seconds=environment.times.shutdown_seconds + END_SECONDS)
 
 
-def _tell_start(environment: Environment, say: Say) -> None:
+def _tell_start(environment: Environment, print_line: PrintLine) -> None:
     present = [defect.name for defect in Defect if defect not in environment.cured]
-    say(f"starts with {environment.times.name} times and the defects {' '.join(present) or '(none)'}")
+    print_line(f"starts with {environment.times.name} times and the defects {' '.join(present) or '(none)'}")
 
 
 def _tell_health(environment: Environment, part: str, name: str) -> int:
@@ -127,7 +127,7 @@ def _tell_health(environment: Environment, part: str, name: str) -> int:
                 told = asyncio.run(executor_health(environment))
             case _:
                 told = asyncio.run(worker_health(environment, name))
-    except Unwell as error:
+    except Unhealthy as error:
         print(f"unwell: {error}")
         return EXIT_UNWELL
     print(f"well: {told}")

@@ -13,8 +13,8 @@ import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from yarl import URL
 
+from sandbox.attune.log_line import PrintLine, silent
 from sandbox.attune.messages import Envelope, StockMessage, read_envelope
-from sandbox.attune.telling import Say, silent
 
 CONNECT_SECONDS = 10
 RPC_SECONDS = 10
@@ -107,7 +107,7 @@ class QueueConsumer:
         prefetch: int = 10,
         kept: tuple[type[Exception], ...] = (),
         later_seconds: float = 1.0,
-        say: Say = silent,
+        print_line: PrintLine = silent,
     ) -> None:
         self.failures: list[Exception] = []
         self.settled = 0
@@ -117,7 +117,7 @@ class QueueConsumer:
         self._tag = tag
         self._handle = handle
         self._prefetch = prefetch
-        self._kept, self._later_seconds, self._say = kept, later_seconds, say
+        self._kept, self._later_seconds, self._print_line = kept, later_seconds, print_line
         self._one_at_a_time = asyncio.Lock()
         self._queue: AbstractQueue | None = None
 
@@ -153,7 +153,7 @@ class QueueConsumer:
             self.failures.append(error)
             is_again = isinstance(error, PublishFailed) or self._is_kept(error)
             fate = "it will be tried again" if is_again else "the message is dropped"
-            self._say(f"{self._queue_name}: {type(error).__name__}: {error}; {fate}")
+            self._print_line(f"{self._queue_name}: {type(error).__name__}: {error}; {fate}")
             return error
         return None
 

@@ -55,7 +55,7 @@ class CompletionListener(AttuneService):
             "executor.completion",
             self._handle,
             kept=self._kept,
-            say=self._say,
+            print_line=self._print_line,
         )
         await self.consumer.start()
 
@@ -82,7 +82,7 @@ class CompletionListener(AttuneService):
         if released is None:
             return
         if released.promoted is None:
-            self._say(f"execution {execution_id} has ended: its slot is free")
+            self._print_line(f"execution {execution_id} has ended: its slot is free")
             return
         try:
             await self.publisher.publish(await requested_message(self.database.session, released.promoted))
@@ -90,7 +90,7 @@ class CompletionListener(AttuneService):
             async with self.database.transaction() as session:
                 await admission.restore(session, execution_id, released)
             raise
-        self._say(f"execution {execution_id} has ended: execution {released.promoted} gets its slot")
+        self._print_line(f"execution {execution_id} has ended: execution {released.promoted} gets its slot")
         self.promoted.append(released.promoted)
 
     async def _retry(self, row: Row) -> bool:

@@ -40,7 +40,7 @@ class StockDeadLetterHandler(AttuneService):
             "executor.dlq",
             self._handle,
             kept=self._kept,
-            say=self._say,
+            print_line=self._print_line,
         )
         await self.consumer.start()
 
@@ -66,7 +66,7 @@ class StockDeadLetterHandler(AttuneService):
         if row is None:
             return
         self.failed.append(execution_id)
-        self._say(f"execution {execution_id}: its letter arrived, failed")
+        self._print_line(f"execution {execution_id}: its letter arrived, failed")
         if Defect.D2 in self.cured:
             await self.publisher.publish(
                 messages.execution_completed(

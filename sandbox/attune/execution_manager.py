@@ -18,7 +18,12 @@ class ExecutionManager(AttuneService):
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
         self.consumer = QueueConsumer(
-            channel, topology.STATUS_QUEUE, "executor.manager", self._handle, kept=self._kept, say=self._say
+            channel,
+            topology.STATUS_QUEUE,
+            "executor.manager",
+            self._handle,
+            kept=self._kept,
+            print_line=self._print_line,
         )
         await self.consumer.start()
 

@@ -9,17 +9,17 @@ from sandbox.attune.environment import Environment
 from sandbox.attune.execution_manager import ExecutionManager
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.heartbeat_monitor import HeartbeatMonitor
+from sandbox.attune.ignored_messages import IgnoringListener
+from sandbox.attune.log_line import PrintLine
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.service import Wiring
-from sandbox.attune.telling import Say
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
-from sandbox.attune.unmodelled import UnmodelledListener
 
 # How long Attune's pool lets a statement wait for a server that is away.
 PATIENCE_SECONDS = 30.0
 
 
-async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) -> None:
+async def run_executor(environment: Environment, stop: asyncio.Event, print_line: PrintLine) -> None:
     times = environment.times
     servers = environment.amqp_url, environment.database_url
     database = await Database.open(
@@ -28,7 +28,7 @@ async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) 
     wiring = Wiring(
         pool=database,
         cured=environment.cured,
-        say=say,
+        print_line=print_line,
         connection_name="executor",
         amqp_heartbeat_seconds=times.amqp_heartbeat_seconds,
     )
@@ -43,13 +43,13 @@ async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) 
         CompletionListener(*servers, **wiring),
         StockDeadLetterHandler(*servers, **wiring),
         ExecutionManager(*servers, **wiring),
-        UnmodelledListener(*servers, **wiring),
+        IgnoringListener(*servers, **wiring),
     )
     heartbeats = HeartbeatMonitor(
         database,
         check_seconds=times.heartbeat_check_seconds,
         unavailable_after_seconds=times.unavailable_after_seconds,
-        say=say,
+        print_line=print_line,
     )
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -64,7 +64,7 @@ async def run_executor(environment: Environment, stop: asyncio.Event, say: Say) 
                     scheduled_timeout_seconds=environment.scheduled_timeout_seconds,
                     check_seconds=environment.check_seconds,
                     cured=environment.cured,
-                    say=say,
+                    print_line=print_line,
                 )
                 tasks.create_task(monitor.run(stop), name="StockTimeoutMonitor")
     finally:

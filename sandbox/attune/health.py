@@ -16,20 +16,20 @@ SELECT id, status, extract(epoch FROM now() - last_heartbeat)::float8 AS age_sec
 """
 
 
-class Unwell(Exception):
+class Unhealthy(Exception):
     """Says what is wrong."""
 
 
-class WithoutBroker(Unwell):
+class WithoutBroker(Unhealthy):
     """It runs without a connection to a broker that answers: stock Attune never connects again (NO_RECONNECT)."""
 
 
-class Inactive(Unwell):
+class Inactive(Unhealthy):
     """The row of a worker that signed off, or was given up."""
 
 
 def api_health(environment: Environment) -> str:
-    """A sentence for people; raises Unwell."""
+    """A sentence for people; raises Unhealthy."""
     host = "127.0.0.1" if environment.api_host == "0.0.0.0" else environment.api_host  # noqa: S104 (compared)
     url = f"http://{host}:{environment.api_port}/health"
     try:
@@ -38,10 +38,10 @@ def api_health(environment: Environment) -> str:
             json.load(answer)
     except HTTPError as error:
         body = error.read().decode(errors="replace")
-        kind = WithoutBroker if '"broker":false' in body else Unwell
+        kind = WithoutBroker if '"broker":false' in body else Unhealthy
         raise kind(f"{url} answers {error.code}: {body}") from error
     except (URLError, OSError, ValueError) as error:
-        raise Unwell(f"{url} does not answer: {error}") from error
+        raise Unhealthy(f"{url} does not answer: {error}") from error
     return f"{url} answers"
 
 
@@ -56,15 +56,17 @@ async def worker_health(environment: Environment, name: str) -> str:
     try:
         row = await database.session.fetchrow(_WORKER, name)
     except DATABASE_TROUBLE as error:
-        raise Unwell(f"the database does not answer: {type(error).__name__}: {error}") from error
+        raise Unhealthy(f"the database does not answer: {type(error).__name__}: {error}") from error
     finally:
         await database.close()
     if row is None:
-        raise Unwell(f"{name} is not registered")
+        raise Unhealthy(f"{name} is not registered")
     if row["status"] != "active":
         raise Inactive(f"worker {row['id']} ({name}) is {row['status']}")
     if row["age_seconds"] is None or row["age_seconds"] > environment.times.unavailable_after_seconds:
-        raise Unwell(f"the last heartbeat of worker {row['id']} ({name}) is {row['age_seconds']:.0f} s old")
+        raise Unhealthy(
+            f"the last heartbeat of worker {row['id']} ({name}) is {row['age_seconds']:.0f} s old"
+        )
     await _is_consumed(environment.amqp_url, topology.worker_queue(row["id"]))
     return f"worker {row['id']} ({name}) reports and consumes"
 
@@ -76,6 +78,6 @@ async def _is_consumed(amqp_url: str, queue: str) -> None:
             declared = await channel.declare_queue(queue, passive=True, timeout=RPC_SECONDS)
             consumers = declared.declaration_result.consumer_count
     except BROKER_AWAY as error:
-        raise Unwell(f"cannot look at {queue}: {type(error).__name__}: {error}") from error
+        raise Unhealthy(f"cannot look at {queue}: {type(error).__name__}: {error}") from error
     if not consumers:
         raise WithoutBroker(f"{queue} has no consumer")

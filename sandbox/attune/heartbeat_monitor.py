@@ -6,8 +6,8 @@ Until then the row of a worker that was killed stays active, and executions are 
 import asyncio
 
 from sandbox.attune.database import DATABASE_TROUBLE, Database
-from sandbox.attune.telling import Say, silent
-from sandbox.attune.waiting import first_of
+from sandbox.attune.first_event import first_of
+from sandbox.attune.log_line import PrintLine, silent
 
 _SET_INACTIVE = """
 UPDATE worker SET status = 'inactive'
@@ -24,9 +24,9 @@ class HeartbeatMonitor:
         *,
         check_seconds: float,
         unavailable_after_seconds: float,
-        say: Say = silent,
+        print_line: PrintLine = silent,
     ) -> None:
-        self._database, self._say = database, say
+        self._database, self._print_line = database, print_line
         self._check_seconds = check_seconds
         self._unavailable_after_seconds = float(unavailable_after_seconds)
 
@@ -35,9 +35,9 @@ class HeartbeatMonitor:
             try:
                 await self.tick()
             except DATABASE_TROUBLE as error:
-                self._say(f"heartbeat monitor: this look is given up: {type(error).__name__}: {error}")
+                self._print_line(f"heartbeat monitor: this look is given up: {type(error).__name__}: {error}")
             await first_of(stop, seconds=self._check_seconds)
 
     async def tick(self) -> None:
         for row in await self._database.session.fetch(_SET_INACTIVE, self._unavailable_after_seconds):
-            self._say(f"worker {row['id']} ({row['name']}) does not report: set to inactive")
+            self._print_line(f"worker {row['id']} ({row['name']}) does not report: set to inactive")

@@ -13,7 +13,7 @@ from typing import Any
 from sandbox.attune.actions import ACTIONS
 from sandbox.attune.work import ActionFailed, RunAction
 
-_TETHERED = str(Path(__file__).with_name("tethered.py"))
+_END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 def subprocess_runner(runtime: str, *, timeout_seconds: float) -> RunAction:
@@ -25,7 +25,7 @@ def subprocess_runner(runtime: str, *, timeout_seconds: float) -> RunAction:
         if action is None:
             raise ActionFailed({"error": f"this worker has no action {payload['action_ref']}"})
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", _TETHERED, str(os.getpid())),
+            *(sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid())),
             *(*interpreter, action.scripts[language]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

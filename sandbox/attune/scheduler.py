@@ -64,7 +64,7 @@ class Scheduler(AttuneService):
             "executor.scheduler",
             self._handle,
             kept=(*self._kept, NoWorkerAvailable) if Defect.D6 in self.cured else self._kept,
-            say=self._say,
+            print_line=self._print_line,
         )
         await self.consumer.start()
 
@@ -84,7 +84,7 @@ class Scheduler(AttuneService):
         if not may_go_on:
             # It waits in the line; the completion listener requests it again when a slot is free.
             await self._give_back(execution_id)
-            self._say(f"execution {execution_id} waits in the line of its action")
+            self._print_line(f"execution {execution_id} waits in the line of its action")
             return
         choice = await self._selection.choose(session, execution_id)
         if not choice.is_anybody_fit:
@@ -98,7 +98,7 @@ class Scheduler(AttuneService):
         for dispatch in await mark_scheduled(session, [execution_id], choice.worker_id):
             await self.publisher.publish(dispatch.message)
             self.dispatched.append(execution_id)
-            self._say(f"execution {execution_id} is dispatched to worker {choice.worker_id}")
+            self._print_line(f"execution {execution_id} is dispatched to worker {choice.worker_id}")
 
     async def _fail(self, execution_id: int, wanted: Sequence[str]) -> None:
         """It can never be scheduled: whoever has what it needs is not even registered."""
@@ -109,7 +109,7 @@ class Scheduler(AttuneService):
         row = await self.database.session.fetchrow(_FAIL, execution_id, result)
         if row is None:
             return
-        self._say(f"execution {execution_id} fails: {result['message']}")
+        self._print_line(f"execution {execution_id} fails: {result['message']}")
         await self.publisher.publish(
             messages.execution_completed(
                 execution_id=execution_id,

@@ -21,9 +21,9 @@ from sandbox.attune.amqp import (
 )
 from sandbox.attune.database import DATABASE_TROUBLE, Database
 from sandbox.attune.defects import NONE_CURED, Cured, Defect
+from sandbox.attune.first_event import first_of
+from sandbox.attune.log_line import PrintLine, silent
 from sandbox.attune.messages import StockMessage
-from sandbox.attune.telling import Say, silent
-from sandbox.attune.waiting import first_of
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
@@ -36,7 +36,7 @@ class Wiring(TypedDict, total=False):
     pool: Database | None
     """Connections shared with others, who close them; fifty services of their own are too many."""
     cured: Cured
-    say: Say
+    print_line: PrintLine
     connection_name: str | None
     """How the broker's own tools show it."""
     amqp_heartbeat_seconds: int | None
@@ -54,7 +54,7 @@ class AttuneService:
         schema: str = "attune",
         pool: Database | None = None,
         cured: Cured = NONE_CURED,
-        say: Say = silent,
+        print_line: PrintLine = silent,
         connection_name: str | None = None,
         amqp_heartbeat_seconds: int | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class AttuneService:
         self._schema = schema
         self._pool = pool
         self.cured = cured
-        self._say = say
+        self._print_line = print_line
         self._connection_name = connection_name
         self._amqp_heartbeat_seconds = amqp_heartbeat_seconds
         self._database: Database | None = None
@@ -94,22 +94,22 @@ class AttuneService:
                 except (*BROKER_AWAY, *DATABASE_TROUBLE) as error:
                     await self._hang_up()
                     if pause == FIRST_PAUSE_SECONDS:
-                        self._say(f"{self.role}: cannot begin yet: {type(error).__name__}: {error}")
+                        self._print_line(f"{self.role}: cannot begin yet: {type(error).__name__}: {error}")
                     await first_of(stop, seconds=pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                     continue
-                self._say(f"{self.role}: connected")
+                self._print_line(f"{self.role}: connected")
                 pause = FIRST_PAUSE_SECONDS
                 await first_of(stop, self._lost)
                 if stop.is_set():
                     break
                 if Defect.NO_RECONNECT not in self.cured:
-                    self._say(
+                    self._print_line(
                         f"{self.role}: the broker is gone; goes on without it until it is started again"
                     )
                     await stop.wait()
                     break
-                self._say(f"{self.role}: the broker is gone; connects again")
+                self._print_line(f"{self.role}: the broker is gone; connects again")
                 await self._hang_up()
             await self._finish()
         finally:

@@ -14,9 +14,9 @@ from sandbox.attune import messages
 from sandbox.attune.amqp import BROKER_AWAY, PublishFailed
 from sandbox.attune.database import DATABASE_TROUBLE, Database, Row
 from sandbox.attune.defects import NONE_CURED, Cured, Defect
+from sandbox.attune.first_event import first_of
+from sandbox.attune.log_line import PrintLine, silent
 from sandbox.attune.messages import Publish
-from sandbox.attune.telling import Say, silent
-from sandbox.attune.waiting import first_of
 from sandbox.times import Times
 
 _TROUBLE: tuple[type[Exception], ...] = (PublishFailed, *BROKER_AWAY, *DATABASE_TROUBLE)
@@ -73,10 +73,10 @@ class StockTimeoutMonitor:
         scheduled_timeout_seconds: float,
         check_seconds: float,
         cured: Cured = NONE_CURED,
-        say: Say = silent,
+        print_line: PrintLine = silent,
     ) -> None:
         self.ended: list[int] = []
-        self._database, self._publish, self._say = database, publish, say
+        self._database, self._publish, self._print_line = database, publish, print_line
         self._may_still_take, self._is_cured = may_still_take, Defect.D12 in cured
         self._timeout_seconds = float(scheduled_timeout_seconds)
         if self._is_cured:
@@ -91,7 +91,7 @@ class StockTimeoutMonitor:
                 await self.tick()
             except _TROUBLE as error:
                 # As Attune: one failing row ends the look.
-                self._say(f"timeout monitor: this look is given up: {type(error).__name__}: {error}")
+                self._print_line(f"timeout monitor: this look is given up: {type(error).__name__}: {error}")
             await first_of(stop, seconds=self._check_seconds)
 
     async def tick(self) -> None:
@@ -126,7 +126,7 @@ class StockTimeoutMonitor:
 
     async def _announce(self, row: Row, status: str, result: dict[str, Any]) -> None:
         self.ended.append(row["id"])
-        self._say(f"execution {row['id']} {status}: {result['error']}")
+        self._print_line(f"execution {row['id']} {status}: {result['error']}")
         await self._publish(
             messages.execution_completed(
                 execution_id=row["id"],

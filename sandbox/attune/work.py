@@ -13,7 +13,7 @@ from sandbox.attune import messages
 from sandbox.attune.amqp import PublishFailed
 from sandbox.attune.database import Row, Session
 from sandbox.attune.defects import Cured, Defect
-from sandbox.attune.telling import Say
+from sandbox.attune.log_line import PrintLine
 
 RunAction = Callable[[dict[str, Any]], Awaitable[object]]
 """Takes the dispatch's payload with the row's own config; gives the result, or raises."""
@@ -80,19 +80,19 @@ class ActionRunner:
         publish: messages.Publish,
         run_action: RunAction,
         cured: Cured,
-        say: Say,
+        print_line: PrintLine,
     ) -> None:
         self._session, self._publish, self._run_action = session, publish, run_action
-        self._cured, self._say = cured, say
+        self._cured, self._print_line = cured, print_line
 
     async def run(self, taken: Taken) -> bool:
         """True: it was run, and ended by us. An action that fails is an end like any other."""
         execution_id, action_ref = taken.execution_id, taken.action_ref
         row = await self._begin(taken)
         if row is None:
-            self._say(f"execution {execution_id} ({action_ref}) is not to be run any more")
+            self._print_line(f"execution {execution_id} ({action_ref}) is not to be run any more")
             return False
-        self._say(f"execution {execution_id} ({action_ref}) runs")
+        self._print_line(f"execution {execution_id} ({action_ref}) runs")
         await self._announce_status(taken, "scheduled", "running")
         result: object
         try:
@@ -102,9 +102,9 @@ class ActionRunner:
         except Exception as error:
             result, status = {"error": str(error)}, "failed"
         if not await self._end(execution_id, status, result):
-            self._say(f"execution {execution_id} was ended by another one: its result is dropped")
+            self._print_line(f"execution {execution_id} was ended by another one: its result is dropped")
             return False
-        self._say(f"execution {execution_id} ({action_ref}) {status}")
+        self._print_line(f"execution {execution_id} ({action_ref}) {status}")
         await self._announce_status(taken, "running", status)
         await self._publish_or_say(
             messages.execution_completed(
@@ -138,7 +138,7 @@ class ActionRunner:
         try:
             await self._publish(message)
         except PublishFailed as error:
-            self._say(f"not published: {error}")
+            self._print_line(f"not published: {error}")
 
     async def _announce_status(self, taken: Taken, before: str, after: str) -> None:
         await self._publish_or_say(

@@ -63,7 +63,7 @@ class StockWorker(AttuneService):
             publish=self._publish,
             run_action=run_action,
             cured=self.cured,
-            say=self._say,
+            print_line=self._print_line,
         )
         self._runtimes = list(runtimes)
         self._permits = asyncio.Semaphore(max_concurrent_tasks)
@@ -181,7 +181,7 @@ class StockWorker(AttuneService):
             if await self._runner.run(taken):
                 self.ran.append(taken.execution_id)
         except (*BROKER_AWAY, *DATABASE_TROUBLE) as error:
-            self._say(f"execution {taken.execution_id} is lost: {type(error).__name__}: {error}")
+            self._print_line(f"execution {taken.execution_id} is lost: {type(error).__name__}: {error}")
         finally:
             self._permits.release()
         message = self._unacked.pop(taken.execution_id, None)

@@ -17,9 +17,9 @@ from sandbox.attune.amqp import PublishFailed
 from sandbox.attune.database import DATABASE_AWAY, DATABASE_TROUBLE, Row, Session
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
+from sandbox.attune.ignored_messages import consume_and_ignore, worker_tags
+from sandbox.attune.log_line import PrintLine
 from sandbox.attune.run_action import subprocess_runner
-from sandbox.attune.telling import Say
-from sandbox.attune.unmodelled import consume_unmodelled, worker_tags
 from sandbox.attune.worker import StockWorker
 
 RETRY_SECONDS = 0.3
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class WorkerProcess(StockWorker):
-    def __init__(self, environment: Environment, name: str, *, runtime: str, say: Say) -> None:
+    def __init__(self, environment: Environment, name: str, *, runtime: str, print_line: PrintLine) -> None:
         times = environment.times
         super().__init__(
             environment.amqp_url,
@@ -44,7 +44,7 @@ class WorkerProcess(StockWorker):
             run_action=subprocess_runner(runtime, timeout_seconds=times.action_seconds),
             runtimes=(runtime,),
             cured=environment.cured,
-            say=say,
+            print_line=print_line,
             amqp_heartbeat_seconds=times.amqp_heartbeat_seconds,
         )
         self._shutdown_seconds = times.shutdown_seconds
@@ -52,18 +52,18 @@ class WorkerProcess(StockWorker):
     async def _begin(self, channel: AbstractChannel) -> None:
         await super()._begin(channel)
         await self.consume()
-        await consume_unmodelled(channel, worker_tags(self.id), self._say)
-        self._say(f"{self.name} is worker {self.id} and consumes {topology.worker_queue(self.id)}")
+        await consume_and_ignore(channel, worker_tags(self.id), self._print_line)
+        self._print_line(f"{self.name} is worker {self.id} and consumes {topology.worker_queue(self.id)}")
 
     async def _finish(self) -> None:
-        self._say(f"asked to stop: inactive from now on; {len(self._running)} executions run")
+        self._print_line(f"asked to stop: inactive from now on; {len(self._running)} executions run")
         with contextlib.suppress(*DATABASE_TROUBLE):
             async with asyncio.timeout(DEREGISTER_SECONDS):
                 await self._deregister()
         await self.stop_beating()
         await asyncio.sleep(SETTLE_SECONDS)
         await self._wait_for_what_runs(self._shutdown_seconds)
-        self._say(f"stopped; {len(self._running)} executions are left behind")
+        self._print_line(f"stopped; {len(self._running)} executions are left behind")
         await self.vanish()
 
     def _session(self) -> Session:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sandbox.auditor.losses import Losses
+from sandbox.auditor.outages import Outages
 
 TERMINAL = ("completed", "failed", "cancelled", "timeout", "abandoned")
 
@@ -69,7 +69,7 @@ class Audit:
 
 @dataclass(slots=True)
 class Ledger:
-    losses: Losses
+    losses: Outages
     _numbers: set[int] = field(default_factory=set)
     _status: dict[int, str] = field(default_factory=dict)
     _dispatched: set[int] = field(default_factory=set)

@@ -16,10 +16,10 @@ class Reporter:
         self._last_picture: dict[str, object] | None = None
 
     def changes(self, changes: Iterable[Change]) -> None:
-        self._say("changes", changes=[asdict(change) for change in changes])
+        self._write("changes", changes=[asdict(change) for change in changes])
 
     def notices(self, notices: Iterable[tuple[Notice, bool]]) -> None:
-        self._say("notices", notices=[asdict(notice) | {"is_repeat": again} for notice, again in notices])
+        self._write("notices", notices=[asdict(notice) | {"is_repeat": again} for notice, again in notices])
 
     def picture(
         self, *, line: Iterable[tuple[int, str]], workers: Mapping[int, str], queues: Mapping[str, int]
@@ -31,19 +31,19 @@ class Reporter:
         }
         if picture != self._last_picture:
             self._last_picture = picture
-            self._say("picture", **picture)
+            self._write("picture", **picture)
 
     def away(self, server: str, error: BaseException) -> None:
-        self._say("away", server=server, error=str(error) or type(error).__name__)
+        self._write("away", server=server, error=str(error) or type(error).__name__)
 
     def back(self, server: str) -> None:
-        self._say("back", server=server)
+        self._write("back", server=server)
 
     def violation(self, violation: Violation) -> None:
-        self._say("violation", **asdict(violation))
+        self._write("violation", **asdict(violation))
 
     def audit(self, audit: Audit, **counted: object) -> None:
-        self._say("audit", **asdict(audit), **counted)
+        self._write("audit", **asdict(audit), **counted)
 
-    def _say(self, kind: str, **facts: object) -> None:
+    def _write(self, kind: str, **facts: object) -> None:
         print(json.dumps({"kind": kind, **facts}), file=self._out, flush=True)

@@ -10,9 +10,9 @@ import time
 from sandbox.attune import topology
 from sandbox.attune.amqp import BROKER_AWAY
 from sandbox.attune.database import DATABASE_AWAY, Database
+from sandbox.auditor.completion_queue import STOCK_LETTERS, CompletionQueue
 from sandbox.auditor.ledger import Ledger, Notice, Violation
-from sandbox.auditor.losses import Losses
-from sandbox.auditor.notices import STOCK_LETTERS, NoticeQueue
+from sandbox.auditor.outages import Outages
 from sandbox.auditor.reports import Reporter
 from sandbox.auditor.rows import read_changes, read_line, read_terminal_rows, read_workers
 
@@ -28,10 +28,10 @@ class Watch:
         self, amqp_url: str, database: Database, reporter: Reporter, *, repeat_margin_seconds: float
     ) -> None:
         self._database, self._reporter = database, reporter
-        self._losses = Losses(repeat_margin_seconds)
+        self._losses = Outages(repeat_margin_seconds)
         self._ledger = Ledger(self._losses)
         self._arrived: list[tuple[Notice, bool]] = []
-        self._notices = NoticeQueue(amqp_url, self._take_notice)
+        self._notices = CompletionQueue(amqp_url, self._take_notice)
         self._away: set[str] = set()
         self._last_number = 0
         self._worker_ids: list[int] = []

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.clean_environment import drop_other_servers
 from sandbox.demo.view import View, open_view
-from sandbox.surroundings import forget_other_servers
 
 EXIT_BROKEN = 1
 EXIT_NO_SERVER = 69
@@ -29,7 +29,7 @@ def main() -> int:
     # For the tests that break it on purpose.
     parser.add_argument("--sidecar", type=shlex.split, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    forget_other_servers()
+    drop_other_servers()
     view = open_view(began=time.monotonic())
     view.line("dlq-handler: what happens to work when workers vanish, in five acts")
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
@@ -77,20 +77,20 @@ async def _told(
     view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> int:
     # Only now: they take longer to import than the audience should have to wait for the first line.
-    from sandbox.demo.auditor_link import AuditorEnded  # noqa: PLC0415  after the first line
-    from sandbox.demo.story import tell_story  # noqa: PLC0415  after the first line
-    from sandbox.demo.world import StoryBroken  # noqa: PLC0415  after the first line
+    from sandbox.demo.auditor_process import AuditorEnded  # noqa: PLC0415  after the first line
+    from sandbox.demo.story import play_demo  # noqa: PLC0415  after the first line
+    from sandbox.demo.world import DemoFailed  # noqa: PLC0415  after the first line
     from sandbox.servers import NoServer  # noqa: PLC0415  after the first line
     from sandbox.stage.part import PartFailed  # noqa: PLC0415  after the first line
 
     try:
-        is_kept = await tell_story(
+        is_kept = await play_demo(
             view, folder, patience_seconds=patience_seconds, sidecar_command=sidecar_command
         )
     except NoServer as error:
         view.line(str(error))
         return EXIT_NO_SERVER
-    except (PartFailed, AuditorEnded, StoryBroken) as error:
+    except (PartFailed, AuditorEnded, DemoFailed) as error:
         view.line(f"the story cannot go on: {error}")
         return EXIT_BROKEN
     return 0 if is_kept else EXIT_BROKEN

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from sandbox.stage.first_error import first_error_alone
+from sandbox.stage.first_error import raise_first_error
 
 _AT_ONCE = 8
 _REQUEST_SECONDS = 10
@@ -29,7 +29,7 @@ class AttuneClient:
                 number: int = answer.json()["data"]["id"]
                 return number
 
-        with first_error_alone():
+        with raise_first_error():
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(one()) for _ in range(count)]
         return sorted(task.result() for task in asked)

@@ -122,7 +122,7 @@ def _part(name: str, condition: Condition) -> Text:
 
 
 def _executions(picture: Picture) -> RenderableType:
-    counts = picture.sight.statuses()
+    counts = picture.observed.statuses()
     most = max([1, *counts.values()])
     grid = Table.grid(padding=(0, 1))
     for status, style in _STATUSES.items():
@@ -133,17 +133,17 @@ def _executions(picture: Picture) -> RenderableType:
 
 
 def _queues(picture: Picture) -> RenderableType:
-    names = {f"worker.{number}.executions": name for name, number in picture.sight.workers.items()}
+    names = {f"worker.{number}.executions": name for name, number in picture.observed.workers.items()}
     grid = Table.grid(padding=(0, 1))
-    for queue, ready in picture.sight.queues.items():
+    for queue, ready in picture.observed.queues.items():
         grid.add_row(names.get(queue, queue), Text(f"{ready:>4}", style="bold yellow" if ready else "dim"))
     return Group(Text("messages waiting", style="bold"), grid)
 
 
 def _line(picture: Picture) -> RenderableType:
-    sight = picture.sight
-    holding = [str(number) for number, status in sight.line if status == "active"]
-    waiting = [str(number) for number, status in sight.line if status != "active"]
+    observed = picture.observed
+    holding = [str(number) for number, status in observed.line if status == "active"]
+    waiting = [str(number) for number, status in observed.line if status != "active"]
     more = f" +{len(waiting) - _IN_LINE}" if len(waiting) > _IN_LINE else ""
     grid = Table.grid(padding=(0, 1))
     grid.add_row("slots", Text(" ".join(holding) or "free", style="yellow" if holding else "green"))
@@ -152,6 +152,6 @@ def _line(picture: Picture) -> RenderableType:
         Text(" ".join(waiting[:_IN_LINE]) + more or "nobody", style="yellow" if waiting else "green"),
     )
     grid.add_row("")
-    grid.add_row("rescued", Text(str(sight.rescued()), style="bold"))
-    grid.add_row("completion_published", Text(str(len(sight.notice_ids)), style="bold"))
+    grid.add_row("rescued", Text(str(observed.rescued()), style="bold"))
+    grid.add_row("completion_published", Text(str(len(observed.notice_ids)), style="bold"))
     return Group(Text("line of core.slow", style="bold"), grid)

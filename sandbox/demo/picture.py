@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sandbox.demo.sight import Sight
+from sandbox.demo.observed import ObservedState
 
 
 class Condition(Enum):
@@ -18,7 +18,7 @@ class Condition(Enum):
 
 @dataclass(slots=True)
 class Picture:
-    sight: Sight
+    observed: ObservedState
     act: str = ""
     look_at: str = ""
     conditions: dict[str, Condition] = field(default_factory=dict)

@@ -4,26 +4,26 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.demo.acts_broken import everything_breaks, work_flows
-from sandbox.demo.acts_lost import attune_alone, letters_arrive, requests_are_repeated
+from sandbox.demo.acts_1_to_3 import attune_alone, letters_arrive, requests_are_repeated
+from sandbox.demo.acts_4_and_5 import everything_breaks, work_flows
 from sandbox.demo.attune_client import attune_client
-from sandbox.demo.auditor_link import auditor
-from sandbox.demo.closing import promises
-from sandbox.demo.ending import Ending, show_ending
+from sandbox.demo.auditor_process import auditor
+from sandbox.demo.promises import promises
+from sandbox.demo.result import Ending, show_result
 from sandbox.demo.view import View
-from sandbox.demo.world import StoryBroken, World
+from sandbox.demo.world import DemoFailed, World
 from sandbox.stage.programs import ADMISSION_WORKS
 from sandbox.stage.stage import Stage
 from sandbox.times import SCALED, describe_briefly
 
 
-async def tell_story(
+async def play_demo(
     view: View, folder: Path, *, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> bool:
     """True when it was told to its end and every promise was kept."""
     async with Stage.open(
         folder,
-        say=view.line,
+        print_line=view.line,
         times=SCALED,
         cured=[ADMISSION_WORKS],
         sidecar_command=sidecar_command,
@@ -36,17 +36,17 @@ async def tell_story(
             attune_client(stage.api_url, stage.api_token) as client,
         ):
             world = World(stage, client, link, view, patience_seconds=patience_seconds)
-            broken: StoryBroken | None = None
+            broken: DemoFailed | None = None
             async with world.watched():
                 try:
                     await _play(world)
-                except StoryBroken as error:
+                except DemoFailed as error:
                     broken = error
-                    world.say(f"the story breaks off: {error}")
+                    world.print_line(f"the story breaks off: {error}")
                     await world.settle()
                 audit = await world.audit()
         # Before the stage is cleared, which takes a few seconds.
-        return show_ending(
+        return show_result(
             view,
             Ending(
                 promises=promises(audit),

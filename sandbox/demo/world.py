@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 
 from sandbox.demo.attune_client import AttuneClient
-from sandbox.demo.auditor_link import AuditorLink
+from sandbox.demo.auditor_process import AuditorProcess
+from sandbox.demo.observed import ObservedState, numbers
 from sandbox.demo.picture import Condition, Picture
-from sandbox.demo.sight import Sight, numbers
-from sandbox.demo.telling import Gathering
+from sandbox.demo.report_lines import ReportLines
 from sandbox.demo.view import View
-from sandbox.stage.first_error import first_error_alone
+from sandbox.stage.first_error import raise_first_error
 from sandbox.stage.parts import PARTS
 from sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
 from sandbox.stage.stage import Stage
@@ -29,7 +29,7 @@ _TELL_SECONDS = 2.0
 _SETTLE_SECONDS = 10.0
 
 
-class StoryBroken(Exception):
+class DemoFailed(Exception):
     """A fact did not come true, or a promise was broken before all eyes. Says which, and whose log to read."""
 
     def __init__(self, what: str, log: Path) -> None:
@@ -39,15 +39,21 @@ class StoryBroken(Exception):
 
 class World:
     def __init__(
-        self, stage: Stage, client: AttuneClient, auditor: AuditorLink, view: View, *, patience_seconds: float
+        self,
+        stage: Stage,
+        client: AttuneClient,
+        auditor: AuditorProcess,
+        view: View,
+        *,
+        patience_seconds: float,
     ) -> None:
-        self.stage, self.view, self.sight = stage, view, Sight()
+        self.stage, self.view, self.observed = stage, view, ObservedState()
         self.first_rescue_at: float | None = None
         """By the wall clock."""
         self._client, self._auditor, self._patience_seconds = client, auditor, patience_seconds
         self._news = asyncio.Event()
-        self._gathering = Gathering()
-        self._picture = Picture(sight=self.sight)
+        self._gathering = ReportLines()
+        self._picture = Picture(observed=self.observed)
         for part in PARTS:
             self._picture.conditions[part] = Condition.ALIVE if stage.is_running(part) else Condition.ABSENT
 
@@ -56,7 +62,7 @@ class World:
         """Reports are taken and told, and the picture is drawn, while inside."""
         self.view.open(self._picture)
         try:
-            with first_error_alone():
+            with raise_first_error():
                 async with asyncio.TaskGroup() as group:
                     watching = [
                         group.create_task(self._take_reports(), name="reports"),
@@ -74,7 +80,7 @@ class World:
         self._picture.act, self._picture.look_at = f"Act {number} of {ACTS} · {title}", look_at
         self.view.act(number, title, look_at)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         # What was seen before comes before.
         self._tell()
         self.view.line(text)
@@ -86,7 +92,7 @@ class World:
         try:
             ids = await self._client.execute(action_ref, count, **parameters)
         except httpx.HTTPError as error:
-            raise StoryBroken(
+            raise DemoFailed(
                 f"Attune's API does not take {action_ref}: {error!r}", self.stage.log("api")
             ) from error
         # Before what was seen of them meanwhile.
@@ -97,9 +103,9 @@ class World:
         self._are(parts, Condition.STARTING)
         began = time.monotonic()
         await self.stage.start(*parts)
-        await self._auditor.tell_back(parts)
+        await self._auditor.announce_start(parts)
         self._are(parts, Condition.ALIVE)
-        self.say(f"started in {time.monotonic() - began:.1f} s: {', '.join(parts)}")
+        self.print_line(f"started in {time.monotonic() - began:.1f} s: {', '.join(parts)}")
 
     async def restart(self, *parts: str) -> None:
         """As an operator does: asked to stop, and started again."""
@@ -108,8 +114,8 @@ class World:
         await self.start(*parts)
 
     async def kill(self, *parts: str) -> None:
-        self.say(f"kill -9: {', '.join(parts)}")
-        await self._auditor.tell_lost(parts)
+        self.print_line(f"kill -9: {', '.join(parts)}")
+        await self._auditor.announce_kill(parts)
         await self.stage.kill(*parts)
         self._are(parts, Condition.KILLED)
 
@@ -121,29 +127,33 @@ class World:
     async def hang(self, part: str) -> None:
         await self.stage.hang(part)
         self._are([part], Condition.HANGS)
-        self.say(f"{part} hangs (SIGSTOP): connected, silent, holding what it was given")
+        self.print_line(f"{part} hangs (SIGSTOP): connected, silent, holding what it was given")
 
     async def until(self, what: str, is_so: Callable[[], bool], *, part: str = "sidecar") -> None:
-        """StoryBroken when it is not so in time, naming the log of `part`, or as soon as a promise is broken."""
-        violations = self.sight.violations
+        """DemoFailed when it is not so in time, naming the log of `part`, or as soon as a promise is broken."""
+        violations = self.observed.violations
         if not await self._wait(lambda: bool(violations) or is_so(), self._patience_seconds):
-            raise StoryBroken(f"not so after {self._patience_seconds:g} s: {what}", self.stage.log(part))
+            raise DemoFailed(f"not so after {self._patience_seconds:g} s: {what}", self.stage.log(part))
         if violations:
-            raise StoryBroken(f"a promise was broken, {violations[0]}", self.stage.log("sidecar"))
+            raise DemoFailed(f"a promise was broken, {violations[0]}", self.stage.log("sidecar"))
 
     async def settle(self) -> None:
         """After a story that broke off: what is only unfinished shall not look like a broken promise."""
-        sight = self.sight
+        observed = self.observed
         await self._wait(
-            lambda: sight.are_settled(sight.executions) and not sight.line and not any(sight.queues.values()),
+            lambda: (
+                observed.are_settled(observed.executions)
+                and not observed.line
+                and not any(observed.queues.values())
+            ),
             _SETTLE_SECONDS,
         )
 
     async def audit(self) -> Mapping[str, Any]:
         await self._auditor.ask_for_audit()
-        if not await self._wait(lambda: self.sight.audit is not None, self._patience_seconds):
-            raise StoryBroken("the auditor does not answer", self._auditor.log)
-        return self.sight.audit or {}
+        if not await self._wait(lambda: self.observed.audit is not None, self._patience_seconds):
+            raise DemoFailed("the auditor does not answer", self._auditor.log)
+        return self.observed.audit or {}
 
     async def _wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
         """Asked anew at every report."""
@@ -162,11 +172,11 @@ class World:
 
     async def _take_reports(self) -> None:
         async for report in self._auditor.reports():
-            self.sight.take(report)
-            self._gathering.take(report, self.sight)
+            self.observed.take(report)
+            self._gathering.take(report, self.observed)
             if report["kind"] in {"away", "back"}:
-                self.say(f"the {report['server']} is {report['kind']}")
-            if self.first_rescue_at is None and self.sight.rescued():
+                self.print_line(f"the {report['server']} is {report['kind']}")
+            if self.first_rescue_at is None and self.observed.rescued():
                 self.first_rescue_at = time.time()
             self._news.set()
 

@@ -6,7 +6,7 @@ Says nothing about a way that is closed: the command that needs the program name
 import asyncio
 import contextlib
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.server_programs.fetching import print_when_found
 from sandbox.server_programs.postgresql import PostgreSQLPrograms
 from sandbox.server_programs.rabbitmq import RabbitMQPrograms
@@ -21,7 +21,7 @@ async def fetch_servers() -> None:
 
 
 async def fetch_missing(server: str, programs: Programs) -> None:
-    with contextlib.suppress(WayClosed):
+    with contextlib.suppress(SourceUnavailable):
         programs.on_this_machine()
         return
     await print_when_found(server, programs.of_packages())

@@ -5,7 +5,7 @@ import pwd
 from dataclasses import dataclass
 from typing import Self
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,6 @@ class Account:
             except KeyError:
                 continue
             return cls(uid=entry.pw_uid, gid=entry.pw_gid)
-        raise WayClosed(
+        raise SourceUnavailable(
             "PostgreSQL refuses to run as root, and there is neither a user 'postgres' nor 'nobody'"
         )

@@ -4,11 +4,11 @@ import contextlib
 import time
 from collections.abc import Awaitable
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 
 async def print_when_found(program: str, fetching: Awaitable[object]) -> None:
     began = time.monotonic()
-    with contextlib.suppress(WayClosed):
+    with contextlib.suppress(SourceUnavailable):
         await fetching
         print(f"./run: {program} is at hand after {time.monotonic() - began:.0f} s", flush=True)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.server_programs.program import output_of
 
 # Needed by the packages' install scripts and services, which are not run; libllvm (100 MB) only by
@@ -43,7 +43,7 @@ async def unpacked(
     `final`. `always` names packages that are unpacked too, even where this machine has them.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise WayClosed("apt-get and dpkg-deb are not on this machine (it is not a Debian or Ubuntu)")
+        raise SourceUnavailable("apt-get and dpkg-deb are not on this machine (it is not a Debian or Ubuntu)")
     final = cache_folder() / package
     final.parent.mkdir(parents=True, exist_ok=True)
     async with turn(final.with_suffix(".lock")):
@@ -84,8 +84,8 @@ async def download(package: str, scratch: Path, always: Sequence[str] = ()) -> P
     try:
         # A unrelated source that does not answer fails `update`, though the packages we want may well be there.
         await output_of(*apt, "update", folder=packages)
-    except WayClosed as update_failed:
-        failed: WayClosed | None = update_failed
+    except SourceUnavailable as update_failed:
+        failed: SourceUnavailable | None = update_failed
     else:
         failed = None
     try:
@@ -95,10 +95,10 @@ async def download(package: str, scratch: Path, always: Sequence[str] = ()) -> P
         wanted = [line.split()[1] for line in simulated.splitlines() if line.startswith("Inst ")]
         wanted = [name for name in wanted if not name.startswith(LEFT_OUT)]
         if not wanted:
-            raise WayClosed(f"{package} is installed, yet was not found where its package puts it")
+            raise SourceUnavailable(f"{package} is installed, yet was not found where its package puts it")
         wanted += [name for name in always if name not in wanted]
         await output_of(*apt, "download", *wanted, folder=packages)
-    except WayClosed as closed:
+    except SourceUnavailable as closed:
         raise closed from failed
     root = scratch / "root"
     for archive in sorted(packages.glob("*.deb")):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.server_programs.rabbitmq import holds
 
 PACKAGE = "postgresql"
@@ -39,7 +39,7 @@ class PostgreSQLPrograms:
         for folder in (*versioned_folders(Path("/")), *folder_of_pg_config(), *folder_on_path()):
             if is_usable(folder):
                 return cls(folder=folder)
-        raise WayClosed("no PostgreSQL server (postgres with initdb beside it) found")
+        raise SourceUnavailable("no PostgreSQL server (postgres with initdb beside it) found")
 
     @classmethod
     async def of_packages(cls) -> Self:
@@ -50,7 +50,7 @@ class PostgreSQLPrograms:
         for folder in versioned_folders(root):
             if is_usable(folder):
                 return cls(folder=folder, library_path=packages.library_path(root), root=root)
-        raise WayClosed(f"{root} holds no PostgreSQL server; remove that folder and try again")
+        raise SourceUnavailable(f"{root} holds no PostgreSQL server; remove that folder and try again")
 
 
 def versioned_folders(root: Path) -> list[Path]:

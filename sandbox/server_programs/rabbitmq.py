@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 PACKAGE = "rabbitmq-server"
 # The server's own scripts. Distributions put wrappers of the same name on PATH that change the user and the
@@ -46,7 +46,7 @@ class RabbitMQPrograms:
         scripts = script_folders(Path("/")) + folder_on_path("rabbitmq-server")
         erlang = erlang_folders(Path("/")) + folder_on_path("erl")
         if not (scripts and erlang):
-            raise WayClosed("no RabbitMQ server with Erlang's erl and epmd found")
+            raise SourceUnavailable("no RabbitMQ server with Erlang's erl and epmd found")
         return cls(scripts=scripts[0], erlang=erlang[0])
 
     @classmethod
@@ -56,7 +56,7 @@ class RabbitMQPrograms:
         scripts = script_folders(root) + script_folders(Path("/"))
         erlang = erlang_folders(root) + erlang_folders(Path("/"))
         if not (scripts and erlang):
-            raise WayClosed(f"{root} holds no RabbitMQ server; remove that folder and try again")
+            raise SourceUnavailable(f"{root} holds no RabbitMQ server; remove that folder and try again")
         return cls(scripts=scripts[0], erlang=erlang[0], library_path=packages.library_path(root), root=root)
 
 

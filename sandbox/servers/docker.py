@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.server_programs.errors import WayBroken, WayClosed
+from sandbox.server_programs.errors import SourceFailed, SourceUnavailable
 from sandbox.servers.errors import NoServer
 from sandbox.servers.postgresql import PostgreSQL
 from sandbox.servers.rabbitmq import RabbitMQ
@@ -70,7 +70,7 @@ async def run_container(image: str, *, ports: tuple[int, ...], environment: Mapp
         import docker  # noqa: PLC0415 (optional: see the module's docstring)
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 (optional, too)
     except ImportError:
-        raise WayClosed("testcontainers is not installed") from None
+        raise SourceUnavailable("testcontainers is not installed") from None
 
     def ping() -> None:
         with contextlib.closing(docker.from_env(timeout=PING_SECONDS)) as client:
@@ -85,11 +85,11 @@ async def run_container(image: str, *, ports: tuple[int, ...], environment: Mapp
     try:
         await asyncio.to_thread(ping)
     except Exception as silent:  # whatever the client raises, it means that this way is closed
-        raise WayClosed(f"no Docker engine answers: {silent}") from silent
+        raise SourceUnavailable(f"no Docker engine answers: {silent}") from silent
     try:
         return await asyncio.to_thread(run)
     except Exception as refused:  # no way to a registry, an image that does not start, a full disk
-        raise WayBroken(f"Docker answers, but cannot run {image}: {reason_of(refused)}") from refused
+        raise SourceFailed(f"Docker answers, but cannot run {image}: {reason_of(refused)}") from refused
 
 
 def reason_of(refused: Exception) -> str:
@@ -107,5 +107,5 @@ async def ready_or_closed(server: ContainedRabbitMQ | ContainedPostgreSQL) -> No
     except BaseException as silent:
         await server.close()
         if isinstance(silent, NoServer):
-            raise WayBroken(f"{server.origin} runs, but: {silent}") from silent
+            raise SourceFailed(f"{server.origin} runs, but: {silent}") from silent
         raise

@@ -1,6 +1,6 @@
 """What can go wrong between us and a sandbox server. Each says what was wanted and what to do."""
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 
 class NoServer(Exception):
@@ -17,5 +17,5 @@ class NotPrivate(Exception):
         )
 
 
-class StartFailed(WayClosed):
+class StartFailed(SourceUnavailable):
     """A server of ours ended or kept silent while starting."""

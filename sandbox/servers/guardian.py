@@ -84,7 +84,7 @@ def kill_all_that_is_left(server_pid: int) -> None:
             return
 
 
-def bury_orphans(server_pid: int) -> None:
+def reap_orphans(server_pid: int) -> None:
     """Take the exit codes of what the server left to us, so that no zombie lasts as long as the server."""
     while sys.platform == "linux":
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -135,7 +135,7 @@ def hold() -> NoReturn:
         ready, _, _ = select.select([0, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
-            bury_orphans(server.pid)
+            reap_orphans(server.pid)
         if 0 in ready:
             lines = os.read(0, 4096)
             let_go = not lines

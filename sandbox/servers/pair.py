@@ -12,7 +12,7 @@ from sandbox.servers.postgresql import PostgreSQL
 from sandbox.servers.private_postgresql import PrivatePostgreSQL
 from sandbox.servers.private_rabbitmq import PrivateRabbitMQ
 from sandbox.servers.rabbitmq import RabbitMQ
-from sandbox.servers.ways import Say, say_on_stderr
+from sandbox.servers.sources import PrintLine, print_on_stderr
 
 
 class Closeable(Protocol):
@@ -33,8 +33,12 @@ class Servers:
 
     @classmethod
     @asynccontextmanager
-    async def find(cls, *, durable: bool = True, say: Say = say_on_stderr) -> AsyncIterator["Servers"]:
-        async with both(find_rabbitmq(say=say), find_postgresql(durable=durable, say=say)) as found:
+    async def find(
+        cls, *, durable: bool = True, print_line: PrintLine = print_on_stderr
+    ) -> AsyncIterator["Servers"]:
+        async with both(
+            find_rabbitmq(print_line=print_line), find_postgresql(durable=durable, print_line=print_line)
+        ) as found:
             yield cls(rabbitmq=found[0], postgresql=found[1])
 
 

@@ -25,7 +25,7 @@ from sandbox.servers.ports import (
     remove_folder,
 )
 from sandbox.servers.postgresql import PostgreSQL
-from sandbox.servers.ways import first_open, started
+from sandbox.servers.sources import first_available, started
 
 USER = "postgres"
 START_SECONDS = 60
@@ -65,7 +65,7 @@ class PrivatePostgreSQL(PostgreSQL):
             "this machine": partial(cls.of_this_machine, durable=durable, place=place),
             "packages": partial(cls.of_packages, durable=durable, place=place),
         }
-        return await first_open("PostgreSQL", ways)
+        return await first_available("PostgreSQL", ways)
 
     @classmethod
     async def of_this_machine(cls, *, durable: bool = True, place: Place = ANYWHERE) -> Self:

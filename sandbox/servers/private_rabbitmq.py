@@ -19,7 +19,7 @@ from sandbox.server_programs.rabbitmq import RabbitMQPrograms
 from sandbox.servers.owned_process import OwnedProcess
 from sandbox.servers.ports import ANYWHERE, Place, free_port, private_folder, remove_folder
 from sandbox.servers.rabbitmq import RabbitMQ
-from sandbox.servers.ways import first_open, started
+from sandbox.servers.sources import first_available, started
 
 USER = "sandbox"
 START_SECONDS = 120
@@ -63,7 +63,7 @@ class PrivateRabbitMQ(RabbitMQ):
             "this machine": partial(cls.of_this_machine, place=place),
             "packages": partial(cls.of_packages, place=place),
         }
-        return await first_open("RabbitMQ", ways)
+        return await first_available("RabbitMQ", ways)
 
     @classmethod
     async def of_this_machine(cls, *, place: Place = ANYWHERE) -> Self:

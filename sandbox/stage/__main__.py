@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox.attune.defects import read_cured
-from sandbox.stage import asking, up_and_down
+from sandbox.stage import requests, up_and_down
 from sandbox.stage.exits import EXIT_FAILED, EXIT_USAGE
 from sandbox.stage.folder import log_of
 from sandbox.stage.parts import PARTS, How
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in CLIENTS:
         # Not parsed: what follows is the client's business, -h included.
         if state := up_and_down.running(folder):
-            asking.become_client(state, CLIENTS[arguments[0]], arguments[1:])
+            requests.become_client(state, CLIENTS[arguments[0]], arguments[1:])
         return not_running()
     known = parser()
     chosen = known.parse_args(arguments)
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.command == "logs":
         # Also those of a sandbox that did not start, or is down again.
         log = log_of(folder, chosen.part)
-        return asking.show_log(log, follow=chosen.follow) if log.exists() else not_running()
+        return requests.show_log(log, follow=chosen.follow) if log.exists() else not_running()
     state = up_and_down.running(folder)
     if state is None:
         return not_running()
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         print("the sandbox is still starting; `./run up` waits for it", file=sys.stderr)
         return EXIT_FAILED
     request = {name: str(value) for name, value in vars(chosen).items()}
-    return asking.ask(state, **request)
+    return requests.ask(state, **request)
 
 
 def not_running() -> int:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def first_error_alone() -> Iterator[None]:
+def raise_first_error() -> Iterator[None]:
     """Around a TaskGroup: of several tasks that failed, the first is the story and the others its consequences."""
     try:
         yield

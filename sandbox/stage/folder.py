@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sandbox.stage.parts import PARTS
-from sandbox.stage.process_mark import ProcessMark
+from sandbox.stage.process_identity import ProcessIdentity
 from sandbox.stage.state import FILE, State
 
 OWN_PREFIX = "dlq-handler-"
@@ -45,7 +45,7 @@ class Folder:
 
     @classmethod
     @contextmanager
-    def take(cls, path: Path, *, say: Callable[[str], None]) -> Iterator[Self]:
+    def take(cls, path: Path, *, print_line: Callable[[str], None]) -> Iterator[Self]:
         path = path.resolve()
         logs_of(path).mkdir(parents=True, exist_ok=True)
         with (path / "lock").open("w") as lock:
@@ -53,9 +53,9 @@ class Folder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise FolderTaken(path) from None
-            clear(path, say=say)
-            clear_beside(path, say=say)
-            folder = cls(path, State(keeper=ProcessMark.of_this_process()))
+            clear(path, print_line=print_line)
+            clear_beside(path, print_line=print_line)
+            folder = cls(path, State(keeper=ProcessIdentity.of_this_process()))
             folder.servers.mkdir()
             folder.no_settings.write_text(NO_SETTINGS)
             folder.record()
@@ -80,7 +80,7 @@ class Folder:
         self.state.write(self.path)
 
 
-def clear(path: Path, *, say: Callable[[str], None]) -> None:
+def clear(path: Path, *, print_line: Callable[[str], None]) -> None:
     """Remove what an owner that was killed left behind. Says so, when there was one."""
     left = State.read(path)
     if left:
@@ -93,7 +93,7 @@ def clear(path: Path, *, say: Callable[[str], None]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         if left.socket:
             remove_socket(Path(left.socket))
-        say(
+        print_line(
             f"clearing what a killed run (process {left.keeper.pid}) left: "
             f"{', '.join(alive) or 'no process'} still running, {len(remaining)} server folders, its state"
         )
@@ -101,12 +101,12 @@ def clear(path: Path, *, say: Callable[[str], None]) -> None:
     (path / FILE).unlink(missing_ok=True)
 
 
-def clear_beside(path: Path, *, say: Callable[[str], None]) -> None:
+def clear_beside(path: Path, *, print_line: Callable[[str], None]) -> None:
     """Also folders of their own that killed demos left, recognised by a state without a living keeper."""
     for other in path.parent.glob(f"{OWN_PREFIX}*/{FILE}"):
         state = State.read(other.parent)
         if other.parent != path and state and not state.keeper.is_alive:
-            clear(other.parent, say=say)
+            clear(other.parent, print_line=print_line)
             shutil.rmtree(other.parent, ignore_errors=True)
 
 

@@ -12,7 +12,7 @@ from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
 from sandbox.attune.health import (
     Inactive,
-    Unwell,
+    Unhealthy,
     WithoutBroker,
     api_health,
     executor_health,
@@ -22,14 +22,14 @@ from sandbox.attune.health import (
 REQUEST_SECONDS = 5
 SETTLE_SECONDS = 10
 LOOK_SECONDS = 0.2
-Complain = Callable[[], Awaitable[str]]
+HealthCheck = Callable[[], Awaitable[str]]
 """Empty when all is well."""
 
 
-def answering(url: str) -> Complain:
+def answering(url: str) -> HealthCheck:
     """GET is answered with 200."""
 
-    async def complain() -> str:
+    async def check_health() -> str:
         try:
             # Unverified: reading the certificates takes longer than many a part's start; and no proxy is asked.
             async with httpx.AsyncClient(verify=False, trust_env=False, timeout=REQUEST_SECONDS) as client:  # noqa: S501 (plain http)
@@ -38,20 +38,20 @@ def answering(url: str) -> Complain:
             return f"{url} does not answer ({type(silent).__name__})"
         return "" if answer.status_code == httpx.codes.OK else f"{url} answers {answer.status_code}"
 
-    return complain
+    return check_health
 
 
-def well(look: Callable[[], Awaitable[str]]) -> Complain:
+def well(look: Callable[[], Awaitable[str]]) -> HealthCheck:
     """A health check of Attune's, which says something in either case."""
 
-    async def complain() -> str:
+    async def check_health() -> str:
         try:
             await look()
-        except Unwell as unwell:
+        except Unhealthy as unwell:
             return str(unwell)
         return ""
 
-    return complain
+    return check_health
 
 
 async def why_restart(environment: Environment, part: str) -> str:
@@ -68,7 +68,7 @@ async def why_restart(environment: Environment, part: str) -> str:
                 except WithoutBroker:
                     if Defect.NO_RECONNECT not in environment.cured:
                         return "has lost the broker: Attune's services never connect again"
-                except Unwell:
+                except Unhealthy:
                     pass
                 else:
                     return ""

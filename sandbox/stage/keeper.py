@@ -25,7 +25,7 @@ from sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
 from sandbox.stage.stage import Stage
 from sandbox.times import Times
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 async def keep(
@@ -35,17 +35,22 @@ async def keep(
     cured: list[str],
     attune_settings: Mapping[str, str],
     config: Path | None,
-    say: Say,
+    print_line: PrintLine,
 ) -> None:
     """Until SIGTERM."""
     async with Stage.open(
-        folder, say=say, times=times, cured=cured, attune_settings=attune_settings, config=config
+        folder,
+        print_line=print_line,
+        times=times,
+        cured=cured,
+        attune_settings=attune_settings,
+        config=config,
     ) as stage:
-        say("starting Attune's parts and the sidecar")
+        print_line("starting Attune's parts and the sidecar")
         await stage.start(*ATTUNE, "sidecar")
         async with listening(stage) as socket:
             stage.folder.record(is_up=True, socket=str(socket))
-            say("all parts are healthy")
+            print_line("all parts are healthy")
             await asyncio.Event().wait()
 
 
@@ -59,7 +64,7 @@ async def listening(stage: Stage) -> AsyncIterator[Path]:
 
         # Whoever asked may be gone before the answer; what was asked for is done all the same.
         with contextlib.suppress(OSError):
-            code = await do(stage, json.loads(await reader.readline()), lambda line: reply(say=line))
+            code = await do(stage, json.loads(await reader.readline()), lambda line: reply(line=line))
             reply(exit=code)
             writer.close()
             await writer.wait_closed()
@@ -71,31 +76,31 @@ async def listening(stage: Stage) -> AsyncIterator[Path]:
         remove_socket(socket)
 
 
-async def do(stage: Stage, request: dict[str, str], say: Say) -> int:
+async def do(stage: Stage, request: dict[str, str], print_line: PrintLine) -> int:
     """The exit code for the command that asks."""
     began = time.monotonic()
     part = request.get("part", "")
     try:
         match request["command"]:
             case "break":
-                await break_part(stage, part, How(request["how"]), say)
+                await break_part(stage, part, How(request["how"]), print_line)
             case "repair":
-                await stage.repair(part, say=say)
-                say(f"{part} is healthy after {time.monotonic() - began:.1f} s")
+                await stage.repair(part, print_line=print_line)
+                print_line(f"{part} is healthy after {time.monotonic() - began:.1f} s")
             case "status":
                 for line in status(stage):
-                    say(line)
+                    print_line(line)
             case other:
                 raise ValueError(f"unknown command {other!r}")
     except PartFailed as failed:
-        say(str(failed))
+        print_line(str(failed))
         return EXIT_FAILED
     return 0
 
 
-async def break_part(stage: Stage, part: str, how: How, say: Say) -> None:
+async def break_part(stage: Stage, part: str, how: How, print_line: PrintLine) -> None:
     if not stage.is_running(part):
-        say(f"{part} is down already; `./run repair {part}` starts it")
+        print_line(f"{part} is down already; `./run repair {part}` starts it")
         return
     match how:
         case How.KILL:
@@ -109,7 +114,7 @@ async def break_part(stage: Stage, part: str, how: How, say: Say) -> None:
             said = "frozen (SIGSTOP): it keeps its connections and does nothing"
         case _:
             assert_never(how)
-    say(f"{part} is {said}; `./run repair {part}` brings it back")
+    print_line(f"{part} is {said}; `./run repair {part}` brings it back")
 
 
 def status(stage: Stage) -> list[str]:
@@ -132,7 +137,7 @@ def main() -> int:
     chosen = parser.parse_args()
     began = time.monotonic()
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
 
     async def until_asked_to_end() -> None:
@@ -145,7 +150,7 @@ def main() -> int:
                 cured=cured,
                 attune_settings=attune_settings,
                 config=chosen.config,
-                say=say,
+                print_line=print_line,
             )
         )
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -155,16 +160,16 @@ def main() -> int:
     try:
         asyncio.run(until_asked_to_end())
     except FolderTaken as taken:
-        say(str(taken))
+        print_line(str(taken))
         return EXIT_TAKEN
     except NoServer as missing:
-        say(str(missing))
+        print_line(str(missing))
         return EXIT_NO_SERVER
     except PartFailed as failed:
-        say(str(failed))
+        print_line(str(failed))
         return EXIT_FAILED
     except asyncio.CancelledError:
-        say("down")
+        print_line("down")
     return 0
 
 

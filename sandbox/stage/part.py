@@ -9,7 +9,7 @@ from typing import Protocol
 from sandbox.server_programs.program import ROOT_FOLDER
 from sandbox.servers import NoServer
 from sandbox.servers.owned_process import OwnedProcess
-from sandbox.stage.health import Complain
+from sandbox.stage.health import HealthCheck
 
 START_SECONDS = 60
 LOOK_SECONDS = 0.2
@@ -50,13 +50,13 @@ class ProgramPart:
         *,
         environment: Mapping[str, str],
         log: Path,
-        complain: Complain,
+        check_health: HealthCheck,
         start_in: Path = ROOT_FOLDER,
     ) -> None:
         self.log = log
         self.process: OwnedProcess | None = None
         self._command, self._environment = list(command), dict(environment)
-        self._complain, self._start_in = complain, start_in
+        self._complain, self._start_in = check_health, start_in
 
     def change_settings(self, variables: Mapping[str, str]) -> None:
         """For the next start."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from sandbox.attune.defects import Cured, Defect
 from sandbox.attune.environment import Environment
 from sandbox.attune.health import executor_health, worker_health
+from sandbox.clean_environment import clean_environment
 from sandbox.server_programs.errors import ProgramFailed
 from sandbox.server_programs.program import ROOT_FOLDER, Client, output_of
 from sandbox.stage import health
 from sandbox.stage.folder import Folder
 from sandbox.stage.part import PartFailed, ProgramPart
 from sandbox.stage.parts import WORKERS
-from sandbox.surroundings import surroundings
 from sandbox.times import Times, sidecar_environment
 
 SCHEMA = "attune"
@@ -59,7 +59,7 @@ class Addresses:
 
 async def migrate(database_url: str, folder: Folder, cured: Sequence[str]) -> None:
     """Install Attune's schema."""
-    environment = surroundings({**database_settings(database_url), "SANDBOX_CURED": ",".join(cured)})
+    environment = clean_environment({**database_settings(database_url), "SANDBOX_CURED": ",".join(cured)})
     try:
         await output_of(*ATTUNE, "migrate", environment=environment, timeout=MIGRATE_SECONDS)
     except (ProgramFailed, TimeoutError) as failed:
@@ -80,34 +80,34 @@ def program_parts(
     """`environment`: of Attune's. `config`: the sidecar's file; None: it reads none."""
     seen = Environment.read(environment)
 
-    def attune(part: str, *arguments: str, complain: health.Complain) -> ProgramPart:
+    def attune(part: str, *arguments: str, check_health: health.HealthCheck) -> ProgramPart:
         command = [*ATTUNE, *arguments]
-        return ProgramPart(command, environment=environment, log=folder.log(part), complain=complain)
+        return ProgramPart(command, environment=environment, log=folder.log(part), check_health=check_health)
 
-    api = attune("api", "api", complain=health.answering(f"{addresses.api_url}/health"))
-    executor = attune("executor", "executor", complain=health.well(partial(executor_health, seen)))
+    api = attune("api", "api", check_health=health.answering(f"{addresses.api_url}/health"))
+    executor = attune("executor", "executor", check_health=health.well(partial(executor_health, seen)))
     workers = {
         name: attune(
             name,
             *("worker", name, "--runtime", runtime),
-            complain=health.well(partial(worker_health, seen, name)),
+            check_health=health.well(partial(worker_health, seen, name)),
         )
         for name, runtime in WORKERS.items()
     }
     sidecar = ProgramPart(
         sidecar_command or SIDECAR,
-        environment=surroundings(
+        environment=clean_environment(
             sidecar_settings(addresses, times, config or folder.no_settings, cured=seen.cured)
         ),
         log=folder.log("sidecar"),
-        complain=health.answering(f"{addresses.ops_url}/readyz"),
+        check_health=health.answering(f"{addresses.ops_url}/readyz"),
         start_in=config.parent if config else ROOT_FOLDER,
     )
     return {"api": api, "executor": executor, **workers, "sidecar": sidecar}
 
 
 def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str]) -> dict[str, str]:
-    return surroundings(
+    return clean_environment(
         {
             **database_settings(addresses.database_url),
             "ATTUNE__MESSAGE_QUEUE__URL": addresses.amqp_url,

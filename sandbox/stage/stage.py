@@ -16,12 +16,12 @@ from sandbox.servers.errors import StartFailed
 from sandbox.servers.owned_process import OwnedProcess
 from sandbox.servers.pair import kept
 from sandbox.servers.ports import Place, free_port
-from sandbox.stage.first_error import first_error_alone
+from sandbox.stage.first_error import raise_first_error
 from sandbox.stage.folder import Folder
 from sandbox.stage.health import why_restart
 from sandbox.stage.part import START_SECONDS, Part, PartFailed, ProgramPart
 from sandbox.stage.parts import ATTUNE, PARTS, SERVERS
-from sandbox.stage.process_mark import ProcessMark
+from sandbox.stage.process_identity import ProcessIdentity
 from sandbox.stage.programs import (
     SCHEMA,
     Addresses,
@@ -94,7 +94,7 @@ class Stage:
         cls,
         folder: Path,
         *,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         times: Times,
         cured: Sequence[str] = (),
         attune_settings: Mapping[str, str] | None = None,
@@ -107,7 +107,7 @@ class Stage:
         FolderTaken, NoServer and PartFailed say what is in the way.
         """
         async with AsyncExitStack() as closing:
-            taken = closing.enter_context(Folder.take(folder, say=say))
+            taken = closing.enter_context(Folder.take(folder, print_line=print_line))
             taken.forget_logs()
 
             def place(part: str) -> Place:
@@ -116,20 +116,20 @@ class Stage:
             async def migrated() -> PrivatePostgreSQL:
                 """While the broker, which takes longer, is still starting."""
                 server = await kept(PrivatePostgreSQL.launch(place=place("database")), closing)
-                say(f"PostgreSQL is ready: {server.origin}")
+                print_line(f"PostgreSQL is ready: {server.origin}")
                 await migrate(await server.create_database(DATABASE), taken, cured)
-                say("Attune's schema is installed")
+                print_line("Attune's schema is installed")
                 return server
 
-            say("starting RabbitMQ and PostgreSQL (or fetching them, the first time)")
-            with first_error_alone():
+            print_line("starting RabbitMQ and PostgreSQL (or fetching them, the first time)")
+            with raise_first_error():
                 async with asyncio.TaskGroup() as group:
                     launching = group.create_task(
                         kept(PrivateRabbitMQ.launch(place=place("broker")), closing)
                     )
                     migrating = group.create_task(migrated())
             broker, database = launching.result(), migrating.result()
-            say(f"RabbitMQ is ready: {broker.origin}")
+            print_line(f"RabbitMQ is ready: {broker.origin}")
             stage = cls(
                 taken,
                 broker=broker,
@@ -145,7 +145,7 @@ class Stage:
 
     async def start(self, *parts: str) -> None:
         """Side by side; returns when they are healthy, those that ran already included. PartFailed."""
-        with first_error_alone():
+        with raise_first_error():
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(self._start(part), name=f"start {part}")
@@ -157,7 +157,7 @@ class Stage:
 
     async def kill(self, *parts: str) -> None:
         """SIGKILL, side by side; return when they are gone."""
-        with first_error_alone():
+        with raise_first_error():
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(self._kill(part), name=f"kill {part}")
@@ -188,18 +188,18 @@ class Stage:
             case _:
                 raise ValueError(f"{part} is a server: only Attune's parts and the sidecar have variables")
 
-    async def repair(self, part: str, *, say: Callable[[str], None]) -> None:
+    async def repair(self, part: str, *, print_line: Callable[[str], None]) -> None:
         """Whatever was done to it: returns when it is healthy."""
         if self.is_hung(part):
             await self.resume(part)
         if part in ATTUNE and self.is_running(part) and (why := await why_restart(self._attune, part)):
-            say(f"{part} runs, but {why}; starting it again")
+            print_line(f"{part} runs, but {why}; starting it again")
             await self.stop(part)
         await self.start(part)
         if part == "broker" and Defect.NO_RECONNECT not in self._attune.cured:
             again = " ".join(f"`./run repair {one}`" for one in ATTUNE if self.is_running(one))
             if again:
-                say(f"Attune's services never connect again by themselves. Start them again: {again}")
+                print_line(f"Attune's services never connect again by themselves. Start them again: {again}")
 
     def is_running(self, part: str) -> bool:
         """True also while it hangs."""
@@ -254,7 +254,7 @@ class Stage:
             raise ValueError(f"no part '{name}'; there are {', '.join(PARTS)}") from None
 
     def _record(self) -> None:
-        marks = {name: ProcessMark.of(process.pid) for name in PARTS if (process := self.process(name))}
+        marks = {name: ProcessIdentity.of(process.pid) for name in PARTS if (process := self.process(name))}
         self.folder.record(
             times=self.times.name,
             config=str(self.config or ""),

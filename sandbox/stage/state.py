@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from sandbox.server_programs.program import Client
-from sandbox.stage.process_mark import ProcessMark
+from sandbox.stage.process_identity import ProcessIdentity
 
 FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    keeper: ProcessMark
+    keeper: ProcessIdentity
     is_up: bool = False
     """False while parts are still starting."""
     times: str = ""
@@ -26,7 +26,7 @@ class State:
     config: str = ""
     """The file that the sidecar and its commands read; empty: none."""
     socket: str = ""
-    processes: Mapping[str, ProcessMark] = field(default_factory=dict)
+    processes: Mapping[str, ProcessIdentity] = field(default_factory=dict)
     """By part; only those that run."""
     folders: tuple[str, ...] = ()
     """Of the servers; wherever they had to be made, they are to go with the stage."""
@@ -47,8 +47,8 @@ class State:
         return cls(
             **{
                 **written,
-                "keeper": ProcessMark(**written["keeper"]),
-                "processes": {part: ProcessMark(**mark) for part, mark in written["processes"].items()},
+                "keeper": ProcessIdentity(**written["keeper"]),
+                "processes": {part: ProcessIdentity(**mark) for part, mark in written["processes"].items()},
                 "folders": tuple(written["folders"]),
                 "clients": {name: Client(**client) for name, client in written["clients"].items()},
             }

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sandbox.clean_environment import clean_environment
 from sandbox.stage.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TAKEN
 from sandbox.stage.folder import Folder, log_of
 from sandbox.stage.guide import guide
 from sandbox.stage.state import State
-from sandbox.surroundings import surroundings
 
 KEEPER = "keeper"
 LOOK_SECONDS = 0.1
@@ -90,7 +90,7 @@ def start_keeper(folder: Path, options: Sequence[str], log: Path) -> "subprocess
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "sandbox.stage.keeper", str(folder), *options],
-            env=surroundings({}),
+            env=clean_environment({}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -121,7 +121,7 @@ def down(folder: Path) -> int:
                 break
     if State.read(folder):
         # It was killed, now or earlier: whoever takes the folder clears it.
-        with Folder.take(folder, say=print):
+        with Folder.take(folder, print_line=print):
             pass
     happens(lambda: not any(mark.is_alive for mark in state.processes.values()))
     left = [part for part, mark in state.processes.items() if mark.is_alive]

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 
 from sandbox.attune import schema
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.servers import NoServer, PrivateServers
 from sandbox.servers.ports import free_port
 from scripts.image_check.base_image import BASE, base_store
@@ -123,7 +123,7 @@ def main() -> int:
     )  # whatever was started ends with us in good order
     try:
         asyncio.run(check())
-    except (CheckFailed, WayClosed, NoServer) as failed:
+    except (CheckFailed, SourceUnavailable, NoServer) as failed:
         print(f"./run image-check: {failed}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -27,11 +27,11 @@ async def test_every_surface_says_that_the_database_is_unreachable(
     # The diagnoser does not look again in this test: what it says is what the lost connection told.
     async with world.sidecar(ui__refresh_seconds="300") as sidecar:
 
-        async def is_well() -> bool:
+        async def is_healthy() -> bool:
             told = {one["kind"]: one["health"] for one in await sidecar.diagnoses()}
             return told.get("database") == "ok"
 
-        await eventually(is_well, timeout=60)
+        await eventually(is_healthy, timeout=60)
         before = datetime.now(UTC)
         await postgres.kill()
         try:

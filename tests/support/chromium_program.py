@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.server_programs.program import output_of
 
 VARIABLE = "DLQ_TEST_CHROMIUM"
@@ -50,26 +50,26 @@ class ChromiumProgram:
 
     @classmethod
     async def find(cls) -> Self:
-        """WayClosed with every way that was tried. A named one that does not work is an error, no other is taken."""
+        """Raises SourceUnavailable with each source that was tried, or if the named program does not work."""
         if named := os.environ.get(VARIABLE):
             try:
                 return await cls._started(Path(named))
-            except WayClosed as broken:
-                raise WayClosed(f"{VARIABLE}={named}, but that does not start: {broken}") from broken
+            except SourceUnavailable as broken:
+                raise SourceUnavailable(f"{VARIABLE}={named}, but that does not start: {broken}") from broken
         tried: list[str] = []
         for name in NAMES:
             if found := shutil.which(name):
                 try:
                     return await cls._started(Path(found))
-                except WayClosed as broken:
+                except SourceUnavailable as broken:
                     # Ubuntu's chromium-browser is a script that only says where to get one.
                     tried.append(f"  - {found}: {broken}")
         try:
             return await cls.of_packages()
-        except WayClosed as closed:
+        except SourceUnavailable as closed:
             tried += ["  - none on PATH"] if not tried else []
             tried.append(f"  - Debian's package {PACKAGE}, unpacked: {closed}")
-            raise WayClosed(NO_CHROMIUM.format(tried="\n".join(tried), variable=VARIABLE)) from closed
+            raise SourceUnavailable(NO_CHROMIUM.format(tried="\n".join(tried), variable=VARIABLE)) from closed
 
     @classmethod
     async def of_packages(cls) -> Self:
@@ -88,7 +88,7 @@ class ChromiumProgram:
         try:
             await output_of(str(path), "--version", environment=found.environment, timeout=60)
         except (OSError, TimeoutError) as broken:
-            raise WayClosed(f"{path} does not start: {broken}") from broken
+            raise SourceUnavailable(f"{path} does not start: {broken}") from broken
         return found
 
 

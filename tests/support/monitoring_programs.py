@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 PROMETHEUS_PACKAGE = "prometheus"
 ALERTMANAGER_PACKAGE = "prometheus-alertmanager"
@@ -27,7 +27,7 @@ class MonitoringPrograms:
 
     @classmethod
     async def find(cls) -> Self:
-        """WayClosed when one of them is neither on PATH nor to be had as a package."""
+        """SourceUnavailable when one of them is neither on PATH nor to be had as a package."""
         # Debian calls Alertmanager by its package, everybody else by its name.
         alertmanager = await _found(ALERTMANAGER_PACKAGE, "alertmanager", "prometheus-alertmanager")
         root = packages.cache_folder() / ALERTMANAGER_PACKAGE
@@ -49,7 +49,7 @@ async def _found(package: str, *names: str) -> Path:
         unpacked = root / "usr" / "bin" / name
         if unpacked.exists():
             return unpacked
-    raise WayClosed(f"{root} holds no {names[0]}; remove that folder and try again")
+    raise SourceUnavailable(f"{root} holds no {names[0]}; remove that folder and try again")
 
 
 def point_at_templates(unpacked: Path, _final: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 LIBRARY = "libatomic.so.1"
 PACKAGE = "libatomic1"
@@ -19,14 +19,16 @@ Install it: apt-get install libatomic1 (Debian, Ubuntu), dnf install libatomic (
 
 
 async def find_driver_variables() -> dict[str, str]:
-    """Environment variables for the driver: none where the machine has the library. WayClosed says what to install."""
+    """Environment variables for the driver: none if the machine has the library. Raises SourceUnavailable."""
     # Other systems build Node.js without it.
     if sys.platform != "linux" or is_loadable(LIBRARY):
         return {}
     try:
         root = await packages.unpacked(PACKAGE)
-    except WayClosed as closed:
-        raise WayClosed(NO_LIBRARY.format(library=LIBRARY, package=PACKAGE, closed=closed)) from closed
+    except SourceUnavailable as closed:
+        raise SourceUnavailable(
+            NO_LIBRARY.format(library=LIBRARY, package=PACKAGE, closed=closed)
+        ) from closed
     before = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, (packages.library_path(root), before)))}
 

@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import dataclass
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.clean_environment import clean_environment
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.server_programs.postgresql import PostgreSQLPrograms
-from sandbox.surroundings import surroundings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ async def apply_script(url: str, script: str) -> Applied:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=surroundings({"LD_LIBRARY_PATH": programs.library_path} if programs.library_path else {}),
+        env=clean_environment({"LD_LIBRARY_PATH": programs.library_path} if programs.library_path else {}),
     )
     async with asyncio.timeout(60):
         _, error = await process.communicate(script.encode())
@@ -36,5 +36,5 @@ async def apply_script(url: str, script: str) -> Applied:
 async def _programs() -> PostgreSQLPrograms:
     try:
         return PostgreSQLPrograms.on_this_machine()
-    except WayClosed:
+    except SourceUnavailable:
         return await PostgreSQLPrograms.of_packages()

@@ -18,11 +18,11 @@ from sandbox.attune.amqp import open_connection
 from sandbox.attune.database import Database
 from sandbox.attune.defects import read_cured
 from sandbox.attune.environment import Environment
-from sandbox.attune.health import Unwell, api_health, executor_health, worker_health
+from sandbox.attune.health import Unhealthy, api_health, executor_health, worker_health
 from sandbox.attune.schema import cure
+from sandbox.clean_environment import clean_environment
 from sandbox.servers.owned_process import OwnedProcess
 from sandbox.servers.ports import free_port
-from sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
 
 PROGRAM = (sys.executable, "-m", "sandbox.attune")
@@ -43,27 +43,27 @@ class ReferenceAttune:
         for part in parts:
             self.launch(part)
         for part in parts:
-            await self.until_well(part)
+            await self.until_healthy(part)
 
     def launch(self, part: str) -> None:
         self._parts[part] = OwnedProcess(
             [*PROGRAM, *part.split()],
-            environment=surroundings(self.variables),
+            environment=clean_environment(self.variables),
             log=self._folder / f"{part.replace(' ', '-')}.log",
             folder=self._folder / "nothing",
         )
 
-    async def until_well(self, part: str) -> None:
-        async def is_well() -> bool:
+    async def until_healthy(self, part: str) -> None:
+        async def is_healthy() -> bool:
             if not self._parts[part].is_running:
                 raise RuntimeError(f"{part} ended early:\n{self.log(part)}")
             try:
                 await self.health(part)
-            except Unwell as unwell:
+            except Unhealthy as unwell:
                 raise AssertionError(f"{unwell}\n{self.log(part)}") from unwell
             return True
 
-        await eventually(is_well, timeout=60, every=0.1)
+        await eventually(is_healthy, timeout=60, every=0.1)
 
     async def health(self, part: str) -> str:
         match part.split():

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from sandbox.clean_environment import clean_environment
 from sandbox.servers.ports import free_port
-from sandbox.surroundings import surroundings
 from tests.support.eventually import eventually
 from tests.support.fork_server import ForkedProcess, start_forked
 
@@ -37,7 +37,7 @@ class SidecarProcess:
         self.name, self.port, self.ui_port = name, free_port(), free_port()
         self.log_path = folder / f"{name}.log"
         self._folder = folder
-        self._environment = surroundings(
+        self._environment = clean_environment(
             {
                 **QUICK,
                 "ATTUNE__MESSAGE_QUEUE__URL": amqp_url,

@@ -12,8 +12,8 @@ from sandbox.attune.api.pages import Page, RowId, asked_page
 from sandbox.attune.database import Row
 from sandbox.attune.defects import Defect
 from sandbox.attune.executor import as_attune_writes
+from sandbox.attune.log_line import PrintLine
 from sandbox.attune.service import AttuneService
-from sandbox.attune.telling import Say
 
 Status = Literal[
     "requested",
@@ -75,7 +75,7 @@ class ExecuteRequest(BaseModel):
     worker_affinity: dict[str, Any] | None = None
 
 
-def execution_routes(link: AttuneService, say: Say) -> APIRouter:
+def execution_routes(link: AttuneService, print_line: PrintLine) -> APIRouter:
     routes = APIRouter(prefix="/api/v1/executions")
 
     # The second is how the source documents write it.
@@ -107,12 +107,14 @@ def execution_routes(link: AttuneService, say: Say) -> APIRouter:
                 )
             )
         except PublishFailed as error:
-            say(f"execution {row['id']} ({row['action_ref']}) is created, and its request is not published")
+            print_line(
+                f"execution {row['id']} ({row['action_ref']}) is created, and its request is not published"
+            )
             if Defect.PUBLISH_500 not in link.cured:
                 raise ApiError(500, "Failed to publish the execution request") from error
             await link.database.session.execute("DELETE FROM execution WHERE id = $1", row["id"])
             raise ApiError(503, "the broker is away; no execution was created") from error
-        say(f"execution {row['id']} ({row['action_ref']}) is requested")
+        print_line(f"execution {row['id']} ({row['action_ref']}) is requested")
         return {"data": _shown(row)}
 
     @routes.get("/{execution_id}")
@@ -131,7 +133,7 @@ def execution_routes(link: AttuneService, say: Say) -> APIRouter:
         if row is None:
             found = (await read(execution_id))["data"]
             raise ApiError(400, f"Cannot cancel execution {execution_id}: it is {found['status']}")
-        say(f"execution {execution_id} is {row['status']}")
+        print_line(f"execution {execution_id} is {row['status']}")
         if row["status"] == "canceling":
             await link.publish(messages.cancel_requested(execution_id=execution_id, worker_id=row["worker"]))
         elif Defect.D14 in link.cured:

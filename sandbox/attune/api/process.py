@@ -18,8 +18,8 @@ from sandbox.attune.api.executions import execution_routes
 from sandbox.attune.api.workers import worker_routes
 from sandbox.attune.database import DATABASE_TROUBLE
 from sandbox.attune.environment import Environment
+from sandbox.attune.log_line import PrintLine
 from sandbox.attune.service import AttuneService
-from sandbox.attune.telling import Say
 
 SHUTDOWN_SECONDS = 3
 
@@ -33,7 +33,7 @@ class Api(AttuneService):
         await topology.declare_common(channel)
 
 
-def web_app(link: AttuneService, environment: Environment, say: Say) -> FastAPI:
+def web_app(link: AttuneService, environment: Environment, print_line: PrintLine) -> FastAPI:
     async def check_token(authorization: Annotated[str, Header()] = "") -> None:
         kind, _, token = authorization.partition(" ")
         # Compared in constant time, as bytes: how far a guess was right must not be measurable.
@@ -44,7 +44,7 @@ def web_app(link: AttuneService, environment: Environment, say: Say) -> FastAPI:
     app = FastAPI(title="reference Attune", docs_url=None, redoc_url=None, openapi_url=None)
     answer_errors(app)
     protected = [Depends(check_token)]
-    app.include_router(execution_routes(link, say), dependencies=protected)
+    app.include_router(execution_routes(link, print_line), dependencies=protected)
     app.include_router(
         worker_routes(link, stale_after_seconds=environment.times.unavailable_after_seconds),
         dependencies=protected,
@@ -53,9 +53,9 @@ def web_app(link: AttuneService, environment: Environment, say: Say) -> FastAPI:
     @app.get("/health")
     async def health() -> JSONResponse:
         seen: dict[str, Any] = {"broker": link.is_connected, "database": await _answers(link)}
-        is_well = all(seen.values())
+        is_healthy = all(seen.values())
         return JSONResponse(
-            {"status": "ok" if is_well else "degraded", **seen}, status_code=200 if is_well else 503
+            {"status": "ok" if is_healthy else "degraded", **seen}, status_code=200 if is_healthy else 503
         )
 
     return app
@@ -70,13 +70,13 @@ async def _answers(link: AttuneService) -> bool:
     return True
 
 
-async def run_api(environment: Environment, stop: asyncio.Event, say: Say) -> None:
+async def run_api(environment: Environment, stop: asyncio.Event, print_line: PrintLine) -> None:
     link = Api(
         environment.amqp_url,
         environment.database_url,
         schema=environment.schema,
         cured=environment.cured,
-        say=say,
+        print_line=print_line,
         connection_name="api",
         amqp_heartbeat_seconds=environment.times.amqp_heartbeat_seconds,
     )
@@ -88,7 +88,7 @@ async def run_api(environment: Environment, stop: asyncio.Event, say: Say) -> No
         ) from error
     server = _QuietServer(
         uvicorn.Config(
-            web_app(link, environment, say),
+            web_app(link, environment, print_line),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -98,7 +98,7 @@ async def run_api(environment: Environment, stop: asyncio.Event, say: Say) -> No
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(link.run(stop), name="link")
         tasks.create_task(server.serve(sockets=[listener]), name="http")
-        say(f"listens on http://{environment.api_host}:{environment.api_port}")
+        print_line(f"listens on http://{environment.api_host}:{environment.api_port}")
         await stop.wait()
         server.should_exit = True
 

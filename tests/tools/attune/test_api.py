@@ -11,7 +11,7 @@ from sandbox.attune.api.process import Api, web_app
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
 from sandbox.attune.executor import StockExecutor
-from sandbox.attune.telling import silent
+from sandbox.attune.log_line import silent
 from sandbox.attune.topology import REQUESTS_QUEUE, ready_count
 from sandbox.attune.worker import StockWorker
 

@@ -22,12 +22,12 @@ from sandbox.attune.database import bare_connection
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
 from sandbox.attune.executor import StockExecutor
-from sandbox.attune.health import Unwell, WithoutBroker
+from sandbox.attune.health import Unhealthy, WithoutBroker
+from sandbox.attune.log_line import silent
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.schema import cure, install
-from sandbox.attune.telling import silent
 from sandbox.attune.worker import StockWorker
-from sandbox.surroundings import surroundings
+from sandbox.clean_environment import clean_environment
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.reference_attune import PROGRAM, ReferenceAttune, reference_attune
@@ -100,7 +100,7 @@ async def test_no_reconnect_services_lose_the_broker_for_good(
                 await attune.stop(part)
             await attune.start(*PARTS)
         for part in PARTS:
-            await attune.until_well(part)
+            await attune.until_healthy(part)
         await attune.until_status(await attune.execute("core.echo"), "completed")
 
 
@@ -136,10 +136,10 @@ async def test_sigterm_at_once_ends_executor_and_api_without_draining(
         codes = {}
         for number in (signal.SIGTERM, signal.SIGINT):
             process = await asyncio.create_subprocess_exec(
-                *PROGRAM, part, env=surroundings(attune.variables), stdout=asyncio.subprocess.DEVNULL
+                *PROGRAM, part, env=clean_environment(attune.variables), stdout=asyncio.subprocess.DEVNULL
             )
             try:
-                await eventually(lambda: is_well(attune, part), timeout=60)
+                await eventually(lambda: is_healthy(attune, part), timeout=60)
                 process.send_signal(number)
                 async with asyncio.timeout(30):
                     codes[number] = await process.wait()
@@ -150,10 +150,10 @@ async def test_sigterm_at_once_ends_executor_and_api_without_draining(
     assert codes == {signal.SIGTERM: 0 if is_cured else 128 + signal.SIGTERM, signal.SIGINT: 0}
 
 
-async def is_well(attune: ReferenceAttune, part: str) -> bool:
+async def is_healthy(attune: ReferenceAttune, part: str) -> bool:
     try:
         await attune.health(part)
-    except Unwell as unwell:
+    except Unhealthy as unwell:
         raise AssertionError(str(unwell)) from unwell
     return True
 
@@ -250,7 +250,7 @@ async def test_nanoseconds_are_in_the_times_of_messages(
     variables = {"SANDBOX_CURED": "NANOSECONDS"} if is_cured else {}
     async with reference_attune(tmp_path, vhost, database, **variables) as attune:
         await attune.start("api")
-        await attune.until_well("api")
+        await attune.until_healthy("api")
         connection = await open_connection(vhost)
         async with connection:
             channel = await connection.channel()

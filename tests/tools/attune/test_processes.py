@@ -10,7 +10,7 @@ import pytest
 from sandbox.attune import topology
 from sandbox.attune.__main__ import main
 from sandbox.attune.executor import StockExecutor
-from sandbox.attune.health import Unwell
+from sandbox.attune.health import Unhealthy
 from sandbox.servers import RabbitMQ
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
@@ -75,7 +75,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_and_is_inactive(it: Watch
     await it.attune.stop(WORKER)
     assert await it.auditor.status(execution_id) == "completed"
     assert await it.auditor.notice_counts() == {execution_id: 1}
-    with pytest.raises(Unwell, match="inactive"):
+    with pytest.raises(Unhealthy, match="inactive"):
         await it.attune.health(WORKER)
 
 

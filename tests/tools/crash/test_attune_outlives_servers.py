@@ -39,7 +39,7 @@ async def test_servers_may_be_away_at_the_start_and_while_actions_run(
         finally:
             await rabbitmq.start()
         for part in PARTS:
-            await attune.until_well(part)
+            await attune.until_healthy(part)
         async with Auditor(vhost, database) as auditor:
             for server in (rabbitmq, postgres):
                 await _runs_through_a_kill(attune, auditor, server, connects_again=connects_again)
@@ -72,7 +72,7 @@ async def _runs_through_a_kill(
             await attune.stop(part)
         await attune.start(*PARTS)
     for part in PARTS:
-        await attune.until_well(part)
+        await attune.until_healthy(part)
     await attune.until_status(running, "completed")
     following = await attune.execute("core.slow", seconds=0.1)
     await attune.until_status(following, "completed")

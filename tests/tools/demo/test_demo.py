@@ -12,7 +12,7 @@ from tests.support.demo import demo, left_behind, left_running
 
 @pytest.mark.timeout(400)
 async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_line: Callable[[str], None]
 ) -> None:
     process = await demo(tmp_path)
     out, _ = await process.communicate()
@@ -31,7 +31,7 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
         assert re.search(rf"^✓ .*{promise}", told, re.MULTILINE), told
     figures = re.findall(r"first rescued execution .*|the story took .*", told)
     assert len(figures) == 2
-    say(f"demo: {'; '.join(figures)}")
+    print_line(f"demo: {'; '.join(figures)}")
     assert re.search(r"[1-9]\d* letters decided, [1-9]\d* letters in its hands: killed at work", told), told
     assert re.search(r"its dashboard, .*: http://127\.0\.0\.1:\d+$", told, re.MULTILINE)
     assert left_running(tmp_path) == []

@@ -20,9 +20,9 @@ import pytest
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.worker import StockWorker
+from sandbox.clean_environment import clean_environment
 from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
-from sandbox.surroundings import surroundings
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
 from tests.support.journey import World
@@ -71,7 +71,7 @@ async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
     setup, *exports, config_check, doctor, run = before
     assert setup.startswith("./run setup && export PATH=")
     chosen = exported(exports)
-    environment = surroundings(
+    environment = clean_environment(
         chosen
         | {
             "ATTUNE__DATABASE__URL": world.database_url,

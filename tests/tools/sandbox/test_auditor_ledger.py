@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
+from sandbox.auditor.completion_queue import read_notice
 from sandbox.auditor.ledger import Change, Ledger, Notice, TerminalRow, Violation
-from sandbox.auditor.losses import Losses
-from sandbox.auditor.notices import read_notice
+from sandbox.auditor.outages import Outages
 
 _numbers = count(1)
 MARGIN, FIRST = 4.0, 100.0
@@ -34,7 +34,7 @@ def row(execution_id: int, *, minute: int = 0, result: str = "a") -> TerminalRow
 
 
 def a_ledger() -> Ledger:
-    return Ledger(Losses(MARGIN))
+    return Ledger(Outages(MARGIN))
 
 
 def a_ledger_of_one_end() -> Ledger:

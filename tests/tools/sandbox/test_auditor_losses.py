@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.auditor.losses import Losses
+from sandbox.auditor.outages import Outages
 from sandbox.stage.parts import WORKERS
 
 MARGIN, LOST, BACK = 4.0, 100.0, 110.0
@@ -21,14 +21,14 @@ MARGIN, LOST, BACK = 4.0, 100.0, 110.0
     ],
 )
 def test_a_repeat_is_lawful_only_around_a_loss(first_at: float, again_at: float, is_lawful: bool) -> None:
-    losses = Losses(MARGIN)
+    losses = Outages(MARGIN)
     losses.lost("broker", LOST)
     losses.back("broker", BACK)
     assert losses.excuse(first_at=first_at, again_at=again_at) is is_lawful
 
 
 def test_each_loss_has_its_own_end() -> None:
-    losses = Losses(MARGIN)
+    losses = Outages(MARGIN)
     losses.lost("sidecar", LOST)
     losses.back("sidecar", BACK)
     losses.lost("database", 200)
@@ -42,12 +42,12 @@ def test_each_loss_has_its_own_end() -> None:
 
 @pytest.mark.parametrize("part", ["api", "executor", *WORKERS])
 def test_a_loss_of_anybody_else_excuses_nothing(part: str) -> None:
-    losses = Losses(MARGIN)
+    losses = Outages(MARGIN)
     losses.lost(part, LOST)
     assert not losses.excuse(first_at=LOST, again_at=LOST)
 
 
 def test_a_first_start_excuses_nothing() -> None:
-    losses = Losses(MARGIN)
+    losses = Outages(MARGIN)
     losses.back("sidecar", BACK)
     assert not losses.excuse(first_at=BACK, again_at=BACK)

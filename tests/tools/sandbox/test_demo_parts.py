@@ -10,11 +10,11 @@ from rich.console import Console
 
 from sandbox.auditor.ledger import Audit, Change, Notice, Violation
 from sandbox.auditor.reports import Reporter
-from sandbox.demo.closing import promises, table
 from sandbox.demo.live_view import draw
+from sandbox.demo.observed import ObservedState, numbers
 from sandbox.demo.picture import Condition, Picture
-from sandbox.demo.sight import Sight, numbers
-from sandbox.demo.telling import Gathering
+from sandbox.demo.promises import promises, table
+from sandbox.demo.report_lines import ReportLines
 from sandbox.demo.view import View, open_view
 from sandbox.stage.parts import PARTS
 
@@ -60,42 +60,42 @@ def reports() -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def a_sight() -> Sight:
-    sight = Sight()
+def a_sight() -> ObservedState:
+    observed = ObservedState()
     for report in reports():
-        sight.take(report)
-    return sight
+        observed.take(report)
+    return observed
 
 
 def test_sight_is_made_of_reports() -> None:
-    sight = a_sight()
-    assert sight.over([1, 2, 3]) == [1, 2, 3] == sight.ended_by([1, 2, 3], "letter")
-    assert sight.on_worker([1, 9], "worker-shell") == [1]
-    assert sight.are_settled([1])
-    assert not sight.are_settled([1, 2])
-    assert sight.rescued() == 3
-    assert sight.violations == ["announced once: executions 1"]
+    observed = a_sight()
+    assert observed.over([1, 2, 3]) == [1, 2, 3] == observed.ended_by([1, 2, 3], "letter")
+    assert observed.on_worker([1, 9], "worker-shell") == [1]
+    assert observed.are_settled([1])
+    assert not observed.are_settled([1, 2])
+    assert observed.rescued() == 3
+    assert observed.violations == ["announced once: executions 1"]
 
 
 def test_a_lost_request_that_is_repeated_counts_as_rescued() -> None:
-    sight = Sight(lost={4})
+    observed = ObservedState(lost={4})
 
     def becomes(status: str) -> None:
         change = {"execution_id": 4, "status": status, "worker_id": None, "ended_by": None}
-        sight.take({"kind": "changes", "changes": [change]})
+        observed.take({"kind": "changes", "changes": [change]})
 
     for status in ("requested", "scheduling", "requested"):
         becomes(status)
-    assert (sight.executions[4].given_back, sight.rescued()) == (1, 0)
+    assert (observed.executions[4].given_back, observed.rescued()) == (1, 0)
     becomes("scheduled")
-    assert sight.rescued() == 1
+    assert observed.rescued() == 1
 
 
 def test_what_happened_to_many_is_told_once() -> None:
-    gathering, sight = Gathering(), Sight()
+    gathering, observed = ReportLines(), ObservedState()
     for report in reports():
-        sight.take(report)
-        gathering.take(report, sight)
+        observed.take(report)
+        gathering.take(report, observed)
     assert gathering.tell() == [
         "dispatched to worker-shell: 1-3",
         "failed by dlq-handler, as its letter came: 1-3",
@@ -145,7 +145,7 @@ def test_the_table_fits_eighty_columns() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_picture_leaves_room_for_events(width: int) -> None:
     picture = Picture(
-        sight=a_sight(),
+        observed=a_sight(),
         act="Act 4 of 5",
         look_at="Look at: " + "x" * 200,
         conditions=dict.fromkeys(PARTS, Condition.STARTING),
@@ -171,7 +171,7 @@ def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> st
         monkeypatch.setenv(name, value)
     out = Terminal()
     view = open_view(out, began=0)
-    view.open(Picture(sight=a_sight(), act="Act 4", conditions=dict.fromkeys(PARTS, Condition.KILLED)))
+    view.open(Picture(observed=a_sight(), act="Act 4", conditions=dict.fromkeys(PARTS, Condition.KILLED)))
     view.line("something happened")
     view.close()
     return out.getvalue()

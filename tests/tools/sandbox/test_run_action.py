@@ -20,7 +20,7 @@ from sandbox.attune.run_action import subprocess_runner
 from sandbox.attune.work import ActionFailed
 from tests.support.eventually import eventually
 
-TETHERED = str(Path(run_action.__file__).with_name("tethered.py"))
+END_WITH_PARENT = str(Path(run_action.__file__).with_name("end_with_parent.py"))
 
 
 def a_payload(action_ref: str, **parameters: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ async def test_where_there_is_no_node_python_runs_its_actions(monkeypatch: pytes
 async def test_an_action_dies_with_whoever_started_it() -> None:
     starter = (
         "import os, subprocess, sys, time;"
-        f"p = subprocess.Popen([sys.executable, '-I', '-S', {TETHERED!r}, str(os.getpid()), 'sleep', '600']);"
+        f"p = subprocess.Popen([sys.executable, '-I', '-S', {END_WITH_PARENT!r}, str(os.getpid()), 'sleep', '600']);"
         "print(p.pid, flush=True); time.sleep(600)"
     )
     process = await asyncio.create_subprocess_exec(
@@ -87,7 +87,7 @@ async def test_an_action_dies_with_whoever_started_it() -> None:
 
 def test_one_that_lost_its_parent_already_does_not_begin() -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", TETHERED, "1", "echo", "begun"],
+        [sys.executable, "-I", "-S", END_WITH_PARENT, "1", "echo", "begun"],
         capture_output=True,
         check=False,
         text=True,

@@ -12,11 +12,11 @@ import pytest
 
 from sandbox.server_programs.program import Client
 from sandbox.stage.folder import Folder, FolderTaken, socket_in
-from sandbox.stage.process_mark import ProcessMark
+from sandbox.stage.process_identity import ProcessIdentity
 from sandbox.stage.state import FILE, State
 from sandbox.stage.up_and_down import running
 
-US = ProcessMark.of_this_process()
+US = ProcessIdentity.of_this_process()
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def mark_of(process: subprocess.Popen[bytes]) -> ProcessMark:
-    mark = ProcessMark.of(process.pid)
+def mark_of(process: subprocess.Popen[bytes]) -> ProcessIdentity:
+    mark = ProcessIdentity.of(process.pid)
     assert mark
     return mark
 
@@ -85,10 +85,10 @@ def test_clearing_kills_the_recorded_process_and_spares_whoever_has_its_id_now(
     tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
     left_behind(tmp_path, processes={"sidecar": replace(mark_of(stranger), started="before")})
-    with Folder.take(tmp_path, say=lambda _: None):
+    with Folder.take(tmp_path, print_line=lambda _: None):
         assert stranger.poll() is None
     left_behind(tmp_path, processes={"sidecar": mark_of(stranger)})
-    with Folder.take(tmp_path, say=lambda _: None):
+    with Folder.take(tmp_path, print_line=lambda _: None):
         assert stranger.wait(10) == -signal.SIGKILL
 
 
@@ -100,7 +100,7 @@ def test_clearing_removes_the_servers_folders_and_nobody_elses_and_says_so(tmp_p
     folder.mkdir()
     left_behind(folder, folders=(str(ours), str(theirs)))
     said: list[str] = []
-    with Folder.take(folder, say=said.append) as taken:
+    with Folder.take(folder, print_line=said.append) as taken:
         assert taken.state.keeper == US
     assert not ours.exists()
     assert theirs.exists()
@@ -114,7 +114,7 @@ def test_folders_of_killed_demos_are_cleared_by_the_next(tmp_path: Path) -> None
         folder.mkdir()
     left_behind(killed)
     State(keeper=US).write(living)
-    with Folder.take(tmp_path / "dlq-handler-demo-next", say=lambda _: None):
+    with Folder.take(tmp_path / "dlq-handler-demo-next", print_line=lambda _: None):
         assert not killed.exists()
         assert living.exists()
         assert kept.exists()  # it ended by itself and keeps its logs
@@ -122,12 +122,12 @@ def test_folders_of_killed_demos_are_cleared_by_the_next(tmp_path: Path) -> None
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
     with (
-        Folder.take(tmp_path, say=lambda _: None),
+        Folder.take(tmp_path, print_line=lambda _: None),
         pytest.raises(FolderTaken, match="already running"),
-        Folder.take(tmp_path, say=lambda _: None),
+        Folder.take(tmp_path, print_line=lambda _: None),
     ):
         pass
-    with Folder.take(tmp_path, say=lambda _: None):
+    with Folder.take(tmp_path, print_line=lambda _: None):
         pass
 
 

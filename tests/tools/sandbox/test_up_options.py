@@ -52,5 +52,5 @@ def test_options_of_up_reach_the_stage(
     monkeypatch.setattr("sandbox.stage.up_and_down.up", up)
     monkeypatch.setattr("sandbox.stage.stage.Stage.open", open_stage)
     commands.main(["up", *options])
-    asked.pop("say")
+    asked.pop("print_line")
     assert asked == wanted

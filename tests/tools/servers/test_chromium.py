@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from tests.support import chromium_program as chromium
 from tests.support.chromium_program import ChromiumProgram
 
@@ -39,13 +39,13 @@ async def test_a_named_one_that_does_not_start_is_an_error_and_no_other_is_taken
 ) -> None:
     play(tmp_path / "programs" / "chromium")
     monkeypatch.setenv(chromium.VARIABLE, str(tmp_path / "missing"))
-    with pytest.raises(WayClosed, match=f"{chromium.VARIABLE}=.*missing, but that does not start"):
+    with pytest.raises(SourceUnavailable, match=f"{chromium.VARIABLE}=.*missing, but that does not start"):
         await ChromiumProgram.find()
 
 
 async def test_without_any_the_error_names_every_way_and_what_to_do(tmp_path: Path) -> None:
     play(tmp_path / "programs" / "chromium-browser", "echo install the snap >&2; exit 1")
-    with pytest.raises(WayClosed) as nowhere:
+    with pytest.raises(SourceUnavailable) as nowhere:
         await ChromiumProgram.find()
     said = str(nowhere.value)
     assert "install the snap" in said

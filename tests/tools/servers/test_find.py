@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.servers import (
     NoServer,
     NotPrivate,
@@ -21,7 +21,7 @@ from tests.support.docker_engine import engine_without_images
 
 
 def nobody(*_: object, **__: object) -> None:
-    raise WayClosed("closed for this test")
+    raise SourceUnavailable("closed for this test")
 
 
 async def test_a_named_broker_that_is_silent_is_an_error_and_no_other_is_taken(
@@ -61,8 +61,8 @@ async def test_named_servers_are_taken_said_and_not_ours_to_kill(
     monkeypatch.setenv(find.MANAGEMENT_URL, rabbitmq.management_url)
     monkeypatch.setenv(find.DATABASE_URL, postgres.url)
     said: list[str] = []
-    named_broker = await find_rabbitmq(say=said.append)
-    named_database = await find_postgresql(say=said.append)
+    named_broker = await find_rabbitmq(print_line=said.append)
+    named_database = await find_postgresql(print_line=said.append)
     assert said == [f"RabbitMQ: named by {find.AMQP_URL}", f"PostgreSQL: named by {find.DATABASE_URL}"]
     for forbidden in (named_broker.kill, named_broker.stop, named_database.kill, named_database.start):
         with pytest.raises(NotPrivate, match="launch a private one"):
@@ -95,7 +95,7 @@ async def test_a_pair_with_one_missing_is_one_readable_error_and_the_other_is_gi
     monkeypatch.setenv(find.AMQP_URL, f"amqp://guest:guest@127.0.0.1:{free_port()}/")
     monkeypatch.setattr(find, "GIVEN_SECONDS", 0.5)
     with pytest.raises(NoServer, match=find.AMQP_URL):
-        async with Servers.find(say=lambda _: None):
+        async with Servers.find(print_line=lambda _: None):
             pytest.fail("there is no broker")
 
 
@@ -124,8 +124,8 @@ async def test_docker_without_images_is_named_in_one_line_and_the_next_way_is_ta
     said: list[str] = []
     with engine_without_images() as engine:
         monkeypatch.setenv("DOCKER_HOST", engine)
-        assert await find_rabbitmq(say=said.append) is rabbitmq
-        assert await find_postgresql(say=said.append) is postgres
+        assert await find_rabbitmq(print_line=said.append) is rabbitmq
+        assert await find_postgresql(print_line=said.append) is postgres
     reason = 'Get "https://registry.invalid/v2/": dial tcp: lookup registry.invalid: no such host; trying the next way'
     assert said == [
         f"RabbitMQ: Docker answers, but cannot run {RABBITMQ_IMAGE}: {reason}",
@@ -141,5 +141,5 @@ async def test_docker_that_is_not_there_is_not_worth_a_line(
 ) -> None:
     said: list[str] = []
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
-    assert await find_rabbitmq(say=said.append) is rabbitmq
+    assert await find_rabbitmq(print_line=said.append) is rabbitmq
     assert said == [f"RabbitMQ: {rabbitmq.origin}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 
 APT_GET = """#!/bin/sh
 echo "$@" >> "{log}"
@@ -69,7 +69,7 @@ async def test_a_failed_download_leaves_nothing_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play_debian(tmp_path, monkeypatch, download="touch thing.deb; echo 'no route to mirror' >&2; exit 100")
-    with pytest.raises(WayClosed, match="no route to mirror"):
+    with pytest.raises(SourceUnavailable, match="no route to mirror"):
         await packages.unpacked("thing")
     assert not [path for path in packages.cache_folder().iterdir() if path.suffix != ".lock"]
     play_debian(tmp_path, monkeypatch)
@@ -92,5 +92,5 @@ async def test_elsewhere_than_on_debian_this_way_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(WayClosed, match="not a Debian"):
+    with pytest.raises(SourceUnavailable, match="not a Debian"):
         await packages.unpacked("thing")

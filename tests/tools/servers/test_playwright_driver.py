@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.server_programs import packages
-from sandbox.server_programs.errors import WayClosed
+from sandbox.server_programs.errors import SourceUnavailable
 from tests.support import playwright_driver
 from tests.support.chromium_program import ChromiumProgram
 from tests.support.fetch_browser import fetch_browser
@@ -57,7 +57,7 @@ async def test_setup_for_the_browser_tests_fetches_the_library(
     library_folder = play_debian(tmp_path)
 
     async def closed(*_: object) -> None:
-        raise WayClosed("closed for this test")
+        raise SourceUnavailable("closed for this test")
 
     monkeypatch.setattr(ChromiumProgram, "find", closed)
     await fetch_browser()
@@ -66,7 +66,8 @@ async def test_setup_for_the_browser_tests_fetches_the_library(
 
 async def test_without_a_way_to_packages_the_error_says_what_to_install() -> None:
     with pytest.raises(
-        WayClosed, match=r"needs libnowhere\.so\.1(.|\n)*not a Debian(.|\n)*apt-get install libatomic1"
+        SourceUnavailable,
+        match=r"needs libnowhere\.so\.1(.|\n)*not a Debian(.|\n)*apt-get install libatomic1",
     ):
         await find_driver_variables()
 

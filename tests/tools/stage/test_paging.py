@@ -30,7 +30,7 @@ def test_only_durations_are_shortened() -> None:
 @pytest.mark.timeout(400)
 async def test_the_death_of_all_workers_pages_once_and_their_return_resolves_it(tmp_path: Path) -> None:
     receiver = Receiver()
-    async with Stage.open(tmp_path / "stage", say=lambda _: None, times=SCALED) as stage:
+    async with Stage.open(tmp_path / "stage", print_line=lambda _: None, times=SCALED) as stage:
         await stage.start("api", "executor", *WORKERS)
         await stage.start("sidecar")
         async with (

@@ -11,15 +11,15 @@ import pytest
 import pytest_asyncio
 
 from sandbox.attune.database import bare_connection
+from sandbox.clean_environment import clean_environment
 from sandbox.demo.attune_client import attune_client
-from sandbox.demo.auditor_link import auditor
+from sandbox.demo.auditor_process import auditor
 from sandbox.demo.view import View
 from sandbox.demo.world import World
 from sandbox.server_programs.program import output_of
 from sandbox.stage.folder import FolderTaken
 from sandbox.stage.part import PartFailed
 from sandbox.stage.stage import Stage
-from sandbox.surroundings import surroundings
 from sandbox.times import SCALED
 from tests.support.eventually import eventually
 
@@ -34,7 +34,9 @@ STILLBORN = [sys.executable, "-c", "raise SystemExit('I was never meant to live'
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     folder = tmp_path_factory.mktemp("stage")
-    async with Stage.open(folder, say=lambda _: None, times=SCALED, sidecar_command=STILLBORN) as opened:
+    async with Stage.open(
+        folder, print_line=lambda _: None, times=SCALED, sidecar_command=STILLBORN
+    ) as opened:
         await opened.start("worker-shell")
         yield opened
 
@@ -64,7 +66,7 @@ async def test_a_stopped_worker_signs_off(stage: Stage) -> None:
     await stage.stop("worker-shell")
     assert not stage.is_running("worker-shell")
     assert await worker_status(stage, "worker-shell") == "inactive"
-    await stage.repair("worker-shell", say=no_reason)
+    await stage.repair("worker-shell", print_line=no_reason)
     assert await worker_status(stage, "worker-shell") == "active"
 
 
@@ -73,7 +75,7 @@ async def test_a_worker_that_hangs_keeps_its_process_and_its_consumer(stage: Sta
     assert stage.is_running("worker-shell")
     assert stage.is_hung("worker-shell")
     before = stage.process("worker-shell")
-    await stage.repair("worker-shell", say=no_reason)
+    await stage.repair("worker-shell", print_line=no_reason)
     assert not stage.is_hung("worker-shell")
     assert stage.process("worker-shell") is before
 
@@ -87,7 +89,7 @@ async def test_a_worker_that_hung_until_it_was_given_up_is_started_again(stage: 
 
     await eventually(is_given_up)
     reasons: list[str] = []
-    await stage.repair("worker-shell", say=reasons.append)
+    await stage.repair("worker-shell", print_line=reasons.append)
     assert await worker_status(stage, "worker-shell") == "active"
     assert [reason for reason in reasons if "gave it up for good (D10)" in reason] == reasons != []
     await stage.stop("executor")
@@ -132,8 +134,8 @@ async def test_rows_and_messages_outlive_the_kill_of_their_server(stage: Stage) 
     before = stage.process("worker-shell")
     assert before is not None, "it goes on without the broker"
     reasons: list[str] = []
-    await stage.repair("broker", say=reasons.append)
-    await stage.repair("worker-shell", say=reasons.append)
+    await stage.repair("broker", print_line=reasons.append)
+    await stage.repair("worker-shell", print_line=reasons.append)
     assert len(reasons) == 2
     assert "Start them again: `./run repair worker-shell`" in reasons[0]
     assert "has lost the broker" in reasons[1]
@@ -166,7 +168,7 @@ async def test_what_lies_in_the_folder_that_a_command_is_called_in_does_not_reac
 
     async def shown(*arguments: str) -> str:
         command = (*client.command, "config", "show", *arguments)
-        return await output_of(*command, environment=surroundings(client.environment), folder=tmp_path)
+        return await output_of(*command, environment=clean_environment(client.environment), folder=tmp_path)
 
     said = await shown()
     assert said.startswith(f"files: {stage.folder.no_settings}\n")
@@ -178,7 +180,7 @@ async def test_what_lies_in_the_folder_that_a_command_is_called_in_does_not_reac
 
 async def test_a_second_stage_in_the_same_folder_is_refused(stage: Stage) -> None:
     with pytest.raises(FolderTaken, match=str(stage.folder.path)):
-        async with Stage.open(stage.folder.path, say=lambda _: None, times=SCALED):
+        async with Stage.open(stage.folder.path, print_line=lambda _: None, times=SCALED):
             pass
     assert stage.is_running("broker")
 

@@ -10,9 +10,9 @@ from aio_pika.abc import AbstractChannel
 
 from sandbox.attune import topology
 from sandbox.attune.amqp import QueueConsumer
+from sandbox.attune.log_line import PrintLine
 from sandbox.attune.messages import Envelope
 from sandbox.attune.service import AttuneService
-from sandbox.attune.telling import Say
 
 EXECUTOR_TAGS = {
     "attune.executor.events.queue": "executor.event",
@@ -28,17 +28,21 @@ def worker_tags(worker_id: int) -> dict[str, str]:
     }
 
 
-async def consume_unmodelled(channel: AbstractChannel, tags: Mapping[str, str], say: Say) -> None:
+async def consume_and_ignore(
+    channel: AbstractChannel, tags: Mapping[str, str], print_line: PrintLine
+) -> None:
     """`tags`: of each queue."""
     for queue, tag in tags.items():
 
         async def ignore(envelope: Envelope, queue: str = queue) -> None:
-            say(f"{queue}: {envelope.message_type} is acknowledged; the reference does nothing about it")
+            print_line(
+                f"{queue}: {envelope.message_type} is acknowledged; the reference does nothing about it"
+            )
 
-        await QueueConsumer(channel, queue, tag, ignore, say=say).start()
+        await QueueConsumer(channel, queue, tag, ignore, print_line=print_line).start()
 
 
-class UnmodelledListener(AttuneService):
+class IgnoringListener(AttuneService):
     """The executor's part of it."""
 
     role = "listener to what is not modelled"
@@ -46,4 +50,4 @@ class UnmodelledListener(AttuneService):
     async def _begin(self, channel: AbstractChannel) -> None:
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
-        await consume_unmodelled(channel, EXECUTOR_TAGS, self._say)
+        await consume_and_ignore(channel, EXECUTOR_TAGS, self._print_line)

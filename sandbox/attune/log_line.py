@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 def silent(_: str) -> None:
     """For services inside a test."""
 
 
-def to_stdout(part: str) -> Say:
-    def say(text: str) -> None:
+def to_stdout(part: str) -> PrintLine:
+    def print_line(text: str) -> None:
         moment = datetime.now(UTC).astimezone()
         print(f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}  {part:<13}  {text}", flush=True)
 
-    return say
+    return print_line

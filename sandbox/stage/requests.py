@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from sandbox.clean_environment import clean_environment
 from sandbox.stage.exits import EXIT_FAILED
 from sandbox.stage.state import State
-from sandbox.surroundings import surroundings
 
 
 def ask(state: State, **request: str) -> int:
@@ -23,7 +23,7 @@ def ask(state: State, **request: str) -> int:
                 answer = json.loads(line)
                 if "exit" in answer:
                     return int(answer["exit"])
-                print(answer["say"], flush=True)
+                print(answer["line"], flush=True)
     print("the keeper ended before it answered; `./run logs keeper` may say why")
     return EXIT_FAILED
 
@@ -35,7 +35,7 @@ def become_client(state: State, name: str, arguments: Sequence[str]) -> NoReturn
         sys.exit(f"{command[0]} is not there: it comes with a package beside the server's; install that")
     if client.start_in:
         os.chdir(client.start_in)
-    os.execve(command[0], command, surroundings(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
+    os.execve(command[0], command, clean_environment(client.environment))  # noqa: S606 (on purpose: signals and exit code are its own)
 
 
 def show_log(log: Path, *, follow: bool) -> NoReturn:

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 from sandbox.attune.database import Database
 from sandbox.auditor.ledger import TERMINAL
-from sandbox.demo.acts_lost import ECHO, SLOW
-from sandbox.demo.sight import numbers
-from sandbox.demo.world import StoryBroken, World
+from sandbox.demo.acts_1_to_3 import ECHO, SLOW
+from sandbox.demo.observed import numbers
+from sandbox.demo.world import DemoFailed, World
 from sandbox.stage.parts import WORKERS
 from sandbox.stage.programs import INTAKE_QUEUE
 
@@ -21,50 +21,56 @@ async def everything_breaks(world: World) -> None:
 
 
 async def _lose_workers_and_sidecar(world: World) -> None:
-    sight = world.sight
+    observed = world.observed
     await world.start("worker-shell", "worker-python")
     running = await world.ask_for("core.sleep", 3, seconds=8)
     await world.until(
-        "each worker runs something", lambda: len(sight.in_status(running, "running")) == 3, part="executor"
+        "each worker runs something",
+        lambda: len(observed.in_status(running, "running")) == 3,
+        part="executor",
     )
     await world.kill("worker-shell")
     await world.hang("worker-python")
     batch = await world.ask_for(ECHO, 36)
     await world.until(
         "all are dispatched",
-        lambda: len(sight.in_status(batch, "scheduled", "running", *TERMINAL)) == len(batch),
+        lambda: len(observed.in_status(batch, "scheduled", "running", *TERMINAL)) == len(batch),
         part="executor",
     )
-    lost = sight.in_status(sight.on_worker(batch, "worker-shell"), "scheduled")
+    lost = observed.in_status(observed.on_worker(batch, "worker-shell"), "scheduled")
     # Those that expire last, so that none of them is over before we are there.
     async with _locked(world, lost[-max(1, len(lost) // 3) :]) as locked:
         if not locked:
-            raise StoryBroken("all rows were over before one could be locked", world.stage.log("executor"))
-        world.say(f"somebody's open transaction locks {numbers(locked)}: their letters cannot be decided yet")
+            raise DemoFailed("all rows were over before one could be locked", world.stage.log("executor"))
+        world.print_line(
+            f"somebody's open transaction locks {numbers(locked)}: their letters cannot be decided yet"
+        )
         others = [number for number in batch + running if number not in locked]
-        await world.until("all others come to an end", lambda: sight.are_settled(others))
-        held = sight.on_worker(batch, "worker-python")
-        by_letter, by_monitor = sight.ended_by(held, "letter"), sight.ended_by(held, "monitor")
+        await world.until("all others come to an end", lambda: observed.are_settled(others))
+        held = observed.on_worker(batch, "worker-python")
+        by_letter, by_monitor = observed.ended_by(held, "letter"), observed.ended_by(held, "monitor")
         # Whichever is quicker: the broker to give the worker up, or the monitor's horizon.
         if by_letter:
-            world.say(
+            world.print_line(
                 f"held by the worker that hangs, and letters once the broker gave it up: {numbers(by_letter)}"
             )
         if by_monitor:
-            world.say(f"held by the worker that hangs, and ended by the monitor: {numbers(by_monitor)}")
-        abandoned = sight.in_status(running, "abandoned")
-        world.say(
+            world.print_line(
+                f"held by the worker that hangs, and ended by the monitor: {numbers(by_monitor)}"
+            )
+        abandoned = observed.in_status(running, "abandoned")
+        world.print_line(
             f"lost while running, so without a letter, and abandoned by the monitor: {numbers(abandoned)}"
         )
         await _kill_sidecar_at_work(world, batch, locked)
     await world.start("sidecar")
-    await world.until("the letters it had not decided are decided", lambda: sight.are_settled(locked))
+    await world.until("the letters it had not decided are decided", lambda: observed.are_settled(locked))
 
-    world.say(
+    world.print_line(
         "worker-python is killed before it wakes: stock workers bring ended work back to life (defect D8)"
     )
     await world.kill("worker-python")
-    await world.until("what it held dies, and is settled", lambda: not any(sight.queues.values()))
+    await world.until("what it held dies, and is settled", lambda: not any(observed.queues.values()))
 
 
 async def _kill_sidecar_at_work(world: World, batch: list[int], locked: list[int]) -> None:
@@ -72,34 +78,34 @@ async def _kill_sidecar_at_work(world: World, batch: list[int], locked: list[int
     await world.until(
         "it holds the letters of the locked ones", lambda: not _ready(world, "worker-shell", INTAKE_QUEUE)
     )
-    decided = len(world.sight.ended_by(batch, "letter"))
-    world.say(f"{decided} letters decided, {len(locked)} letters in its hands: killed at work")
+    decided = len(world.observed.ended_by(batch, "letter"))
+    world.print_line(f"{decided} letters decided, {len(locked)} letters in its hands: killed at work")
     await world.kill("sidecar")
     await world.until(
         "its letters go back to the queue", lambda: _ready(world, INTAKE_QUEUE) >= len(locked), part="broker"
     )
-    world.say(f"the {len(locked)} letters are back in {INTAKE_QUEUE}: nothing was lost")
+    world.print_line(f"the {len(locked)} letters are back in {INTAKE_QUEUE}: nothing was lost")
 
 
 async def _lose_the_servers(world: World) -> None:
-    sight = world.sight
+    observed = world.observed
     await world.start("worker-shell")
     await world.kill("worker-shell")
     batch = await world.ask_for(ECHO, 12)
     await world.until(
         "those of the living worker are done, the others wait for the dead one",
         lambda: (
-            len(sight.over(batch)) + len(sight.in_status(batch, "scheduled")) == len(batch)
-            and sight.are_settled(sight.on_worker(batch, "worker-node"))
+            len(observed.over(batch)) + len(observed.in_status(batch, "scheduled")) == len(batch)
+            and observed.are_settled(observed.on_worker(batch, "worker-node"))
         ),
         part="worker-node",
     )
-    lost = sight.on_worker(batch, "worker-shell")
+    lost = observed.on_worker(batch, "worker-shell")
     await world.kill("broker", "database", "worker-node")
     await world.start("broker", "database")
-    await world.until("what expired meanwhile is ended and announced", lambda: sight.are_settled(batch))
-    world.say(f"{numbers(lost)} ended all the same; the sidecar connected again by itself")
-    world.say(
+    await world.until("what expired meanwhile is ended and announced", lambda: observed.are_settled(batch))
+    world.print_line(f"{numbers(lost)} ended all the same; the sidecar connected again by itself")
+    world.print_line(
         "Attune's services never connect again: they run without consumers until an operator restarts them"
     )
     await world.restart("api", "executor")
@@ -107,23 +113,27 @@ async def _lose_the_servers(world: World) -> None:
 
 async def work_flows(world: World) -> None:
     world.act(5, "The workers return", "Look at: completed goes up, and nothing else does.")
-    sight = world.sight
+    observed = world.observed
     await world.start(*WORKERS)
     work = await world.ask_for(SLOW, 6, seconds=0.5) + await world.ask_for(ECHO, 15)
     await world.until(
         "all of it is done",
-        lambda: sight.are_settled(work) and len(sight.in_status(work, "completed")) == len(work),
+        lambda: observed.are_settled(work) and len(observed.in_status(work, "completed")) == len(work),
         part="executor",
     )
-    await world.until("nothing is left anywhere", lambda: not any(sight.queues.values()) and not sight.line)
-    world.say(f"all {len(work)} are completed, and nobody waits for anything")
+    await world.until(
+        "nothing is left anywhere", lambda: not any(observed.queues.values()) and not observed.line
+    )
+    world.print_line(f"all {len(work)} are completed, and nobody waits for anything")
 
 
 def _ready(world: World, *names: str) -> int:
     """Messages in queues, or in the queues of workers."""
-    sight = world.sight
-    queues = [f"worker.{sight.workers[name]}.executions" if name in sight.workers else name for name in names]
-    return sum(sight.queues.get(queue, 0) for queue in queues)
+    observed = world.observed
+    queues = [
+        f"worker.{observed.workers[name]}.executions" if name in observed.workers else name for name in names
+    ]
+    return sum(observed.queues.get(queue, 0) for queue in queues)
 
 
 @asynccontextmanager

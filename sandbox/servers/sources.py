@@ -4,19 +4,19 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
-from sandbox.server_programs.errors import WayBroken, WayClosed
+from sandbox.server_programs.errors import SourceFailed, SourceUnavailable
 from sandbox.servers.errors import NoServer, StartFailed
 
 START_TRIES = 3
 REASON_CHARACTERS = 300
 
-NO_WAY = """\
+NO_SOURCE = """\
 no {server} to be had. Tried, in this order:
 {tried}
 Any one of these opens a way:
   - install {server}; it is started privately, the system's service is left alone
   - on Debian or Ubuntu let apt-get reach a mirror; packages are unpacked, nothing is installed"""
-WAYS_OUT_SHARED = """
+SHARED_SOURCES_HELP = """
   - set {variable} to the URL of one that may be used for tests
   - start Docker, and allow this user to use it"""
 
@@ -34,35 +34,35 @@ class Startable(Protocol):
 
 FoundServer = TypeVar("FoundServer", bound=Found)
 StartableServer = TypeVar("StartableServer", bound=Startable)
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def say_on_stderr(line: str) -> None:
+def print_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-async def first_open(
+async def first_available(
     server: str,
     ways: Mapping[str, Callable[[], Awaitable[FoundServer]]],
     *,
     variable: str = "",
-    say: Say | None = None,
+    print_line: PrintLine | None = None,
 ) -> FoundServer:
     """`variable` names the server that would have been used had it been set; private ones have none."""
     tried = [f"  - {variable} is not set"] if variable else []
     for name, take in ways.items():
         try:
             found = await take()
-        except WayClosed as closed:
+        except SourceUnavailable as closed:
             tried.append(f"  - {name}: {closed}")
-            if say and isinstance(closed, WayBroken):
-                say(f"{server}: {in_one_line(closed)}; trying the next way")
+            if print_line and isinstance(closed, SourceFailed):
+                print_line(f"{server}: {in_one_line(closed)}; trying the next way")
         else:
-            if say:
-                say(f"{server}: {found.origin}")
+            if print_line:
+                print_line(f"{server}: {found.origin}")
             return found
-    ways_out = WAYS_OUT_SHARED.format(variable=variable) if variable else ""
-    raise NoServer(NO_WAY.format(server=server, tried="\n".join(tried)) + ways_out)
+    shared_help = SHARED_SOURCES_HELP.format(variable=variable) if variable else ""
+    raise NoServer(NO_SOURCE.format(server=server, tried="\n".join(tried)) + shared_help)
 
 
 def in_one_line(error: Exception) -> str:

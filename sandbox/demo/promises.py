@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.demo.sight import numbers
+from sandbox.demo.observed import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sandbox.demo.sight import Sight, numbers
+from sandbox.demo.observed import ObservedState, numbers
 
 # Told of a row only when it comes here: the steps between are seen in the picture.
 _TOLD = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
@@ -17,15 +17,15 @@ _BY = {
 }
 
 
-class Gathering:
+class ReportLines:
     """Reports of a moment, until they are told."""
 
     def __init__(self) -> None:
         self._groups: dict[str, set[int]] = defaultdict(set)
 
-    def take(self, report: Mapping[str, Any], sight: Sight) -> None:
-        """`sight`: as it is with this report."""
-        names = {number: name for name, number in sight.workers.items()}
+    def take(self, report: Mapping[str, Any], observed: ObservedState) -> None:
+        """`observed`: as it is with this report."""
+        names = {number: name for name, number in observed.workers.items()}
         for change in report.get("changes", ()):
             if change["status"] in _TOLD:
                 self._groups[_happened(change, names)].add(change["execution_id"])

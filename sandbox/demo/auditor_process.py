@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.surroundings import surroundings
+from sandbox.clean_environment import clean_environment
 
 # One line may tell of all executions of the story.
 _LONGEST_LINE = 2**24
@@ -20,7 +20,7 @@ class AuditorEnded(Exception):
     """It must outlive the story."""
 
 
-class AuditorLink:
+class AuditorProcess:
     def __init__(self, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader, log: Path) -> None:
         self.log = log
         self._stdin, self._stdout = stdin, stdout
@@ -36,11 +36,11 @@ class AuditorLink:
     async def ask_for_audit(self) -> None:
         await self._tell("audit")
 
-    async def tell_lost(self, parts: Iterable[str]) -> None:
+    async def announce_kill(self, parts: Iterable[str]) -> None:
         """Before they are killed, so that nothing which follows from it is seen before it is known."""
         await self._tell(*(f"lost {part}" for part in parts))
 
-    async def tell_back(self, parts: Iterable[str]) -> None:
+    async def announce_start(self, parts: Iterable[str]) -> None:
         await self._tell(*(f"back {part}" for part in parts))
 
     async def _tell(self, *lines: str) -> None:
@@ -49,7 +49,7 @@ class AuditorLink:
 
 
 @asynccontextmanager
-async def auditor(amqp_url: str, database_url: str, log: Path) -> AsyncIterator[AuditorLink]:
+async def auditor(amqp_url: str, database_url: str, log: Path) -> AsyncIterator[AuditorProcess]:
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -58,14 +58,16 @@ async def auditor(amqp_url: str, database_url: str, log: Path) -> AsyncIterator[
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
-            env=surroundings({"ATTUNE__MESSAGE_QUEUE__URL": amqp_url, "ATTUNE__DATABASE__URL": database_url}),
+            env=clean_environment(
+                {"ATTUNE__MESSAGE_QUEUE__URL": amqp_url, "ATTUNE__DATABASE__URL": database_url}
+            ),
             limit=_LONGEST_LINE,
             start_new_session=True,  # Ctrl-C is for us alone: it watches until we let it go
         )
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise RuntimeError("asyncio gave no pipes although it was asked for them")
-    link = AuditorLink(stdin, stdout, log)
+    link = AuditorProcess(stdin, stdout, log)
     try:
         yield link
     finally:

@@ -10,7 +10,7 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessMark:
+class ProcessIdentity:
     pid: int
     started: str
     """Opaque; equal only for the same process."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.demo.closing import Promise, table
+from sandbox.demo.promises import Promise, table
 from sandbox.demo.view import View
-from sandbox.demo.world import StoryBroken
+from sandbox.demo.world import DemoFailed
 
 _started = time.time()
 
@@ -16,14 +16,14 @@ _started = time.time()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     promises: Sequence[Promise]
-    broken: StoryBroken | None
+    broken: DemoFailed | None
     first_rescue_at: float | None
     """By the wall clock."""
     story_seconds: float
     logs: Path
 
 
-def show_ending(view: View, ending: Ending) -> bool:
+def show_result(view: View, ending: Ending) -> bool:
     """True when the story was told to its end and every promise was kept."""
     view.text(["", "What the auditor saw (the commands are for `./run up`)", ""])
     view.text([*table(ending.promises, view.width), ""])

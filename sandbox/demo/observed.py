@@ -1,4 +1,4 @@
-"""What the demo knows, all of it from the auditor's reports: a picture to draw, and facts to wait for. Pure."""
+"""The state of the demo as the auditor reports it: what the picture shows and what the acts wait for. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ BY_US = frozenset({"letter", "monitor"})
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedExecution:
     """One execution."""
 
     status: str = "requested"
@@ -22,8 +22,8 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Sight:
-    executions: dict[int, Seen] = field(default_factory=dict)
+class ObservedState:
+    executions: dict[int, ObservedExecution] = field(default_factory=dict)
     notice_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     line: list[tuple[int, str]] = field(default_factory=list)
     """(execution id, 'active' or 'queued') of core.slow."""
@@ -55,7 +55,7 @@ class Sight:
                 raise ValueError(f"the auditor reports {unknown!r}, which nobody here knows")
 
     def _take_change(self, change: Mapping[str, Any]) -> None:
-        seen = self.executions.setdefault(change["execution_id"], Seen())
+        seen = self.executions.setdefault(change["execution_id"], ObservedExecution())
         if seen.status == "scheduling" and change["status"] == "requested":
             seen.given_back += 1
         seen.status = change["status"] or seen.status

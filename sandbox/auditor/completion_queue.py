@@ -26,7 +26,7 @@ CLOSE_SECONDS = 2
 TakeNotice = Callable[[Notice, bool], None]
 
 
-class NoticeQueue:
+class CompletionQueue:
     def __init__(self, amqp_url: str, take: TakeNotice) -> None:
         """`take` gets each notice, and whether the broker hands it out again."""
         self._amqp_url = amqp_url

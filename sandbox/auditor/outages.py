@@ -18,7 +18,7 @@ class _Loss:
 
 
 @dataclass(slots=True)
-class Losses:
+class Outages:
     """`margin_seconds`: how long a notice can be on its way, from its first copy to its mark, or from the broker that
     came back to us.
     """
