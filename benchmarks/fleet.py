@@ -136,9 +136,13 @@ async def _time_ticks(
 ) -> None:
     """Of the keeper, put together by the application itself, so that nothing is left out."""
     configure_logging(level="error", format="json")
-    async with fleet_stage(world, workers=extent.registered, has_queues=False, print_line=print_line) as stage:
+    async with fleet_stage(
+        world, workers=extent.registered, has_queues=False, print_line=print_line
+    ) as stage:
         replica = Sidecar(load(None, stage.environment()).settings)
-        print_line(f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed")
+        print_line(
+            f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed"
+        )
         keeper = replica.keeper
         for number in range(TICKS + 2):
             began = time.perf_counter()
