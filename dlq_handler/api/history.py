@@ -11,7 +11,7 @@ from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import MinuteCount
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.event import HistoryEvent
-from dlq_handler.history.history import Lane, Span
+from dlq_handler.history.history import Span, Timeline
 from dlq_handler.operations import audit_sql as operations
 from dlq_handler.operations.operation import Operation
 from dlq_handler.web.world import UiWorld
@@ -23,11 +23,11 @@ class Chart(Shape):
     since: datetime
     until: datetime
     letters: list[MinuteCount]
-    """By minute of arrival and reason; a minute without an entry had none, unless it is blind."""
-    lanes: list[Lane]
+    """By minute of arrival and reason; a minute without an entry had none, unless it is gaps."""
+    timelines: list[Timeline]
     """One for each worker."""
-    marks: list[HistoryEvent]
-    blind: list[Span]
+    markers: list[HistoryEvent]
+    gaps: list[Span]
     """When no sidecar was looking: nothing is known, which is not the same as nothing."""
 
 
@@ -50,9 +50,9 @@ def history_routes(world: UiWorld) -> APIRouter:
             since=start,
             until=end,
             letters=await groups_sql.letters_per_minute(database, since=start, until=end),
-            lanes=await history_sql.lanes(database, since=start, until=end),
-            marks=await events_sql.marks(database, since=start, until=end),
-            blind=await history_sql.blind(database, since=start, until=end),
+            timelines=await history_sql.timelines(database, since=start, until=end),
+            markers=await events_sql.markers(database, since=start, until=end),
+            gaps=await history_sql.gaps(database, since=start, until=end),
         )
 
     @router.get("/audit")

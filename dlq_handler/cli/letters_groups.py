@@ -25,7 +25,7 @@ from dlq_handler.dead_letters.group import GroupCount
 from dlq_handler.dead_letters.group_title import title_in
 from dlq_handler.dead_letters.state_version import group_version
 from dlq_handler.history import history_sql
-from dlq_handler.history.history import Lane
+from dlq_handler.history.history import Timeline
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
@@ -39,7 +39,7 @@ class GroupsSeen:
 
     counts: Sequence[GroupCount]
     in_all: int
-    lanes: Sequence[Lane]
+    timelines: Sequence[Timeline]
     names: Mapping[int, str]
     since: datetime
     until: datetime
@@ -50,7 +50,9 @@ class GroupsSeen:
     """By group: the state that `letters reprocess --if-version` expects. Empty where it was not asked for."""
 
     def title(self, one: GroupCount) -> str:
-        return title_in(one.group, self.lanes, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at)
+        return title_in(
+            one.group, self.timelines, self.names, ttl_seconds=self.ttl_seconds, last_at=one.last_at
+        )
 
 
 def groups(
@@ -106,7 +108,9 @@ async def _look_at_groups(
     return GroupsSeen(
         counts=await groups_sql.groups(database, since=begin, until=end, limit=limit),
         in_all=await groups_sql.count_groups(database, since=begin, until=end),
-        lanes=await history_sql.lanes(database, since=begin - timedelta(seconds=ttl_seconds), until=end),
+        timelines=await history_sql.timelines(
+            database, since=begin - timedelta(seconds=ttl_seconds), until=end
+        ),
         names={one.worker.id: one.name for one in await list_workers(database)},
         since=begin,
         until=end,

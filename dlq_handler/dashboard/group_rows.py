@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from dlq_handler.dashboard.words import NONE, iso
 from dlq_handler.dead_letters.group import Group, GroupCount
 from dlq_handler.dead_letters.group_title import title_in
-from dlq_handler.history.history import Lane
+from dlq_handler.history.history import Timeline
 
 _ACTIONS_SHOWN = 2
 
@@ -37,13 +37,17 @@ class GroupSection:
 
 
 def rows(
-    counts: Iterable[GroupCount], lanes: Sequence[Lane], names: Mapping[int, str], *, ttl_seconds: float
+    counts: Iterable[GroupCount],
+    timelines: Sequence[Timeline],
+    names: Mapping[int, str],
+    *,
+    ttl_seconds: float,
 ) -> Sequence[GroupRow]:
     return [
         GroupRow(
             id=one.group.id,
             href=f"/groups/{one.group.id}",
-            title=title_in(one.group, lanes, names, ttl_seconds=ttl_seconds, last_at=one.last_at),
+            title=title_in(one.group, timelines, names, ttl_seconds=ttl_seconds, last_at=one.last_at),
             queue=one.group.queue or NONE,
             actions=actions(one.group),
             letters=one.letters,

@@ -40,7 +40,7 @@ COMPONENTS = {
     Component.EXECUTOR: "Executor",
 }
 
-# Somebody's wish, and what no execution hangs on: worth a look, nobody's night.
+# An operator's choice, and a problem that no execution depends on.
 _MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS}
 
 

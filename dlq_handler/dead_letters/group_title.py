@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from dlq_handler.dead_letters.group import Group, title_of
-from dlq_handler.history.history import Lane
+from dlq_handler.history.history import Timeline
 from dlq_handler.workers.availability import Availability
 
 # Where the TTL is short a message expires before its worker is called gone: that takes 90 s, unless told otherwise.
@@ -18,7 +18,7 @@ def waited(expired_at: datetime, *, ttl_seconds: float) -> tuple[datetime, datet
 
 def title_in(
     group: Group,
-    lanes: Sequence[Lane],
+    timelines: Sequence[Timeline],
     names: Mapping[int, str],
     *,
     ttl_seconds: float,
@@ -27,14 +27,14 @@ def title_in(
     """By the worker's name, and by whether it was gone: that is the cause, the expiry its effect.
 
     Gone around the newest letter (`last_at`, if a stretch of time was asked for), and not just some time: so it is one
-    name, however far back the page looks on which it stands: `lanes` begin one TTL before its letters.
+    name, however far back the page looks on which it stands: `timelines` begin one TTL before its letters.
     """
-    of_worker = [lane for lane in lanes if lane.worker_id == group.worker_id]
-    name = names.get(group.worker_id or 0) or next((lane.name for lane in of_worker), None)
+    of_worker = [timeline for timeline in timelines if timeline.worker_id == group.worker_id]
+    name = names.get(group.worker_id or 0) or next((timeline.name for timeline in of_worker), None)
     since, until = waited(last_at or group.last_at, ttl_seconds=ttl_seconds)
     was_gone = any(
         one.availability is Availability.UNAVAILABLE and one.since <= until and one.until >= since
-        for lane in of_worker
-        for one in lane.segments
+        for timeline in of_worker
+        for one in timeline.segments
     )
     return title_of(group, worker_name=name, was_gone=was_gone)

@@ -32,8 +32,8 @@ SIDECAR_STOPPED = "sidecar.stopped"
 DIAGNOSIS_CHANGED = "diagnosis.changed"
 OPERATION_RECORDED = "operation.recorded"
 
-# What stands as a mark on the chart. A worker that is late only is in its lane.
-MARKS = frozenset(
+# What stands as a mark on the chart. A worker that is late only is in its timeline.
+MARKERS = frozenset(
     {
         WORKER_GONE,
         WORKER_BACK,

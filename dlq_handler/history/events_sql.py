@@ -1,4 +1,4 @@
-"""What happened, told by all replicas in one table: the stream of events and the marks of the chart are read from it.
+"""What happened, told by all replicas in one table: the stream of events and the markers of the chart are read from it.
 
 Promises: ids follow the order of commits, so that whoever has seen one has missed none before it. For that whoever
 tells something holds a lock until its commit: tell late in a transaction, and never in that of a batch. Bounded:
@@ -14,7 +14,7 @@ from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.history.event import LETTERS_DECIDED, MARKS, HistoryEvent
+from dlq_handler.history.event import LETTERS_DECIDED, MARKERS, HistoryEvent
 from dlq_handler.text import storable
 
 # For so long none is missing. Then those that only say "there are letters" go: they are most of all, and of no use.
@@ -142,7 +142,7 @@ async def last_at(tx: Transaction, kind: str) -> datetime | None:
     return None if row is None else row.at
 
 
-async def marks(database: Database, *, since: datetime, until: datetime) -> list[HistoryEvent]:
+async def markers(database: Database, *, since: datetime, until: datetime) -> list[HistoryEvent]:
     """Those that stand on the chart, in order of time."""
     async with database.transaction() as tx:
         rows = await tx.rows(
@@ -152,7 +152,7 @@ async def marks(database: Database, *, since: datetime, until: datetime) -> list
             """,
             since=since,
             until=until,
-            kinds=sorted(MARKS),
+            kinds=sorted(MARKERS),
         )
     return _events(rows)
 

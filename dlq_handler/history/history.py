@@ -1,7 +1,7 @@
-"""What is known of a stretch of time: who was there, and when nobody looked. Pure.
+"""Availability of workers over time, and gaps in observation. Pure.
 
-Time in which nobody looked is told as such. Taken for "as before", or for "nothing happened", it would lie in exactly
-the hour that somebody asks about.
+A gap is shown as a gap. Shown as "as before" or as "nothing happened", it would hide exactly the time that an operator
+asks about.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from dlq_handler.history.event import WORKER_BACK, WORKER_GONE, WORKER_LATE
 from dlq_handler.workers.availability import Availability
 
-MINUTE = timedelta(minutes=1)
-# That a minute was seen is written by the next look after it; until then it says nothing.
+QUARTER = timedelta(seconds=15)
+"""Resolution of gaps. The recorder writes several times in each quarter of a minute."""
+QUARTERS = 4
+# An observed quarter is recorded after its end; until then a missing record means nothing.
 _WRITTEN_WITHIN = timedelta(seconds=15)
 
 _THERE = (Availability.AVAILABLE, Availability.LATE)
@@ -32,7 +34,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Timeline:
     """One worker's part of the chart."""
 
     worker_id: int
@@ -51,51 +53,57 @@ class Change:
     availability: Availability | None
 
 
-def unseen(
-    seen: Iterable[datetime], *, first: datetime | None, since: datetime, until: datetime, now: datetime
+def gaps_between(
+    observed: Mapping[datetime, int],
+    *,
+    first: datetime | None,
+    since: datetime,
+    until: datetime,
+    now: datetime,
 ) -> list[Span]:
-    """The minutes of a window in which nobody looked, from the first that anybody ever did.
+    """Quarters of minutes of a window without an observation, from the first observation ever on.
 
-    `seen` holds those in which somebody did. The minute that has just begun is not over, so it says nothing yet, and of
-    the one before it somebody may still have to write.
+    `observed`: minute → its observed quarters, one bit each. The quarter that has just begun is not recorded yet.
     """
     if first is None:
         return []
-    minutes = set(seen)
-    end = min(until, _minute_of(now - _WRITTEN_WITHIN))
-    spans: list[Span] = []
-    minute = max(_minute_of(since), first)
-    while minute < end:
-        if minute not in minutes:
-            since_, until_ = max(minute, since), min(minute + MINUTE, until)
-            if spans and spans[-1].until == since_:
-                since_ = spans.pop().since
-            spans.append(Span(since=since_, until=until_))
-        minute += MINUTE
-    return spans
+    end = min(until, quarter_of(now - _WRITTEN_WITHIN))
+    gaps: list[Span] = []
+    quarter = max(quarter_of(since), first)
+    while quarter < end:
+        minute = quarter.replace(second=0)
+        if not observed.get(minute, 0) & 1 << quarter.second // 15:
+            begins, ends = max(quarter, since), min(quarter + QUARTER, until)
+            if gaps and gaps[-1].until == begins:
+                begins = gaps.pop().since
+            gaps.append(Span(since=begins, until=ends))
+        quarter += QUARTER
+    return gaps
 
 
-def still_unseen(blind: Sequence[Span], *, since: datetime, known_at: datetime, now: datetime) -> list[Span]:
-    """With an outage that goes on: its first minutes are on no record yet, and are no minutes without letters.
+def with_ongoing_gap(
+    gaps: Sequence[Span], *, since: datetime, known_at: datetime, now: datetime
+) -> list[Span]:
+    """With an outage in progress, whose first seconds are not on record yet.
 
-    `since`: when it was first seen. `known_at`: when the record was read that `blind` is from; what it tells holds, for
-    somebody else may have looked.
+    `since`: when it was first observed. `known_at`: when `gaps` were read from the record, which holds until then:
+    another replica may have consumed.
     """
-    told_until = _minute_of(known_at - _WRITTEN_WITHIN)
-    if blind and blind[-1].until >= told_until:
-        return [*blind[:-1], Span(since=blind[-1].since, until=max(blind[-1].until, now))]
-    start = max(since, told_until)
-    return [*blind, Span(since=start, until=now)] if start < now else list(blind)
+    recorded_until = quarter_of(known_at - _WRITTEN_WITHIN)
+    if gaps and gaps[-1].until >= recorded_until:
+        return [*gaps[:-1], Span(since=gaps[-1].since, until=max(gaps[-1].until, now))]
+    start = max(since, recorded_until)
+    return [*gaps, Span(since=start, until=now)] if start < now else list(gaps)
 
 
-def lanes_of(
-    changes: Sequence[Change], *, blind: Sequence[Span], since: datetime, until: datetime
-) -> list[Lane]:
-    """`changes` in order of time, `until` not after now. Over blind time nobody can tell."""
+def timelines_of(
+    changes: Sequence[Change], *, gaps: Sequence[Span], since: datetime, until: datetime
+) -> list[Timeline]:
+    """`changes` in order of time, `until` not after now. In a gap the availability is unknown."""
     by_worker: dict[int, list[Change]] = {}
     for change in changes:
         by_worker.setdefault(change.worker_id, []).append(change)
-    lanes = []
+    timelines = []
     for worker_id, own in sorted(by_worker.items()):
         ends = [*(change.at for change in own[1:]), until]
         known = [
@@ -103,10 +111,10 @@ def lanes_of(
             for change, end in zip(own, ends, strict=True)
             if change.availability is not None and end > since and change.at < until
         ]
-        segments = _joined(piece for segment in known for piece in _seen_through(segment, blind))
+        segments = _joined(piece for segment in known for piece in _seen_through(segment, gaps))
         if segments:
-            lanes.append(Lane(worker_id=worker_id, name=own[-1].name, segments=segments))
-    return lanes
+            timelines.append(Timeline(worker_id=worker_id, name=own[-1].name, segments=segments))
+    return timelines
 
 
 def change_of(before: Availability | None, seen: Availability) -> Availability | None:
@@ -130,9 +138,9 @@ def event_of(before: Availability | None, now: Availability) -> str | None:
     return WORKER_LATE if now is Availability.LATE else None
 
 
-def _seen_through(segment: Segment, blind: Sequence[Span]) -> Iterable[Segment]:
+def _seen_through(segment: Segment, gaps: Sequence[Span]) -> Iterable[Segment]:
     at = segment.since
-    for span in blind:
+    for span in gaps:
         since, until = max(span.since, at), min(span.until, segment.until)
         if since >= until:
             continue
@@ -155,8 +163,8 @@ def _joined(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(joined)
 
 
-def _minute_of(moment: datetime) -> datetime:
-    return moment.replace(second=0, microsecond=0)
+def quarter_of(moment: datetime) -> datetime:
+    return moment.replace(second=moment.second - moment.second % 15, microsecond=0)
 
 
 Workers = Mapping[int, tuple[str, Availability]]

@@ -1,6 +1,6 @@
-"""When somebody looked, and how the workers were found: what the chart shows under the letters.
+"""Times of observation and availability of workers: what the chart shows under the dead letters.
 
-Minutes in which nobody looked have no row, and are told as such.
+A quarter of a minute without an observation has no bit set, and is a gap.
 """
 
 from collections.abc import Sequence
@@ -13,38 +13,56 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import Topic
-from dlq_handler.history.history import Change, Lane, Span, Workers, change_of, event_of, lanes_of, unseen
+from dlq_handler.history.history import (
+    QUARTER,
+    QUARTERS,
+    Change,
+    Span,
+    Timeline,
+    Workers,
+    change_of,
+    event_of,
+    gaps_between,
+    timelines_of,
+)
 from dlq_handler.text import storable
 from dlq_handler.workers.availability import Availability
 
 # Advisory lock class. It must never change: replicas of all versions use it.
 _LOCK_CLASS = 1_145_852_234
 
+_RECORD_QUARTER = """
+    INSERT INTO own.observed_minute (topic, minute, quarters)
+    SELECT :topic, date_trunc('minute', quarter), 1 << (CAST(extract(second FROM quarter) AS int) / 15)"""
+# No write where the quarter is recorded already: it is recorded several times.
+_ADD_QUARTER = """
+    ON CONFLICT (topic, minute) DO UPDATE SET quarters = observed_minute.quarters | excluded.quarters
+     WHERE observed_minute.quarters & excluded.quarters = 0"""
 
-async def saw_last_minute(database: Database, *, consuming_seconds: float) -> None:
-    """If this replica consumed throughout it: a letter that died would have come to us.
 
-    The minute before this one, because nobody knows yet how this one ends. `consuming_seconds`: without a break.
+async def record_consuming(database: Database, *, consuming_seconds: float) -> None:
+    """Record the last quarter of a minute if this replica consumed throughout it: no dead letter was missed.
+
+    The quarter before this one: how this one ends is not known yet. `consuming_seconds`: without a break.
     """
     async with database.transaction() as tx:
         await tx.run(
-            """
-            INSERT INTO own.observed_minute (topic, minute)
-            SELECT :topic, minute
+            f"""
+            {_RECORD_QUARTER}
               FROM (SELECT clock_timestamp() AS now) AS clock,
-                   LATERAL (SELECT date_trunc('minute', now) - interval '1 minute' AS minute) AS last
-             WHERE minute >= now - make_interval(secs => :consuming_seconds)
-            ON CONFLICT DO NOTHING
+                   LATERAL (SELECT date_bin('15 s', now, 'epoch') - interval '15 s' AS quarter) AS last
+             WHERE quarter >= now - make_interval(secs => :consuming_seconds)
+            {_ADD_QUARTER}
             """,
             topic=Topic.LETTERS.value,
             consuming_seconds=float(consuming_seconds),
         )
 
 
-async def blind(database: Database, *, since: datetime, until: datetime) -> list[Span]:
-    """Minutes throughout which no replica consumed, from the first one in which any ever did."""
+async def gaps(database: Database, *, since: datetime, until: datetime) -> list[Span]:
+    """Times in which no replica consumed, from the first one in which any ever did."""
     async with database.transaction() as tx:
-        return await _unseen(tx, Topic.LETTERS, since=since, until=until)
+        return await _gaps(tx, Topic.LETTERS, since=since, until=until)
 
 
 async def note_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
@@ -56,7 +74,7 @@ async def note_workers(database: Database, seen: Workers, *, replica: str = "") 
     async with database.transaction() as tx:
         # Two replicas that both act as leader write a change once.
         await _lock_worker_changes(tx)
-        await _looked(tx, Topic.WORKERS)
+        await _record_workers(tx)
         before = await _last_changes(tx)
         changes: list[tuple[int, str, Availability | None]] = []
         events: list[events_sql.NewEvent] = []
@@ -78,7 +96,7 @@ async def note_workers(database: Database, seen: Workers, *, replica: str = "") 
         await events_sql.append_events(tx, events, topic=Topic.WORKERS, replica=replica)
 
 
-async def lanes(database: Database, *, since: datetime, until: datetime) -> list[Lane]:
+async def timelines(database: Database, *, since: datetime, until: datetime) -> list[Timeline]:
     """Of every worker that was registered at some time of the window, by id."""
     async with database.transaction() as tx:
         rows = await tx.rows(
@@ -95,8 +113,8 @@ async def lanes(database: Database, *, since: datetime, until: datetime) -> list
         )
         if not rows:
             return []
-        unwatched = await _unseen(tx, Topic.WORKERS, since=since, until=until)
-    return lanes_of([_change_of(row) for row in rows], blind=unwatched, since=since, until=rows[0].end)
+        unwatched = await _gaps(tx, Topic.WORKERS, since=since, until=until)
+    return timelines_of([_change_of(row) for row in rows], gaps=unwatched, since=since, until=rows[0].end)
 
 
 async def delete_old(database: Database, *, older_than_seconds: float) -> int:
@@ -131,21 +149,26 @@ async def last_change(database: Database, worker_id: int) -> Change | None:
     return _change_of(row) if row else None
 
 
-async def _looked(tx: Transaction, topic: Topic) -> None:
-    """In the minute that has begun: one look tells how the workers are."""
+async def _record_workers(tx: Transaction) -> None:
+    """In the quarter that has begun: one observation shows how the workers are."""
     await tx.run(
-        "INSERT INTO own.observed_minute (topic, minute) VALUES (:topic, date_trunc('minute', clock_timestamp()))"
-        " ON CONFLICT DO NOTHING",
-        topic=topic.value,
+        f"""
+        {_RECORD_QUARTER}
+          FROM (SELECT date_bin('15 s', clock_timestamp(), 'epoch') AS quarter) AS clock
+         WHERE true
+        {_ADD_QUARTER}
+        """,
+        topic=Topic.WORKERS.value,
     )
 
 
-async def _unseen(tx: Transaction, topic: Topic, *, since: datetime, until: datetime) -> list[Span]:
+async def _gaps(tx: Transaction, topic: Topic, *, since: datetime, until: datetime) -> list[Span]:
     rows = await tx.rows(
         """
-        SELECT clock_timestamp() AS now, (SELECT min(minute) FROM own.observed_minute WHERE topic = :topic) AS first,
-               s.minute
+        SELECT clock_timestamp() AS now, first.minute AS first, first.quarters AS first_quarters, s.minute, s.quarters
           FROM (VALUES (1)) AS one(row)
+          LEFT JOIN LATERAL (SELECT minute, quarters FROM own.observed_minute WHERE topic = :topic
+                              ORDER BY minute LIMIT 1) AS first ON true
           LEFT JOIN own.observed_minute s
             ON s.topic = :topic AND s.minute >= date_trunc('minute', CAST(:since AS timestamptz)) AND s.minute < :until
         """,
@@ -153,8 +176,11 @@ async def _unseen(tx: Transaction, topic: Topic, *, since: datetime, until: date
         since=since,
         until=until,
     )
-    seen = [row.minute for row in rows if row.minute is not None]
-    return unseen(seen, first=rows[0].first, since=since, until=until, now=rows[0].now)
+    first = rows[0].first
+    if first is not None:
+        first += next(n for n in range(QUARTERS) if rows[0].first_quarters >> n & 1) * QUARTER
+    observed = {row.minute: row.quarters for row in rows if row.minute is not None}
+    return gaps_between(observed, first=first, since=since, until=until, now=rows[0].now)
 
 
 async def _last_changes(tx: Transaction) -> dict[int, Change]:

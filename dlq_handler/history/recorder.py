@@ -91,7 +91,7 @@ class HistoryRecorder:
             self._has_started = True
         consuming_seconds = self._consuming_seconds()
         if consuming_seconds > 0 and not self._policy.is_shadow:
-            await history_sql.saw_last_minute(self._database, consuming_seconds=consuming_seconds)
+            await history_sql.record_consuming(self._database, consuming_seconds=consuming_seconds)
         await self._tell_of_gate()
         await self._tell_of_brake()
         if self._leadership.is_leader:

@@ -48,11 +48,11 @@ async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -
             INSERT INTO own.observed_minute (topic, minute)
             SELECT topic, CAST(:now AS timestamptz) - make_interval(mins => n)
               FROM unnest(ARRAY['letters', 'workers']) AS topic, generate_series(0, 1439) AS n
-             WHERE NOT n = ANY (CAST(:blind AS integer[]))
+             WHERE NOT n = ANY (CAST(:gaps AS integer[]))
             ON CONFLICT DO NOTHING
             """,
             now=now,
-            blind=list(night.BLIND_MINUTES),
+            gaps=list(night.BLIND_MINUTES),
         )
         await _changes(tx, now, workers)
         await _events(tx, now)
@@ -83,15 +83,15 @@ async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -
 
 
 async def _events(tx: Transaction, now: datetime) -> None:
-    gone, blind = night.gone_at(now), night.BLIND_MINUTES
+    gone, gaps = night.gone_at(now), night.BLIND_MINUTES
     python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
     # Of seeding, and dated by it.
     await tx.run("DELETE FROM own.history_event")
     for at, topic, kind, subject in (
         (now - night.NODE_GONE, Topic.WORKERS, WORKER_GONE, node),
         (now - night.NODE_BACK, Topic.WORKERS, WORKER_BACK, node),
-        (now - timedelta(minutes=blind.stop - 1), Topic.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
-        (now - timedelta(minutes=blind.start - 1), Topic.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
+        (now - timedelta(minutes=gaps.stop - 1), Topic.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
+        (now - timedelta(minutes=gaps.start - 1), Topic.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
         (gone + night.LATE_AFTER, Topic.WORKERS, WORKER_LATE, python),
         (gone + night.UNAVAILABLE_AFTER, Topic.WORKERS, WORKER_GONE, python),
     ):

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.dashboard.pages.acts import Act, Doing, Done, carry_out, confirm
-from dlq_handler.dashboard.pages.groups import group_not_on_record, lanes_of
+from dlq_handler.dashboard.pages.groups import group_not_on_record, timelines_of
 from dlq_handler.dashboard.pages.letter import not_on_record
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import counted, stopped
@@ -77,8 +77,8 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     async with site.world.database.transaction() as tx:
         kept = await can_be_put_up(tx, group_id)
     ttl_seconds = site.world.ttl_seconds
-    lanes = await lanes_of(site.world.database, group, ttl_seconds=ttl_seconds)
-    title = title_in(group, lanes, site.worker_names, ttl_seconds=ttl_seconds)
+    timelines = await timelines_of(site.world.database, group, ttl_seconds=ttl_seconds)
+    title = title_in(group, timelines, site.worker_names, ttl_seconds=ttl_seconds)
     act = Act(
         title=f"Decider letters again: {title}",
         happens=[_reach(kept.letters), _CONSEQUENCE] if kept.letters.count else (),

@@ -11,7 +11,7 @@ from dlq_handler.dashboard import words
 from dlq_handler.dashboard.errors import away_page
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
-from dlq_handler.dashboard.timeline import operations_on, timeline
+from dlq_handler.dashboard.story import operations_on, timeline
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.operations import audit_sql as operations
 from dlq_handler.operations.operation import Operation

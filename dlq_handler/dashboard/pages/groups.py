@@ -21,7 +21,7 @@ from dlq_handler.dead_letters.group_title import title_in, waited
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.history import Lane
+from dlq_handler.history.history import Timeline
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.no_record import no_record_sentence
 
@@ -35,7 +35,7 @@ _DAY = timedelta(days=1)
 class GroupsFacts:
     counts: Sequence[GroupCount]
     count: int
-    lanes: Sequence[Lane]
+    timelines: Sequence[Timeline]
     after: int
 
 
@@ -43,7 +43,7 @@ class GroupsFacts:
 class GroupFacts:
     group: Group | None
     records: Sequence[LetterRecord] = ()
-    lanes: Sequence[Lane] = ()
+    timelines: Sequence[Timeline] = ()
     kept: CappedCount | None = None
 
 
@@ -61,7 +61,7 @@ async def groups_page(site: Site, request: Request) -> Response:
             after=await events_sql.latest_id(database),
             counts=await groups_sql.groups(database, since=since, until=until, limit=MOST_GROUPS),
             count=await groups_sql.count_groups(database, since=since, until=until),
-            lanes=await history_sql.lanes(
+            timelines=await history_sql.timelines(
                 database, since=since - timedelta(seconds=site.world.ttl_seconds), until=until
             ),
         )
@@ -71,7 +71,7 @@ async def groups_page(site: Site, request: Request) -> Response:
     facts = remembered.facts
     context = {
         "rows": group_rows.rows(
-            facts.counts, facts.lanes, site.worker_names, ttl_seconds=site.world.ttl_seconds
+            facts.counts, facts.timelines, site.worker_names, ttl_seconds=site.world.ttl_seconds
         )
         if facts
         else (),
@@ -110,7 +110,7 @@ async def gather_group(database: Database, group_id: str, *, ttl_seconds: float)
     return GroupFacts(
         group=group,
         records=page.records,
-        lanes=await lanes_of(database, group, ttl_seconds=ttl_seconds),
+        timelines=await timelines_of(database, group, ttl_seconds=ttl_seconds),
         kept=kept.letters,
     )
 
@@ -128,7 +128,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
     group, kept = facts.group, facts.kept
     if group is None:
         raise group_not_on_record(site)
-    title = title_in(group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds)
+    title = title_in(group, facts.timelines, site.worker_names, ttl_seconds=ttl_seconds)
     context = {
         "group": group,
         "title": title,
@@ -161,9 +161,9 @@ MEANINGS = {
 }
 
 
-async def lanes_of(database: Database, group: Group, *, ttl_seconds: float) -> Sequence[Lane]:
-    """The lanes that a group's title depends on: was its worker unavailable around its newest dead letter?"""
+async def timelines_of(database: Database, group: Group, *, ttl_seconds: float) -> Sequence[Timeline]:
+    """The timelines that a group's title depends on: was its worker unavailable around its newest dead letter?"""
     if group.worker_id is None:
         return ()
     since, until = waited(group.last_at, ttl_seconds=ttl_seconds)
-    return await history_sql.lanes(database, since=since, until=until)
+    return await history_sql.timelines(database, since=since, until=until)

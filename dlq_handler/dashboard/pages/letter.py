@@ -10,10 +10,10 @@ from starlette.responses import Response
 from dlq_handler.dashboard import words
 from dlq_handler.dashboard.errors import away_page
 from dlq_handler.dashboard.letter_path import in_one_sentence, notice_of, path
-from dlq_handler.dashboard.pages.groups import lanes_of
+from dlq_handler.dashboard.pages.groups import timelines_of
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
-from dlq_handler.dashboard.timeline import facts as facts_of
+from dlq_handler.dashboard.story import facts as facts_of
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE
@@ -23,7 +23,7 @@ from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.diagnosis.view import TopologyFact
 from dlq_handler.explain.records import OutboxRecord
 from dlq_handler.explain.records_sql import records_of
-from dlq_handler.history.history import Lane
+from dlq_handler.history.history import Timeline
 from dlq_handler.masking import SHOWN_BYTES, masked_body
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.guard import csrf_of
@@ -36,7 +36,7 @@ class LetterFacts:
     record: LetterRecord | None
     outbox: Sequence[OutboxRecord] = ()
     group: Group | None = None
-    lanes: Sequence[Lane] = ()
+    timelines: Sequence[Timeline] = ()
     older: int | None = None
     newer: int | None = None
 
@@ -53,7 +53,7 @@ async def gather(database: Database, letter_id: int, *, ttl_seconds: float) -> L
         if record.execution_id is None
         else (await records_of(database, record.execution_id)).outbox,
         group=group,
-        lanes=() if group is None else await lanes_of(database, group, ttl_seconds=ttl_seconds),
+        timelines=() if group is None else await timelines_of(database, group, ttl_seconds=ttl_seconds),
         older=older,
         newer=newer,
     )
@@ -83,7 +83,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "group": facts.group,
         "group_title": None
         if facts.group is None
-        else title_in(facts.group, facts.lanes, site.worker_names, ttl_seconds=ttl_seconds),
+        else title_in(facts.group, facts.timelines, site.worker_names, ttl_seconds=ttl_seconds),
         "older": facts.older,
         "newer": facts.newer,
         "evidence": facts_of(record.evidence),

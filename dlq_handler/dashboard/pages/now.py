@@ -9,10 +9,11 @@ from urllib.parse import urlencode, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard import chart_section, group_rows, words
-from dlq_handler.dashboard.chart import ChartFacts
-from dlq_handler.dashboard.chart_scale import Window
-from dlq_handler.dashboard.outage import with_outage
+from dlq_handler.dashboard import group_rows, words
+from dlq_handler.dashboard.chart import section as chart_section
+from dlq_handler.dashboard.chart.draw import ChartFacts
+from dlq_handler.dashboard.chart.gaps import with_outage
+from dlq_handler.dashboard.chart.scale import Window
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.strip import strip
@@ -49,7 +50,7 @@ class NowFacts:
 UNREAD = "the database is unreachable, and nothing is kept of this time"
 
 NOTHING = NowFacts(
-    chart=ChartFacts(minutes=(), blind=(), lanes=(), marks=()),
+    chart=ChartFacts(minutes=(), gaps=(), timelines=(), markers=()),
     groups=(),
     group_count=0,
     came=CameBefore(has_any=False, last_at=None),
@@ -67,10 +68,12 @@ async def gather(database: Database, window: Window, at: datetime | None, *, ttl
     return NowFacts(
         chart=ChartFacts(
             minutes=await groups_sql.letters_per_minute(database, since=since, until=until),
-            blind=await history_sql.blind(database, since=since, until=end),
+            gaps=await history_sql.gaps(database, since=since, until=end),
             # One TTL more than is drawn: the first groups are called after who was gone before them.
-            lanes=await history_sql.lanes(database, since=since - timedelta(seconds=ttl_seconds), until=end),
-            marks=await events_sql.marks(database, since=since, until=end),
+            timelines=await history_sql.timelines(
+                database, since=since - timedelta(seconds=ttl_seconds), until=end
+            ),
+            markers=await events_sql.markers(database, since=since, until=end),
         ),
         groups=await groups_sql.groups(database, since=since, until=until, limit=GROUPS_SHOWN),
         group_count=await groups_sql.count_groups(database, since=since, until=until),
@@ -125,7 +128,7 @@ async def now_page(site: Site, request: Request) -> Response:
         if is_known
         else chart_section.unknown(UNREAD, span=span, at=at, is_table=is_table)
     )
-    rows = group_rows.rows(facts.groups, facts.chart.lanes, site.worker_names, ttl_seconds=ttl_seconds)
+    rows = group_rows.rows(facts.groups, facts.chart.timelines, site.worker_names, ttl_seconds=ttl_seconds)
     here = chart_section.href(span, at, is_table=is_table)
     context = {
         "to": partial(link_of, at=at, here=here, window=window),

@@ -17,7 +17,7 @@ from dlq_handler.dead_letters.group import GroupCount
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.history import Change, Lane
+from dlq_handler.history.history import Change, Timeline
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.workers.availability import Availability, is_history
@@ -38,7 +38,7 @@ _ORDER = (State.BAD, State.WARN, State.UNKNOWN, State.OK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersFacts:
-    lanes: Sequence[Lane]
+    timelines: Sequence[Timeline]
     groups: Sequence[GroupCount]
     """Of the last hour."""
     after: int
@@ -48,7 +48,7 @@ async def gather(site: Site) -> WorkersFacts:
     database, now = site.world.database, site.now
     return WorkersFacts(
         after=await events_sql.latest_id(database),
-        lanes=await history_sql.lanes(database, since=now - _DAY, until=now),
+        timelines=await history_sql.timelines(database, since=now - _DAY, until=now),
         groups=await groups_sql.groups(database, since=now - _HOUR, until=now, limit=_MOST_GROUPS),
     )
 
@@ -59,7 +59,7 @@ async def workers_page(site: Site, request: Request) -> Response:
     rows = (
         ()
         if isinstance(seen, Unknown)
-        else worker_rows(seen.workers, facts.lanes if facts else (), _by_worker(facts))
+        else worker_rows(seen.workers, facts.timelines if facts else (), _by_worker(facts))
     )
     ill = [row for row in rows if not row.is_history and row.state is not State.OK]
     well = [row for row in rows if not row.is_history and row.state is State.OK]
@@ -88,13 +88,15 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
     one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
     remembered = await site.ask("/workers", lambda: gather(site))
     facts = remembered.facts
-    lane = next((lane for lane in facts.lanes if lane.worker_id == worker_id), None) if facts else None
+    timeline = next((one for one in facts.timelines if one.worker_id == worker_id), None) if facts else None
     left = None
-    if one is None and lane is None:
+    if one is None and timeline is None:
         left = await _left(site, worker_id)
-    [row] = worker_rows([one], [lane] if lane else (), _by_worker(facts)) if one else [None]
+    [row] = worker_rows([one], [timeline] if timeline else (), _by_worker(facts)) if one else [None]
     own = [count for count in facts.groups if count.group.worker_id == worker_id] if facts else []
-    name = one.registered.name if one else lane.name if lane else left.name if left else str(worker_id)
+    name = (
+        one.registered.name if one else timeline.name if timeline else left.name if left else str(worker_id)
+    )
     context = {
         "id": worker_id,
         "name": name,
@@ -104,10 +106,10 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
         "ended": one.ended_last_hour if one else None,
         "segments": [
             (*AVAILABILITIES[segment.availability], segment.since, segment.until)
-            for segment in (reversed(lane.segments) if lane else ())
+            for segment in (reversed(timeline.segments) if timeline else ())
         ],
         "groups": group_rows.rows(
-            own, facts.lanes if facts else (), site.worker_names, ttl_seconds=site.world.ttl_seconds
+            own, facts.timelines if facts else (), site.worker_names, ttl_seconds=site.world.ttl_seconds
         ),
         "has_record": facts is not None,
         "seen": seen,
@@ -163,15 +165,15 @@ class WorkerRow:
 
 
 def worker_rows(
-    workers: Sequence[ObservedWorker], lanes: Sequence[Lane], letters: Mapping[int, int] | None
+    workers: Sequence[ObservedWorker], timelines: Sequence[Timeline], letters: Mapping[int, int] | None
 ) -> Sequence[WorkerRow]:
     """`letters`: of the last hour, by worker; None: unknown. Who has been silent for a day comes last."""
-    by_id = {lane.worker_id: lane for lane in lanes}
+    by_id = {timeline.worker_id: timeline for timeline in timelines}
     rows = [_row(one, by_id.get(one.registered.worker.id), letters) for one in workers]
     return sorted(rows, key=lambda row: (row.is_history, _ORDER.index(row.state), row.name))
 
 
-def _row(one: ObservedWorker, lane: Lane | None, letters: Mapping[int, int] | None) -> WorkerRow:
+def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, int] | None) -> WorkerRow:
     registered = one.registered
     availability = one.standing.availability
     state, word = AVAILABILITIES[availability]
@@ -188,7 +190,7 @@ def _row(one: ObservedWorker, lane: Lane | None, letters: Mapping[int, int] | No
         name=registered.name,
         state=state,
         word=word,
-        since=_since(one, lane) if restart is None else _unconsumed_since(one),
+        since=_since(one, timeline) if restart is None else _unconsumed_since(one),
         heartbeat_at=registered.worker.last_heartbeat,
         host=registered.host or UNKNOWN,
         consumers=_of_queue(one, "consumers"),
@@ -201,14 +203,18 @@ def _row(one: ObservedWorker, lane: Lane | None, letters: Mapping[int, int] | No
     )
 
 
-def _since(one: ObservedWorker, lane: Lane | None) -> datetime | None:
+def _since(one: ObservedWorker, timeline: Timeline | None) -> datetime | None:
     """Since when it is in this state. An unavailable worker is so since its heartbeat became too old, as `status` says;
     other states begin when they were recorded.
     """
     if one.standing.availability is Availability.UNAVAILABLE and one.standing.gone_since is not None:
         return one.standing.gone_since
-    if lane is not None and lane.segments and lane.segments[-1].availability is one.standing.availability:
-        return lane.segments[-1].since
+    if (
+        timeline is not None
+        and timeline.segments
+        and timeline.segments[-1].availability is one.standing.availability
+    ):
+        return timeline.segments[-1].since
     return one.standing.gone_since
 
 

@@ -138,13 +138,13 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
 
 
 async def test_workers_and_topology_are_as_they_were_seen(ui_store: Database) -> None:
-    view = a_view(workers=(a_worker(), a_worker(name="blind", number=9, queue=Unknown("no rights"))))
+    view = a_view(workers=(a_worker(), a_worker(name="gaps", number=9, queue=Unknown("no rights"))))
     async with asking(await a_ui_world(ui_store, view=view)) as client:
-        seen, blind = (await client.get("/api/v1/workers")).json()["workers"]
+        seen, gaps = (await client.get("/api/v1/workers")).json()["workers"]
         assert (seen["name"], seen["availability"], seen["consumers"]) == ("worker-python", "available", 1)
         assert seen["canary"]["took_seconds"] == 0.9
-        assert (blind["consumers"], blind["queue_trouble"], blind["canary"]) == (None, "no rights", None)
-        assert (await client.get("/api/v1/workers/9")).json() == blind
+        assert (gaps["consumers"], gaps["queue_trouble"], gaps["canary"]) == (None, "no rights", None)
+        assert (await client.get("/api/v1/workers/9")).json() == gaps
         assert (await client.get("/api/v1/workers/10")).status_code == 404
         topology = (await client.get("/api/v1/topology")).json()
         assert (topology["conclusion"], topology["intake_queue"]) == ("fine", "attune.dlx.queue")
@@ -174,7 +174,7 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
         assert (await client.get("/api/v1/executions/8")).status_code == 404
 
 
-async def test_the_chart_has_letters_lanes_marks_and_blind_time(
+async def test_the_chart_has_letters_timelines_markers_and_gaps_time(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     await put_on_record(ui_store, a_dead_letter(key="a"), a_dead_letter(key="b"))
@@ -191,9 +191,9 @@ async def test_the_chart_has_letters_lanes_marks_and_blind_time(
     shown = (await api.get("chart", params={"until": soon})).json()
     assert sum(one["letters"] for one in shown["letters"]) == 2
     assert {one["reason"] for one in shown["letters"]} == {"expired"}
-    assert [one["kind"] for one in shown["marks"]] == ["brake.tripped"]
-    assert [lane["name"] for lane in shown["lanes"]] == ["worker-python"]
-    assert len(shown["blind"]) == 1
+    assert [one["kind"] for one in shown["markers"]] == ["brake.tripped"]
+    assert [timeline["name"] for timeline in shown["timelines"]] == ["worker-python"]
+    assert len(shown["gaps"]) == 1
 
 
 async def test_the_audit_is_read_page_by_page(api: httpx.AsyncClient, ui_store: Database) -> None:

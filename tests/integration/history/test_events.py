@@ -73,10 +73,10 @@ async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
     assert [one.at for one in await events_sql.after(store, 0)] == [NOON, NOON + timedelta(seconds=1)]
 
 
-async def test_marks_are_what_stands_on_the_chart_of_a_window(store: Database) -> None:
+async def test_markers_are_what_stands_on_the_chart_of_a_window(store: Database) -> None:
     for minutes, kind in enumerate((WORKER_GONE, LETTERS_DECIDED, WORKER_LATE, BRAKE_TRIPPED, WORKER_GONE)):
         await tell(store, kind, at=NOON + timedelta(minutes=minutes))
-    found = await events_sql.marks(store, since=NOON, until=NOON + timedelta(minutes=4))
+    found = await events_sql.markers(store, since=NOON, until=NOON + timedelta(minutes=4))
     assert [one.kind for one in found] == [WORKER_GONE, BRAKE_TRIPPED]
 
 

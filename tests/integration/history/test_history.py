@@ -43,46 +43,47 @@ async def back(host: Host, interval: str, *tables: str) -> None:
         )
 
 
-async def test_minutes_in_which_nobody_consumed_are_blind(store: Database, host: Host) -> None:
+async def test_minutes_in_which_nobody_consumed_are_gaps(store: Database, host: Host) -> None:
     end = (await clock(host)).replace(second=0, microsecond=0) - timedelta(minutes=5)
     window: dict[str, Any] = {"since": end - HOUR, "until": end}
-    assert await history_sql.blind(store, **window) == [], "nobody ever looked"
-    await history_sql.saw_last_minute(store, consuming_seconds=180)
-    await history_sql.saw_last_minute(store, consuming_seconds=180)
+    assert await history_sql.gaps(store, **window) == [], "nobody ever looked"
+    await history_sql.record_consuming(store, consuming_seconds=180)
+    await history_sql.record_consuming(store, consuming_seconds=180)
     seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.observed_minute")
     assert seen - end in (timedelta(minutes=4), timedelta(minutes=5))
-    assert await history_sql.blind(store, **window) == [], "nobody had looked yet"
+    await host.session.execute("UPDATE dlq_handler.observed_minute SET quarters = 15")
+    assert await history_sql.gaps(store, **window) == [], "nobody had looked yet"
     for minutes in (45, 15):
         await host.session.execute(
             "INSERT INTO dlq_handler.observed_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
         )
-    assert await history_sql.blind(store, **window) == [
+    assert await history_sql.gaps(store, **window) == [
         Span(since=end - timedelta(minutes=44), until=end - timedelta(minutes=15)),
         Span(since=end - timedelta(minutes=14), until=end),
     ]
 
 
-async def test_a_minute_counts_only_if_somebody_consumed_throughout_it(store: Database, host: Host) -> None:
+async def test_a_quarter_counts_only_if_a_replica_consumed_throughout_it(store: Database, host: Host) -> None:
     """Another replica's break takes nothing from one that had none."""
 
-    async def last_seen() -> datetime | None:
-        minute: datetime | None = await host.session.fetchval(
-            "SELECT max(minute) FROM dlq_handler.observed_minute"
-        )
-        return minute
+    async def observed() -> list[tuple[datetime, int]]:
+        rows = await host.session.fetch("SELECT minute, quarters FROM dlq_handler.observed_minute ORDER BY 1")
+        return [(row["minute"], row["quarters"]) for row in rows]
 
-    for consuming_seconds in (0, 30, 59):
-        await history_sql.saw_last_minute(store, consuming_seconds=consuming_seconds)
-    assert await last_seen() is None
-    await history_sql.saw_last_minute(store, consuming_seconds=120)
-    seen = await last_seen()
-    await history_sql.saw_last_minute(store, consuming_seconds=5)
-    assert seen is not None
-    assert await last_seen() == seen
-    assert (await clock(host)) - seen >= timedelta(minutes=1), "the one that has begun is not over"
+    for consuming_seconds in (0, 14):
+        await history_sql.record_consuming(store, consuming_seconds=consuming_seconds)
+    assert await observed() == []
+    await history_sql.record_consuming(store, consuming_seconds=45)
+    [(minute, quarters)] = await observed()
+    assert quarters in (1, 2, 4, 8)
+    await history_sql.record_consuming(store, consuming_seconds=5)
+    assert await observed() == [(minute, quarters)]
+    await host.session.execute("UPDATE dlq_handler.observed_minute SET quarters = 15 - quarters")
+    await history_sql.record_consuming(store, consuming_seconds=45)
+    assert (minute, 15) in await observed(), "bits of one minute are added"
 
 
-async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
+async def test_timelines_have_a_segment_for_each_change_and_each_change_is_told(
     store: Database, host: Host
 ) -> None:
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
@@ -92,7 +93,7 @@ async def test_lanes_have_a_segment_for_each_change_and_each_change_is_told(
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE)})
     now = await clock(host)
 
-    first, second = await history_sql.lanes(store, since=now - HOUR, until=now + HOUR)
+    first, second = await history_sql.timelines(store, since=now - HOUR, until=now + HOUR)
 
     assert (first.worker_id, first.name, second.name) == (1, "w1", "w2")
     assert [one.availability for one in first.segments] == [AVAILABLE, GONE, AVAILABLE]
@@ -179,27 +180,27 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
     assert sum(one.kind == WORKER_GONE for one in told) == 1500
 
 
-async def test_a_lane_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
+async def test_a_timeline_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
     store: Database, host: Host
 ) -> None:
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     await back(host, "3 hours", "worker_change", "observed_minute")
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     now = await clock(host)
-    [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
-    assert [one.availability for one in lane.segments] == [Availability.UNKNOWN, GONE]
-    assert lane.segments[0].since == now - HOUR
+    [timeline] = await history_sql.timelines(store, since=now - HOUR, until=now)
+    assert [one.availability for one in timeline.segments] == [Availability.UNKNOWN, GONE]
+    assert timeline.segments[0].since == now - HOUR
 
 
 async def test_what_is_known_of_today_survives_the_scan(store: Database, host: Host) -> None:
     await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.note_workers(store, {1: ("w1", GONE)})
     await back(host, "10 days", "worker_change", "observed_minute")
-    await history_sql.saw_last_minute(store, consuming_seconds=180)
+    await history_sql.record_consuming(store, consuming_seconds=180)
     await history_sql.delete_old(store, older_than_seconds=7 * 86_400)
     now = await clock(host)
-    [lane] = await history_sql.lanes(store, since=now - HOUR, until=now)
-    assert (lane.name, lane.segments[0].availability) == ("w1", GONE)
+    [timeline] = await history_sql.timelines(store, since=now - HOUR, until=now)
+    assert (timeline.name, timeline.segments[0].availability) == ("w1", GONE)
     [row] = await host.session.fetch("SELECT count(*) AS minutes FROM dlq_handler.observed_minute")
     assert row["minutes"] == 1
 

@@ -76,12 +76,12 @@ async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> Non
     assert await replica.told() == [("letters.decided", None)]
 
 
-async def test_a_minute_counts_as_seen_if_somebody_consumed_throughout_it(
+async def test_a_quarter_counts_as_observed_if_a_replica_consumed_throughout_it(
     store: Database, host: Host
 ) -> None:
     replica, shadow = Replica(store), Replica(store, is_shadow=True)
-    # It was back before the minute was over: what died meanwhile has not come.
-    replica.consuming_seconds, shadow.consuming_seconds = 30.0, 3600.0
+    # it was back before the quarter was over: what died meanwhile has not come.
+    replica.consuming_seconds, shadow.consuming_seconds = 10.0, 3600.0
     for one in (replica, shadow):
         await one.history_recorder.tick()
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 0
@@ -98,16 +98,16 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
     await replica.history_recorder.tick()
     now = await host.session.fetchval("SELECT now() + interval '1 hour'")
     past = await host.session.fetchval("SELECT now() - interval '1 hour'")
-    assert await history_sql.lanes(store, since=past, until=now) == []
+    assert await history_sql.timelines(store, since=past, until=now) == []
     await replica.leadership.tick()
     await replica.history_recorder.tick()
     replica.seen = {worker: Availability.UNAVAILABLE}
     await replica.history_recorder.tick()
     replica.seen = None
     await replica.history_recorder.tick()
-    [lane] = await history_sql.lanes(store, since=past, until=now)
-    assert (lane.worker_id, lane.name) == (worker, name)
-    assert lane.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no lane"
+    [timeline] = await history_sql.timelines(store, since=past, until=now)
+    assert (timeline.worker_id, timeline.name) == (worker, name)
+    assert timeline.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no timeline"
     assert await replica.told() == [("sidecar.started", "one"), ("worker.gone", name)]
 
 

@@ -23,7 +23,7 @@ GROUP = Group(
 SEEN = GroupsSeen(
     counts=[GroupCount(group=GROUP, letters=611, failed=611, last_at=ago(26))],
     in_all=1,
-    lanes=(),
+    timelines=(),
     names={7: "worker-python"},
     since=ago(3600),
     until=NOW,

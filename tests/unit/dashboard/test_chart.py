@@ -1,15 +1,18 @@
-"""The chart's geometry: bars where and as high as the letters, marks, blind time and lanes on the same axis."""
+"""The chart's geometry: bars where and as high as the letters, markers, gaps and timelines on the same axis."""
 
 from datetime import UTC, datetime, timedelta
 
-from dlq_handler.dashboard.chart import Chart, ChartFacts, Frame, draw
-from dlq_handler.dashboard.chart_scale import Window, round_top, window_until
-from dlq_handler.dashboard.chart_section import DAY, HOUR, ChartSection, Empty, nothing_came, section
-from dlq_handler.dashboard.chart_table import as_table
+import pytest
+
+from dlq_handler.dashboard.chart.draw import Chart, ChartFacts, Frame, draw
+from dlq_handler.dashboard.chart.gaps import with_outage
+from dlq_handler.dashboard.chart.scale import Window, round_top, window_until
+from dlq_handler.dashboard.chart.section import DAY, HOUR, ChartSection, Empty, nothing_came, section
+from dlq_handler.dashboard.chart.table import as_table
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.dead_letters.group import MinuteCount
 from dlq_handler.history.event import WORKER_GONE, HistoryEvent
-from dlq_handler.history.history import Lane, Segment, Span
+from dlq_handler.history.history import Segment, Span, Timeline
 from dlq_handler.workers.availability import Availability
 from tests.support.views import a_canary, a_view
 
@@ -26,15 +29,17 @@ def minute(when: datetime, letters: int, reason: str = "expired") -> MinuteCount
     return MinuteCount(minute=when, reason=reason, letters=letters)
 
 
-def lane(name: str, *parts: tuple[datetime, datetime, Availability], number: int = 7) -> Lane:
+def timeline(name: str, *parts: tuple[datetime, datetime, Availability], number: int = 7) -> Timeline:
     segments = [Segment(since=since, until=until, availability=state) for since, until, state in parts]
-    return Lane(worker_id=number, name=name, segments=tuple(segments))
+    return Timeline(worker_id=number, name=name, segments=tuple(segments))
+
+
+def a_marker(kind: str, when: datetime, subject: str = "worker-python") -> HistoryEvent:
+    return HistoryEvent(id=1, at=when, topic="t", kind=kind, subject=subject, detail=None, replica="r-1")
 
 
 def gone(when: datetime, name: str = "worker-python") -> HistoryEvent:
-    return HistoryEvent(
-        id=1, at=when, topic="workers", kind=WORKER_GONE, subject=name, detail=None, replica="sidecar-1"
-    )
+    return a_marker(WORKER_GONE, when, name)
 
 
 def came_at(last_at: datetime | None, *, has_any: bool = True) -> CameBefore:
@@ -42,7 +47,7 @@ def came_at(last_at: datetime | None, *, has_any: bool = True) -> CameBefore:
 
 
 def facts(**some: object) -> ChartFacts:
-    nothing: dict[str, object] = {"minutes": (), "blind": (), "lanes": (), "marks": ()}
+    nothing: dict[str, object] = {"minutes": (), "gaps": (), "timelines": (), "markers": ()}
     return ChartFacts(**(nothing | some))  # type: ignore[arg-type]  # what a test gives is of its kind
 
 
@@ -94,28 +99,68 @@ def test_the_warning_rate_is_in_the_picture_of_a_quiet_hour() -> None:
     assert chart.top < chart.warning_y < chart.base
 
 
-def test_blind_time_is_a_band_with_words() -> None:
-    chart = drawn(blind=[Span(since=at(2, 10), until=at(2, 13))])
+def test_a_gap_is_a_band_with_words() -> None:
+    chart = drawn(gaps=[Span(since=at(2, 10), until=at(2, 13))])
     [band] = chart.labels
-    assert (band.text, band.kind) == ("not connected 02:10–02:13", "blind")
+    assert (band.text, band.kind) == ("not connected 02:10–02:13", "gap")
     assert band.width == 5.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "word"),
+    [
+        ("brake.tripped", 10, "paused by the brake"),
+        ("gate.closed", -20, "paused by the safety gate"),
+        ("brake.tripped", 120, "not connected"),
+        ("worker.gone", 0, "not connected"),
+    ],
+)
+def test_a_pause_of_dlq_handler_is_no_lost_connection(kind: str, seconds: int, word: str) -> None:
+    gap = Span(since=at(2, 10), until=at(2, 13))
+    marker = a_marker(kind, gap.since + timedelta(seconds=seconds))
+    assert f"{word} 02:10–02:13" in texts(drawn(gaps=[gap], markers=[marker]))
+    [row] = as_table(facts(gaps=[gap], markers=[marker]), hour(), ttl_seconds=TTL_SECONDS).rows
+    assert row.words is not None
+    assert row.words.startswith(word)
+
+
+def test_a_gap_within_one_minute_has_seconds() -> None:
+    gap = Span(since=at(2, 10), until=at(2, 10) + timedelta(seconds=45))
+    assert texts(drawn(gaps=[gap])) == ["not connected 02:10:00–02:10:45"]
+
+
+def test_an_outage_in_progress_is_never_left_out_for_older_markers() -> None:
+    older = [a_marker("worker.gone", at(2, number)) for number in range(0, 56, 4)]
+    gap = Span(since=at(2, 55), until=at(2, 59))
+    chart = drawn(gaps=[gap], markers=older, is_outage=True)
+    assert chart.left_out > 0
+    assert "not connected 02:55–02:59" in texts(chart)
+
+
+def test_while_the_record_cannot_be_read_the_state_of_workers_is_unknown() -> None:
+    known = facts(timelines=[timeline("worker-python", (at(2, 0), at(2, 30), Availability.AVAILABLE))])
+    shown = with_outage(known, None, (), known_at=at(2, 30), now=at(2, 40))
+    assert [(one.availability, one.until) for one in shown.timelines[0].segments] == [
+        (Availability.AVAILABLE, at(2, 30)),
+        (Availability.UNKNOWN, at(2, 40)),
+    ]
 
 
 def test_what_lasts_until_the_edge_of_the_picture_ends_at_a_time_and_not_now() -> None:
     chart = drawn(
-        blind=[Span(since=at(2, 50), until=at(2, 59))],
-        lanes=[lane("worker-python", (at(2, 50), at(2, 59), Availability.UNAVAILABLE))],
+        gaps=[Span(since=at(2, 50), until=at(2, 59))],
+        timelines=[timeline("worker-python", (at(2, 50), at(2, 59), Availability.UNAVAILABLE))],
     )
     assert texts(chart) == ["not connected 02:50–02:59"]
-    assert chart.lanes[0].lane.segments[0].title == "worker-python: gone 02:50–02:59"
+    assert chart.timelines[0].timeline.segments[0].title == "worker-python: gone 02:50–02:59"
 
 
 def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
     chart = drawn(
         minutes=[minute(at(2, 31) + timedelta(minutes=step), 20) for step in range(20)],
-        marks=[gone(at(2, 27, 30))],
-        lanes=[
-            lane(
+        markers=[gone(at(2, 27, 30))],
+        timelines=[
+            timeline(
                 "worker-python",
                 (at(1, 59), at(2, 26), Availability.AVAILABLE),
                 (at(2, 26), at(2, 27, 30), Availability.LATE),
@@ -131,7 +176,7 @@ def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
 
 def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
     chart = draw(
-        facts(minutes=[minute(at(2, 27), 20)], marks=[gone(at(2, 27, 30))]),
+        facts(minutes=[minute(at(2, 27), 20)], markers=[gone(at(2, 27, 30))]),
         hour(),
         FRAME,
         ttl_seconds=10,
@@ -141,41 +186,41 @@ def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
 
 
 def test_where_letters_expired_all_along_none_is_the_first() -> None:
-    chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], marks=[gone(at(2, 26))])
+    chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], markers=[gone(at(2, 26))])
     assert texts(chart) == ["worker-python found unavailable 02:26"]
 
 
 def test_a_fleet_that_goes_at_once_is_one_mark() -> None:
-    chart = drawn(marks=[gone(at(2, 26, second), f"worker-{second}") for second in range(40)])
+    chart = drawn(markers=[gone(at(2, 26, second), f"worker-{second}") for second in range(40)])
     assert texts(chart) == ["40 workers found unavailable 02:26"]
 
 
-def test_at_most_eight_lanes_are_drawn_the_ill_ones_first() -> None:
+def test_at_most_eight_timelines_are_drawn_the_ill_ones_first() -> None:
     fleet = [
-        lane(f"worker-{number:03}", (at(1, 59), NOW, Availability.AVAILABLE), number=number)
+        timeline(f"worker-{number:03}", (at(1, 59), NOW, Availability.AVAILABLE), number=number)
         for number in range(196)
     ]
     ill = [
-        lane("zz-gone", (at(1, 59), NOW, Availability.UNAVAILABLE), number=900),
-        lane("zz-late", (at(1, 59), NOW, Availability.LATE), number=901),
+        timeline("zz-gone", (at(1, 59), NOW, Availability.UNAVAILABLE), number=900),
+        timeline("zz-late", (at(1, 59), NOW, Availability.LATE), number=901),
     ]
-    chart = drawn(lanes=[*fleet, *ill])
-    assert [one.lane.name for one in chart.lanes][:3] == ["zz-gone", "zz-late", "worker-000"]
-    assert len(chart.lanes) == 8
-    assert chart.more_lanes == "+190 available"
+    chart = drawn(timelines=[*fleet, *ill])
+    assert [one.timeline.name for one in chart.timelines][:3] == ["zz-gone", "zz-late", "worker-000"]
+    assert len(chart.timelines) == 8
+    assert chart.more_timelines == "+190 available"
 
 
 def test_who_is_gone_now_comes_before_who_was() -> None:
-    was = lane(
+    was = timeline(
         "a-was", (at(2, 0), at(2, 9), Availability.UNAVAILABLE), (at(2, 9), NOW, Availability.AVAILABLE)
     )
-    chart = drawn(lanes=[was, lane("z-is", (at(2, 0), NOW, Availability.UNAVAILABLE), number=8)])
-    assert [one.lane.name for one in chart.lanes] == ["z-is", "a-was"]
+    chart = drawn(timelines=[was, timeline("z-is", (at(2, 0), NOW, Availability.UNAVAILABLE), number=8)])
+    assert [one.timeline.name for one in chart.timelines] == ["z-is", "a-was"]
 
 
 def test_a_worker_of_whom_nothing_is_known_is_never_called_available() -> None:
-    [unknown] = drawn(lanes=[lane("w", (at(2, 0), NOW, Availability.UNKNOWN))]).lanes
-    assert (unknown.lane.state.sign, unknown.lane.word) == ("?", "unknown")
+    [unknown] = drawn(timelines=[timeline("w", (at(2, 0), NOW, Availability.UNKNOWN))]).timelines
+    assert (unknown.timeline.state.sign, unknown.timeline.word) == ("?", "unknown")
 
 
 def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:
@@ -222,9 +267,9 @@ def test_a_day_is_96_bars_of_a_quarter_of_an_hour() -> None:
     assert narrow.total == 3
 
 
-def test_the_table_has_a_row_of_words_for_blind_time_and_no_zero() -> None:
+def test_the_table_has_a_row_of_words_for_a_gap_and_no_zero() -> None:
     table = as_table(
-        facts(minutes=[minute(at(2, 5), 3)], blind=[Span(since=at(2, 10), until=at(2, 13))]),
+        facts(minutes=[minute(at(2, 5), 3)], gaps=[Span(since=at(2, 10), until=at(2, 13))]),
         hour(),
         ttl_seconds=TTL_SECONDS,
     )
@@ -260,5 +305,5 @@ def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
 
 
 def test_a_bar_of_a_quarter_of_an_hour_names_no_first_letter() -> None:
-    [wide, _] = of_section("24h", minutes=[minute(at(2, 31), 20)], marks=[gone(at(2, 27))])
+    [wide, _] = of_section("24h", minutes=[minute(at(2, 31), 20)], markers=[gone(at(2, 27))])
     assert texts(wide) == ["worker-python found unavailable 02:27"]

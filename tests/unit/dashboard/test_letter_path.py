@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dlq_handler.dashboard.letter_path import Box, in_one_sentence, notice_of, path
-from dlq_handler.dashboard.timeline import facts
+from dlq_handler.dashboard.story import facts
 from dlq_handler.dashboard.words import State
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import LetterRecord
@@ -104,7 +104,7 @@ def test_a_notice_that_is_not_on_record_is_unknown_and_not_green() -> None:
     assert boxes(RECORD)[-1].state is State.UNKNOWN
 
 
-def test_a_letter_without_a_death_has_question_marks_and_no_green() -> None:
+def test_a_letter_without_a_death_has_question_markers_and_no_green() -> None:
     bare = replace(
         RECORD, died_at=None, queue=None, first_death_queue=None, reason="none", attempt_updated_at=None
     )

@@ -7,7 +7,7 @@ from dlq_handler.dashboard.pages.topology import topology_rows
 from dlq_handler.dashboard.pages.workers import worker_rows
 from dlq_handler.dashboard.words import State
 from dlq_handler.diagnosis.view import Unknown
-from dlq_handler.history.history import Lane, Segment
+from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.topology.check import CheckedTopology, check
 from dlq_handler.workers.availability import Availability
@@ -56,7 +56,7 @@ def test_who_stopped_and_is_missed_by_nobody_is_not_red() -> None:
     assert (row.state, row.word) == (State.UNKNOWN, "stopped")
 
 
-def test_a_queue_that_the_broker_does_not_tell_of_has_question_marks() -> None:
+def test_a_queue_that_the_broker_does_not_tell_of_has_question_markers() -> None:
     unseen, missing, partly = worker_rows(
         [
             a_worker(name="a", number=1, queue=Unknown("no")),
@@ -73,12 +73,12 @@ def test_a_queue_that_the_broker_does_not_tell_of_has_question_marks() -> None:
 
 def test_since_when_is_told_by_the_record() -> None:
     since = NOW - timedelta(minutes=9)
-    lane = Lane(
+    timeline = Timeline(
         worker_id=7,
         name="worker-python",
         segments=(Segment(since=since, until=NOW, availability=Availability.AVAILABLE),),
     )
-    [row] = worker_rows([a_worker()], [lane], {})
+    [row] = worker_rows([a_worker()], [timeline], {})
     assert row.since == since
 
 
@@ -108,7 +108,7 @@ def test_a_hole_comes_first_with_the_command_that_repairs_it() -> None:
 def test_a_worker_is_unavailable_since_its_heartbeat_became_too_old_and_not_since_that_was_noticed() -> None:
     gone = a_worker(name="gone", number=4, silent_seconds=1000, scheduled=3)
     noticed = Segment(since=ago(290), until=NOW, availability=Availability.UNAVAILABLE)
-    [row] = worker_rows([gone], [Lane(worker_id=4, name="gone", segments=(noticed,))], {})
+    [row] = worker_rows([gone], [Timeline(worker_id=4, name="gone", segments=(noticed,))], {})
     assert row.since == gone.standing.gone_since
     assert row.since is not None
     assert row.since < noticed.since

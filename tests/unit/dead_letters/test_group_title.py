@@ -6,7 +6,7 @@ import pytest
 
 from dlq_handler.dead_letters.group import Category, Group
 from dlq_handler.dead_letters.group_title import title_in
-from dlq_handler.history.history import Lane, Segment
+from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON
 
@@ -28,9 +28,9 @@ GROUP = Group(
 )
 
 
-def gone(since: datetime, until: datetime) -> list[Lane]:
+def gone(since: datetime, until: datetime) -> list[Timeline]:
     segment = Segment(since=since, until=until, availability=Availability.UNAVAILABLE)
-    return [Lane(worker_id=7, name="worker-python", segments=(segment,))]
+    return [Timeline(worker_id=7, name="worker-python", segments=(segment,))]
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ def gone(since: datetime, until: datetime) -> list[Lane]:
     ids=["back before it expired", "gone all along", "called gone after it expired"],
 )
 def test_a_worker_that_was_gone_while_its_letters_waited_is_the_cause(since: float, until: float) -> None:
-    lanes = gone(NOON + since * MINUTE, NOON + until * MINUTE)
-    assert title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS) == "Worker gone: worker-python"
+    timelines = gone(NOON + since * MINUTE, NOON + until * MINUTE)
+    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Worker gone: worker-python"
 
 
 def test_a_worker_that_was_gone_at_another_time_is_not() -> None:
-    lanes = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
-    assert title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS) == "Not taken in time: worker-python"
+    timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
+    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Not taken in time: worker-python"
 
 
 def test_of_a_stretch_of_time_its_own_newest_letter_counts() -> None:
-    lanes = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
+    timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
     assert (
-        title_in(GROUP, lanes, {}, ttl_seconds=TTL_SECONDS, last_at=NOON - 45 * MINUTE)
+        title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS, last_at=NOON - 45 * MINUTE)
         == "Worker gone: worker-python"
     )
 

@@ -281,8 +281,16 @@ _STATEMENTS = (
     )
     """,
     "CREATE INDEX history_event_at_idx ON history_event (at)",
-    # A minute with an observer: of dead letters (a consumer was open), of workers (there was a leader).
-    "CREATE TABLE observed_minute (topic text NOT NULL, minute timestamptz NOT NULL, PRIMARY KEY (topic, minute))",
+    # A minute with an observer: of dead letters (a consumer was open), of workers (there was a leader). `quarters` has
+    # one bit for each 15 seconds.
+    """
+    CREATE TABLE observed_minute (
+        topic    text NOT NULL,
+        minute   timestamptz NOT NULL,
+        quarters smallint NOT NULL DEFAULT 15,
+        PRIMARY KEY (topic, minute)
+    )
+    """,
     # One row for each change of a worker's availability, valid until the next one. NULL: its row was deleted.
     """
     CREATE TABLE worker_change (

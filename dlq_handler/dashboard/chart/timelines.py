@@ -1,20 +1,20 @@
-"""One thin lane per worker under the bars, on the same time axis: there, late or gone. Pure."""
+"""One thin timeline per worker under the bars, on the same time axis: there, late or gone. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlq_handler.dashboard.chart_scale import Window
+from dlq_handler.dashboard.chart.scale import Window
 from dlq_handler.dashboard.words import AVAILABILITIES, State, hm
-from dlq_handler.history.history import Lane, Segment
+from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.workers.availability import Availability
 
-MOST_LANES = 8
+MOST_TIMELINES = 8
 
-# Downwards within a lane, in pixels: its label, then its bar.
-LANE_PX = 26
+# Downwards within a timeline, in pixels: its label, then its bar.
+TIMELINE_PX = 26
 _LABEL_BASELINE_PX, _BAR_TOP_PX, _BAR_PX = 11, 16, 6
 
-# How much a worker asks for a lane, by the worst it was.
+# How much a worker asks for a timeline, by the worst it was.
 _WORST = (Availability.UNAVAILABLE, Availability.LATE, Availability.UNKNOWN, Availability.AVAILABLE)
 
 
@@ -27,7 +27,7 @@ class DrawnSegment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnLane:
+class DrawnTimeline:
     worker_id: int
     name: str
     state: State
@@ -36,10 +36,10 @@ class DrawnLane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneRow:
-    """A lane in its place. All in pixels from the top of the chart."""
+class TimelineRow:
+    """A timeline in its place. All in pixels from the top of the chart."""
 
-    lane: DrawnLane
+    timeline: DrawnTimeline
     label_y: int
     bar_y: int
     bar_height: int
@@ -47,10 +47,10 @@ class LaneRow:
     """From where to where a mark is drawn in it: over the bar, a little longer, and never through the label."""
 
 
-def lane_row(lane: DrawnLane, top: int) -> LaneRow:
+def timeline_row(timeline: DrawnTimeline, top: int) -> TimelineRow:
     bar_y = top + _BAR_TOP_PX
-    return LaneRow(
-        lane=lane,
+    return TimelineRow(
+        timeline=timeline,
         label_y=top + _LABEL_BASELINE_PX,
         bar_y=bar_y,
         bar_height=_BAR_PX,
@@ -58,19 +58,21 @@ def lane_row(lane: DrawnLane, top: int) -> LaneRow:
     )
 
 
-def draw_lanes(lanes: Sequence[Lane], window: Window) -> tuple[Sequence[DrawnLane], str | None]:
+def draw_timelines(
+    timelines: Sequence[Timeline], window: Window
+) -> tuple[Sequence[DrawnTimeline], str | None]:
     """Those that are or were not ok first, and what is to be said of the rest."""
-    seen = [(lane, _within(lane, window)) for lane in lanes]
+    seen = [(timeline, _within(timeline, window)) for timeline in timelines]
     by_need = sorted(
-        ((lane, segments) for lane, segments in seen if segments),
+        ((timeline, segments) for timeline, segments in seen if segments),
         key=lambda one: (_need(one[1]), one[0].name),
     )
-    shown, rest = by_need[:MOST_LANES], by_need[MOST_LANES:]
-    return [_drawn(lane, segments, window) for lane, segments in shown], _said_of(rest)
+    shown, rest = by_need[:MOST_TIMELINES], by_need[MOST_TIMELINES:]
+    return [_drawn(timeline, segments, window) for timeline, segments in shown], _said_of(rest)
 
 
-def _within(lane: Lane, window: Window) -> list[Segment]:
-    return [one for one in lane.segments if one.until > window.since and one.since < window.until]
+def _within(timeline: Timeline, window: Window) -> list[Segment]:
+    return [one for one in timeline.segments if one.until > window.since and one.since < window.until]
 
 
 def _need(segments: Sequence[Segment]) -> tuple[int, int]:
@@ -78,14 +80,14 @@ def _need(segments: Sequence[Segment]) -> tuple[int, int]:
     return _WORST.index(segments[-1].availability), min(_WORST.index(one.availability) for one in segments)
 
 
-def _drawn(lane: Lane, segments: Sequence[Segment], window: Window) -> DrawnLane:
+def _drawn(timeline: Timeline, segments: Sequence[Segment], window: Window) -> DrawnTimeline:
     state, word = AVAILABILITIES[segments[-1].availability]
-    return DrawnLane(
-        worker_id=lane.worker_id,
-        name=lane.name,
+    return DrawnTimeline(
+        worker_id=timeline.worker_id,
+        name=timeline.name,
         state=state,
         word=word,
-        segments=[_drawn_segment(lane.name, one, window) for one in segments],
+        segments=[_drawn_segment(timeline.name, one, window) for one in segments],
     )
 
 
@@ -96,7 +98,7 @@ def _drawn_segment(name: str, one: Segment, window: Window) -> DrawnSegment:
     return DrawnSegment(x=x, width=round(end - x, 2), state=state, title=title)
 
 
-def _said_of(rest: Sequence[tuple[Lane, Sequence[Segment]]]) -> str | None:
+def _said_of(rest: Sequence[tuple[Timeline, Sequence[Segment]]]) -> str | None:
     """`+188 available`; never "available" for one that is not."""
     counts: dict[str, int] = {}
     for availability in _WORST:

@@ -1,5 +1,5 @@
-"""What stands as a vertical line or a band in the chart: workers that went and came, the brake, restarts, our own
-blind time, and the first letter one TTL after a worker went. Pure.
+"""Vertical lines and bands of the chart: workers, brake, safety gate, restarts, gaps in consumption, and the first dead
+letter one TTL after a worker became unavailable. Pure.
 """
 
 from collections import defaultdict
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from dlq_handler.dashboard.chart_labels import Wish
-from dlq_handler.dashboard.chart_scale import Window
-from dlq_handler.dashboard.words import hm
+from dlq_handler.dashboard.chart.labels import LabelRequest
+from dlq_handler.dashboard.chart.scale import Window
+from dlq_handler.dashboard.words import hm, hms
 from dlq_handler.history.event import HistoryEvent
-from dlq_handler.history.history import Lane, Span
+from dlq_handler.history.history import Span, Timeline
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
 # An event has the time when it was noticed, and its words say so: `status` counts from the heartbeat.
 # Kind → (its class, what is said of one, what is said of several, its weight). A kind that is missing is no mark: that
-# a worker is late, its lane shows.
+# a worker is late, its timeline shows.
 _KINDS: Mapping[str, tuple[str, str, str, int]] = {
     "worker.gone": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
     "worker.back": ("ok", "{subject} back", "{count} workers back", 2),
@@ -32,14 +32,17 @@ _KINDS: Mapping[str, tuple[str, str, str, int]] = {
 # What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that
 # one, and the next dispatch may come a little later: both are within these.
 _EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
+_PAUSES = {"brake.tripped": "paused by the brake", "gate.closed": "paused by the safety gate"}
+# A gap begins with the quarter of a minute in which consuming ended, or when an observation finds it.
+_PAUSED_EARLIER, _PAUSED_LATER = timedelta(seconds=30), timedelta(seconds=30)
 # A bar of a quarter of an hour does not tell when its first letter came.
 _FINEST_BAR_SECONDS = 60
 
 
-def mark_wishes(marks: Iterable[HistoryEvent], window: Window) -> Iterator[Wish]:
+def marker_labels(markers: Iterable[HistoryEvent], window: Window) -> Iterator[LabelRequest]:
     """Those of one kind in one bar are one mark: a fleet that goes at once must not be a hundred lines."""
     together: dict[tuple[int, str], list[HistoryEvent]] = defaultdict(list)
-    for one in marks:
+    for one in markers:
         bar = window.bar_of(one.at)
         if bar is not None and one.kind in _KINDS:
             together[bar, one.kind].append(one)
@@ -50,36 +53,56 @@ def mark_wishes(marks: Iterable[HistoryEvent], window: Window) -> Iterator[Wish]
         words = said.format(subject=found[0].subject or "worker", count=len(subjects))
         at = window.percent(found[0].at)
         short = f"{of_many.format(count=len(subjects))} {hm(found[0].at)}"
-        yield Wish(start=at, end=at, text=f"{words} {hm(found[0].at)}", short=short, kind=css, weight=weight)
+        yield LabelRequest(
+            start=at, end=at, text=f"{words} {hm(found[0].at)}", short=short, kind=css, weight=weight
+        )
 
 
-def blind_wishes(blind: Iterable[Span], window: Window) -> Iterator[Wish]:
-    """Time in which nobody of us was there is no time without letters."""
-    for span in blind:
+def gap_labels(
+    gaps: Sequence[Span], markers: Sequence[HistoryEvent], window: Window, *, is_outage: bool
+) -> Iterator[LabelRequest]:
+    """A gap is not a time without dead letters. One in progress (`is_outage`) is never left out for older ones."""
+    for number, span in enumerate(gaps):
         start, end = window.percent(span.since), window.percent(span.until)
         if end > start:
-            # A time also at the right edge: on a page of the night "now" would be the morning.
-            text = f"not connected {hm(span.since)}–{hm(span.until)}"
-            yield Wish(start=start, end=end, text=text, kind="blind", weight=1)
+            weight = -1 if is_outage and number == len(gaps) - 1 else 1
+            text = f"{gap_name(span, markers)} {between(span)}"
+            yield LabelRequest(start=start, end=end, text=text, kind="gap", weight=weight)
 
 
-def first_letters(
-    marks: Iterable[HistoryEvent],
-    lanes: Sequence[Lane],
+def gap_name(gap: Span, markers: Iterable[HistoryEvent]) -> str:
+    """dlq-handler's own pauses are not outages: the brake and the safety gate close the consumer on purpose."""
+    for one in markers:
+        if gap.since - _PAUSED_EARLIER <= one.at <= gap.since + _PAUSED_LATER and one.kind in _PAUSES:
+            return _PAUSES[one.kind]
+    return "not connected"
+
+
+def between(span: Span) -> str:
+    """With seconds where minutes would show no difference. A time at the right edge too: on a page of the night "now"
+    would be the morning.
+    """
+    shown = hms if hm(span.since) == hm(span.until) else hm
+    return f"{shown(span.since)}–{shown(span.until)}"
+
+
+def first_letter_labels(
+    markers: Iterable[HistoryEvent],
+    timelines: Sequence[Timeline],
     letters: Mapping[int, Mapping[str, int]],
     window: Window,
     *,
     ttl_seconds: float,
-) -> Iterator[Wish]:
+) -> Iterator[LabelRequest]:
     """Cause and effect: what waited for a worker begins to expire one TTL after it went."""
     if window.bar_seconds > _FINEST_BAR_SECONDS:
         return
     ttl = timedelta(seconds=ttl_seconds)
     told: set[int] = set()
-    for one in marks:
+    for one in markers:
         if one.kind != "worker.gone":
             continue
-        due = _went_at(one, lanes) + ttl
+        due = _went_at(one, timelines) + ttl
         bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)
         if bar is None or bar in told:
             continue
@@ -92,14 +115,14 @@ def first_letters(
         terse = f"first letter {hm(at)}"
         short = f"{terse}, one TTL later"
         text = f"{terse}, one TTL ({in_units(ttl_seconds)}) later"
-        yield Wish(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
+        yield LabelRequest(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
 
 
-def _went_at(gone: HistoryEvent, lanes: Sequence[Lane]) -> datetime:
+def _went_at(gone: HistoryEvent, timelines: Sequence[Timeline]) -> datetime:
     """When it began to be missed: it is late before it is called gone."""
-    for lane in lanes:
-        if lane.name == gone.subject:
-            for before, after in pairwise(lane.segments):
+    for timeline in timelines:
+        if timeline.name == gone.subject:
+            for before, after in pairwise(timeline.segments):
                 is_this = (
                     after.availability is Availability.UNAVAILABLE and after.since <= gone.at < after.until
                 )

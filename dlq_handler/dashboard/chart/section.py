@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from dlq_handler.dashboard.chart import Chart, ChartFacts, Frame, draw
-from dlq_handler.dashboard.chart_scale import Window, window_until
-from dlq_handler.dashboard.chart_table import ChartTable, as_table
+from dlq_handler.dashboard.chart.draw import Chart, ChartFacts, Frame, draw
+from dlq_handler.dashboard.chart.scale import Window, window_until
+from dlq_handler.dashboard.chart.table import ChartTable, as_table
 from dlq_handler.dashboard.words import ago, iso
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.diagnosis.view import OFF, Unknown, View

@@ -24,7 +24,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LabelRequest:
     """What wants a label: from where to where it reaches, in percent of the width."""
 
     start: float
@@ -40,8 +40,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    wish: Wish
+class PlacedLabel:
+    request: LabelRequest
     row: int
     """0 is the one right above the bars."""
     text_start: float
@@ -49,10 +49,14 @@ class Placed:
     side: Side
 
 
-def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> tuple[Sequence[Placed], int]:
+def place(
+    requests: Iterable[LabelRequest], *, least_width_px: float, most_rows: int
+) -> tuple[Sequence[PlacedLabel], int]:
     """Those that found a place, and how many did not."""
-    fitted = [_fitted(wish, least_width_px) for wish in wishes]
-    wanted = sorted((wish for wish in fitted if wish is not None), key=lambda wish: wish.weight)
+    fitted = [_fitted(request, least_width_px) for request in requests]
+    wanted = sorted(
+        (request for request in fitted if request is not None), key=lambda request: request.weight
+    )
     left_out = len(fitted) - len(wanted)
     while True:
         found = [
@@ -71,7 +75,7 @@ def place(wishes: Iterable[Wish], *, least_width_px: float, most_rows: int) -> t
             left_out += 1
 
 
-def _make_terser(wanted: list[Wish]) -> bool:
+def _make_terser(wanted: list[LabelRequest]) -> bool:
     """One of them, the one that matters least, in its fewest words; false: all are."""
     for number in reversed(range(len(wanted))):
         terse = wanted[number].terse
@@ -81,22 +85,22 @@ def _make_terser(wanted: list[Wish]) -> bool:
     return False
 
 
-def _fitted(wish: Wish, width_px: float) -> Wish | None:
+def _fitted(request: LabelRequest, width_px: float) -> LabelRequest | None:
     """None: in no words that it has."""
-    for text in (wish.text, wish.short):
+    for text in (request.text, request.short):
         if text is not None and len(text) * _CHARACTER_PX <= width_px:
-            return replace(wish, text=text)
+            return replace(request, text=text)
     return None
 
 
 def _place_all(
-    wishes: Sequence[Wish], width_px: float, most_rows: int, prefers_right: bool, is_low_first: bool
-) -> list[Placed] | None:
+    requests: Sequence[LabelRequest], width_px: float, most_rows: int, prefers_right: bool, is_low_first: bool
+) -> list[PlacedLabel] | None:
     """None: not all of them fit. Begun at the edge that texts go to, each can stand above those it would cross."""
-    placed: list[Placed] = []
+    placed: list[PlacedLabel] = []
     gap = _GAP_PX * 100 / width_px
-    for wish in sorted(wishes, key=lambda wish: -wish.start if prefers_right else wish.end):
-        ways = list(_ways(wish, width_px, most_rows, prefers_right))
+    for request in sorted(requests, key=lambda request: -request.start if prefers_right else request.end):
+        ways = list(_ways(request, width_px, most_rows, prefers_right))
         if is_low_first:
             ways.sort(key=lambda way: way.row)
         free = (way for way in ways if not any(_collide(way, other, gap) for other in placed))
@@ -107,13 +111,15 @@ def _place_all(
     return placed
 
 
-def _ways(wish: Wish, width_px: float, most_rows: int, prefers_right: bool) -> Iterator[Placed]:
-    length = len(wish.text) * _CHARACTER_PX * 100 / width_px
+def _ways(
+    request: LabelRequest, width_px: float, most_rows: int, prefers_right: bool
+) -> Iterator[PlacedLabel]:
+    length = len(request.text) * _CHARACTER_PX * 100 / width_px
     gap = _GAP_PX * 100 / width_px
-    on_top = min(max(0.0, (wish.start + wish.end - length) / 2), 100 - length)
+    on_top = min(max(0.0, (request.start + request.end - length) / 2), 100 - length)
     starts = {
-        Side.RIGHT: wish.end + gap,
-        Side.LEFT: wish.start - gap - length,
+        Side.RIGHT: request.end + gap,
+        Side.LEFT: request.start - gap - length,
         Side.ON_TOP: on_top,
     }
     beside = (Side.RIGHT, Side.LEFT) if prefers_right else (Side.LEFT, Side.RIGHT)
@@ -121,24 +127,26 @@ def _ways(wish: Wish, width_px: float, most_rows: int, prefers_right: bool) -> I
         start = starts[side]
         if start >= 0 and start + length <= 100:
             for row in range(most_rows):
-                yield Placed(wish=wish, row=row, text_start=start, text_end=start + length, side=side)
+                yield PlacedLabel(
+                    request=request, row=row, text_start=start, text_end=start + length, side=side
+                )
 
 
-def _collide(one: Placed, other: Placed, gap: float) -> bool:
+def _collide(one: PlacedLabel, other: PlacedLabel, gap: float) -> bool:
     is_over = one.row == other.row and _overlap(
         one.text_start - gap, one.text_end + gap, other.text_start, other.text_end
     )
     return is_over or _is_crossed(one, other, gap) or _is_crossed(other, one, gap)
 
 
-def _is_crossed(text: Placed, line: Placed, gap: float) -> bool:
+def _is_crossed(text: PlacedLabel, line: PlacedLabel, gap: float) -> bool:
     """A line goes from its label's row down through all rows below. A band does too, and text on it can be read.
 
     One that only touches the text is taken for its own line: it must stand as far off as that one.
     """
-    is_line = line.wish.start == line.wish.end
+    is_line = line.request.start == line.request.end
     reaches = line.row > text.row if line.side is Side.ON_TOP else line.row >= text.row
-    return is_line and reaches and text.text_start - gap <= line.wish.start <= text.text_end + gap
+    return is_line and reaches and text.text_start - gap <= line.request.start <= text.text_end + gap
 
 
 def _overlap(start: float, end: float, other_start: float, other_end: float) -> bool:

@@ -1,4 +1,4 @@
-"""The chart: dead letters over time, stacked by reason, and under them one lane per worker. Pure: geometry from facts.
+"""Geometry of the chart: dead letters over time, stacked by reason, above one timeline per worker. Pure.
 
 Widths are in percent and heights in pixels, so that it fills any screen with letters of one size; the template only
 writes the numbers down. A phone gets a chart of its own, not a small one.
@@ -7,14 +7,14 @@ writes the numbers down. A phone gets a chart of its own, not a small one.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlq_handler.dashboard.chart_labels import Placed, Side, Wish, place
-from dlq_handler.dashboard.chart_lanes import LANE_PX, LaneRow, draw_lanes, lane_row
-from dlq_handler.dashboard.chart_marks import blind_wishes, first_letters, mark_wishes
-from dlq_handler.dashboard.chart_scale import HUES, Window, gather, hue_of, round_top, time_ticks
+from dlq_handler.dashboard.chart.labels import LabelRequest, PlacedLabel, Side, place
+from dlq_handler.dashboard.chart.markers import first_letter_labels, gap_labels, marker_labels
+from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of, round_top, time_ticks
+from dlq_handler.dashboard.chart.timelines import TIMELINE_PX, TimelineRow, draw_timelines, timeline_row
 from dlq_handler.dashboard.words import hm, thousands
 from dlq_handler.dead_letters.group import MinuteCount
 from dlq_handler.history.event import HistoryEvent
-from dlq_handler.history.history import Lane, Span
+from dlq_handler.history.history import Span, Timeline
 
 _ROW_PX = 17
 _AXIS_PX = 22
@@ -35,9 +35,11 @@ class Frame:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartFacts:
     minutes: Sequence[MinuteCount]
-    blind: Sequence[Span]
-    lanes: Sequence[Lane]
-    marks: Sequence[HistoryEvent]
+    gaps: Sequence[Span]
+    timelines: Sequence[Timeline]
+    markers: Sequence[HistoryEvent]
+    is_outage: bool = False
+    """The last gap is in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class Label:
     text_x: float
     text_y: float
     top: float
-    """Where the line or the band begins. Both end at the base; a line goes on over the lanes' bars."""
+    """Where the line or the band begins. Both end at the base; a line goes on over the timelines' bars."""
     anchor: str
     kind: str
 
@@ -89,7 +91,7 @@ class Chart:
     """Where the bars end at most: above are the labels."""
     base: int
     foot: int
-    """Where the lanes end."""
+    """Where the timelines end."""
     bar_width: float
     bars: Sequence[Bar]
     values: Sequence[Tick]
@@ -97,8 +99,8 @@ class Chart:
     warning_y: float
     labels: Sequence[Label]
     left_out: int
-    lanes: Sequence[LaneRow]
-    more_lanes: str | None
+    timelines: Sequence[TimelineRow]
+    more_timelines: str | None
     legend: Sequence[Legend]
     total: int
     summary: str
@@ -110,15 +112,15 @@ def draw(
 ) -> Chart:
     letters = gather(facts.minutes, window)
     placed, left_out = place(
-        _wishes(facts, letters, window, ttl_seconds),
+        _label_requests(facts, letters, window, ttl_seconds),
         least_width_px=frame.least_width_px,
         most_rows=frame.most_rows,
     )
     rows = max((one.row + 1 for one in placed), default=0)
     top = rows * _ROW_PX + 8
     base = top + frame.bars_px
-    lanes, more_lanes = draw_lanes(facts.lanes, window)
-    foot = base + 12 + len(lanes) * LANE_PX if lanes else base
+    timelines, more_timelines = draw_timelines(facts.timelines, window)
+    foot = base + 12 + len(timelines) * TIMELINE_PX if timelines else base
     warning = warning_per_minute * window.bar_seconds / 60
     highest = max((sum(reasons.values()) for reasons in letters.values()), default=0)
     # The warning rate is always in the picture: two letters a minute must not look like a flood.
@@ -140,21 +142,23 @@ def draw(
         warning_y=round(base - warning * px, 1),
         labels=[_label(one, rows) for one in placed],
         left_out=left_out,
-        lanes=[lane_row(lane, base + 12 + number * LANE_PX) for number, lane in enumerate(lanes)],
-        more_lanes=more_lanes,
+        timelines=[
+            timeline_row(one, base + 12 + number * TIMELINE_PX) for number, one in enumerate(timelines)
+        ],
+        more_timelines=more_timelines,
         legend=_legend(letters),
         total=sum(sum(reasons.values()) for reasons in letters.values()),
         summary=_summary(letters, window, placed),
     )
 
 
-def _wishes(
+def _label_requests(
     facts: ChartFacts, letters: Mapping[int, Mapping[str, int]], window: Window, ttl_seconds: float
-) -> Sequence[Wish]:
+) -> Sequence[LabelRequest]:
     return [
-        *mark_wishes(facts.marks, window),
-        *blind_wishes(facts.blind, window),
-        *first_letters(facts.marks, facts.lanes, letters, window, ttl_seconds=ttl_seconds),
+        *marker_labels(facts.markers, window),
+        *gap_labels(facts.gaps, facts.markers, window, is_outage=facts.is_outage),
+        *first_letter_labels(facts.markers, facts.timelines, letters, window, ttl_seconds=ttl_seconds),
     ]
 
 
@@ -176,17 +180,17 @@ def _bar(number: int, reasons: Mapping[str, int], window: Window, base: int, px:
     )
 
 
-def _label(placed: Placed, rows: int) -> Label:
+def _label(placed: PlacedLabel, rows: int) -> Label:
     baseline = (rows - placed.row) * _ROW_PX - 4
     return Label(
-        x=placed.wish.start,
-        width=round(placed.wish.end - placed.wish.start, 2),
-        text=placed.wish.text,
+        x=placed.request.start,
+        width=round(placed.request.end - placed.request.start, 2),
+        text=placed.request.text,
         text_x=round(placed.text_end if placed.side is Side.LEFT else placed.text_start, 2),
         text_y=baseline,
         top=baseline + 4 if placed.side is Side.ON_TOP else baseline - 11,
         anchor="end" if placed.side is Side.LEFT else "start",
-        kind=placed.wish.kind,
+        kind=placed.request.kind,
     )
 
 
@@ -214,8 +218,8 @@ def _legend(letters: Mapping[int, Mapping[str, int]]) -> Sequence[Legend]:
     ]
 
 
-def _summary(letters: Mapping[int, Mapping[str, int]], window: Window, placed: Sequence[Placed]) -> str:
+def _summary(letters: Mapping[int, Mapping[str, int]], window: Window, placed: Sequence[PlacedLabel]) -> str:
     total = sum(sum(reasons.values()) for reasons in letters.values())
-    marks = "; ".join(one.wish.text for one in sorted(placed, key=lambda one: one.wish.start))
-    told = f" {marks}." if marks else ""
+    markers = "; ".join(one.request.text for one in sorted(placed, key=lambda one: one.request.start))
+    told = f" {markers}." if markers else ""
     return f"{thousands(total)} dead letters from {hm(window.since)} to {hm(window.until)} UTC.{told}"

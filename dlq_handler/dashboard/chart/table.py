@@ -1,14 +1,13 @@
-"""The chart as a table: the same figures, the blind time and the marks, for whoever reads rather than looks. Pure."""
+"""The chart as a table: the same figures, gaps and markers as text. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlq_handler.dashboard.chart import ChartFacts
-from dlq_handler.dashboard.chart_lanes import draw_lanes
-from dlq_handler.dashboard.chart_marks import first_letters, mark_wishes
-from dlq_handler.dashboard.chart_scale import HUES, Window, gather, hue_of
+from dlq_handler.dashboard.chart.draw import ChartFacts
+from dlq_handler.dashboard.chart.markers import between, first_letter_labels, gap_name, marker_labels
+from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of
+from dlq_handler.dashboard.chart.timelines import draw_timelines
 from dlq_handler.dashboard.words import hm, stopped, thousands
-from dlq_handler.history.history import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +32,27 @@ def as_table(facts: ChartFacts, window: Window, *, ttl_seconds: float) -> ChartT
     found = {reason for counts in letters.values() for reason in counts}
     reasons = sorted(found, key=lambda reason: (HUES.index(hue_of(reason)), reason))
     total = sum(sum(counts.values()) for counts in letters.values())
-    marks = [
-        *mark_wishes(facts.marks, window),
-        *first_letters(facts.marks, facts.lanes, letters, window, ttl_seconds=ttl_seconds),
+    markers = [
+        *marker_labels(facts.markers, window),
+        *first_letter_labels(facts.markers, facts.timelines, letters, window, ttl_seconds=ttl_seconds),
     ]
-    lanes, more = draw_lanes(facts.lanes, window)
-    notes = [stopped(one.text) for one in sorted(marks, key=lambda one: one.start)]
-    notes += [stopped(one.title) for lane in lanes for one in lane.segments if one.state.value != "ok"]
+    timelines, more = draw_timelines(facts.timelines, window)
+    notes = [stopped(one.text) for one in sorted(markers, key=lambda one: one.start)]
+    notes += [
+        stopped(one.title) for timeline in timelines for one in timeline.segments if one.state.value != "ok"
+    ]
     return ChartTable(
         caption=f"{thousands(total)} letters from {hm(window.since)} to {hm(window.until)}; empty times are left out.",
         reasons=reasons,
-        rows=list(_rows(letters, reasons, facts.blind, window)),
+        rows=list(_rows(letters, reasons, facts, window)),
         notes=[*notes, *([stopped(more)] if more else [])],
     )
 
 
 def _rows(
-    letters: Mapping[int, Mapping[str, int]], reasons: Sequence[str], blind: Sequence[Span], window: Window
+    letters: Mapping[int, Mapping[str, int]], reasons: Sequence[str], facts: ChartFacts, window: Window
 ) -> Iterator[ChartRow]:
-    """In order of time. A minute that nobody saw has no count: it is not 0."""
+    """In order of time. A gap has no count: it is not 0."""
     timed: list[tuple[float, ChartRow]] = []
     for bar, counts in letters.items():
         at = window.start_of(bar)
@@ -65,8 +66,10 @@ def _rows(
                 ),
             )
         )
-    for span in blind:
+    for span in facts.gaps:
         if span.until > window.since and span.since < window.until:
-            words = f"not connected until {hm(span.until)}: what came then is not known"
+            words = (
+                f"{gap_name(span, facts.markers)} {between(span)}: dead letters of this time are not complete"
+            )
             timed.append((span.since.timestamp(), ChartRow(start=hm(span.since), words=words)))
     yield from (row for _, row in sorted(timed, key=lambda one: one[0]))

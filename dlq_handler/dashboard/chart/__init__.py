@@ -1,0 +1,1 @@
+"""The chart of dead letters over time: geometry, labels, table. Pure."""
