@@ -19,7 +19,6 @@ from dlq_handler.compose import (
     letter_recorder,
     record_options,
     retention_policy,
-    watch_policy,
     worker_sight,
 )
 from dlq_handler.compose import canary as compose_canary
@@ -39,6 +38,7 @@ from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter,
 from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.loop import LoopWatch
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.running import Service
@@ -55,6 +55,7 @@ from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.ui import ui_app, ui_world
 from dlq_handler.web.listeners import Listeners, WebServer, most_connections
 from dlq_handler.web.ops import ops_app
+from dlq_handler.workers.service_watch import ServiceWatch
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
@@ -122,8 +123,10 @@ class Sidecar:
         self._worker_watch = WorkerWatch(
             self.database,
             self._sight,
-            watch_policy(settings),
-            watched_seconds=lambda: self._gate.watched_seconds,
+            self._leadership,
+            self._gate,
+            availability=settings.availability,
+            confirm_after_seconds=own.monitor.confirm_after_seconds,
             metrics=self.metrics,
         )
 
@@ -236,8 +239,15 @@ class Sidecar:
             *relay,
             self._state_reader,
             self._worker_watch,
-            backstop.service_watch(
-                settings, self.database, self._queues, self._worker_watch, self._leadership
+            ServiceWatch(
+                self.database,
+                self._worker_watch,
+                self._queues,
+                management_api_of(settings, timeout_seconds=5.0),
+                self._leadership,
+                names=settings.worker_queues,
+                executor_queues=(COMPLETED_QUEUE, REQUESTS_QUEUE),
+                availability=settings.availability,
             ),
             self._diagnoser,
             HistoryRecorder(

@@ -20,7 +20,6 @@ from dlq_handler.settings.servers import management_api_of
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.workers.refusal_budget import RefusalPolicy
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
-from dlq_handler.workers.watch import WatchPolicy
 
 
 def expectation(settings: Settings, worker_ids: frozenset[int] | None) -> Expectation:
@@ -39,7 +38,7 @@ def worker_sight(
     refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
     return WorkerObservation(
         admin,
-        statistics=management_api_of(settings).queue_statistics,
+        api=management_api_of(settings),
         names=settings.worker_queues,
         policy=ObservationPolicy(probes_ttl=probes_ttl, refusals=refusals),
         queues=queues,
@@ -56,13 +55,6 @@ async def open_publisher(settings: Settings, address: BrokerAddress) -> AsyncIte
         yield publisher
     finally:
         await publisher.close()
-
-
-def watch_policy(settings: Settings) -> WatchPolicy:
-    return WatchPolicy(
-        availability=settings.availability,
-        confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds,
-    )
 
 
 def record_options(settings: Settings) -> RecordOptions:

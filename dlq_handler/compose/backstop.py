@@ -5,7 +5,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
@@ -33,9 +33,7 @@ from dlq_handler.timeouts.reconciler import ReconcilePolicy, Reconciler
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch, UnscheduledWatchPolicy
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
-from dlq_handler.workers.service_watch import ServiceWatch, ServiceWatchPolicy
 from dlq_handler.workers.sight import WorkerObservation
-from dlq_handler.workers.watch import WorkerWatch
 
 
 def stale_policy(settings: Settings) -> StalePolicy:
@@ -56,7 +54,7 @@ def connection_source(settings: Settings) -> ConnectionSource | None:
     if settings.dlq_handler.worker.reconnects:
         return None
     return ConnectionSource(
-        ConsumerConnections(
+        ManagementApi(
             settings.management_url.get_secret_value(),
             vhost=unquote(vhost_of(settings.broker_urls[0])),
             # The monitor waits for it.
@@ -126,27 +124,6 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
         held_slot_seconds=own.monitor.held_slot_seconds,
         look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         is_shadow=own.shadow.enabled,
-    )
-
-
-def service_watch(
-    settings: Settings,
-    database: Database,
-    queues: QueueCounter,
-    workers: WorkerWatch,
-    leadership: Leadership,
-) -> ServiceWatch:
-    return ServiceWatch(
-        database,
-        ServiceWatchPolicy(
-            names=settings.worker_queues,
-            executor_queues=(COMPLETED_QUEUE, REQUESTS_QUEUE),
-            availability=settings.availability,
-        ),
-        workers=workers,
-        queues=queues,
-        uptime_seconds=management_api_of(settings, timeout_seconds=5.0).uptime_seconds,
-        leadership=leadership,
     )
 
 

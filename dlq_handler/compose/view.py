@@ -61,7 +61,7 @@ def view_collector(
     )
     sight = WorkerObservation(
         link,
-        statistics=api.queue_statistics,
+        api=api,
         names=settings.worker_queues,
         # Each probe leaves lines in the broker's log, and a view is collected again and again.
         policy=ObservationPolicy(probes_ttl=False),

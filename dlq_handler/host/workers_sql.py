@@ -3,8 +3,7 @@
 Hosts keep the rows of dead workers for ever, so there may be thousands: each question is one statement.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -37,8 +36,11 @@ async def read_worker_ids(tx: Transaction) -> frozenset[int]:
     return frozenset(row.ids)
 
 
-async def read_fleet(database: Database) -> list[Worker]:
-    """Every worker that takes dispatches."""
+async def read_fleet(
+    database: Database, *, heard_within_seconds: float | None = None, also: Collection[int] = ()
+) -> list[Worker]:
+    """Workers that take dispatches: all, or those with a heartbeat within this time and `also` these."""
+    # Hosts keep the rows of dead workers for ever: reading thousands of them often would block the event loop.
     async with database.transaction() as tx:
         rows = await tx.rows(
             f"""
@@ -48,9 +50,16 @@ async def read_fleet(database: Database) -> list[Worker]:
                    LATERAL (SELECT id, last_heartbeat, CAST(status AS text) AS status,
                                    CAST(worker_role AS text) AS role FROM worker) AS registered
              WHERE registered.role = 'action'
-            """  # noqa: S608  # our own text throughout
+               AND (CAST(:within AS double precision) IS NULL OR registered.id = ANY (CAST(:also AS bigint[]))
+                    OR {age_seconds("registered.last_heartbeat")} <= :within)
+            """,  # noqa: S608  # our own text throughout
+            within=heard_within_seconds,
+            also=sorted(also),
         )
-    return [replace(_worker(row), status=row.status) for row in rows]
+    return [
+        Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat, status=row.status)
+        for row in rows
+    ]
 
 
 async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dict[int, Worker]:

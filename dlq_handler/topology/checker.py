@@ -40,7 +40,8 @@ async def check_topology(
             "the database does not answer: every worker's queue counts as that of a registered worker"
         )
     try:
-        snapshot = await _with_intake_count(link, await api.snapshot(), expected)
+        snapshot = await api.snapshot(consumers_of=expected.blueprint.intake_queue)
+        snapshot = await _with_intake_count(link, snapshot, expected)
     except Unavailable as error:
         if not may_probe:
             return TopologyReport(

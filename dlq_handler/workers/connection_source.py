@@ -5,8 +5,8 @@ whole look is bounded. After a failure the API is left alone for a while.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
@@ -27,20 +27,10 @@ UNCLEAR = "the management API does not say which connection consumes its queue"
 CANNOT_DETECT = "a restart cannot be detected without the management API"
 
 
-class ConsumersApi(Protocol):
-    async def consumers_of(
-        self, queues: Collection[str], *, within_seconds: float
-    ) -> Mapping[str, tuple[ConsumerFacts, ...] | None]: ...
-
-    async def connection_ages(
-        self, names: Collection[str], *, within_seconds: float
-    ) -> Mapping[str, float]: ...
-
-
 class ConnectionSource:
     def __init__(
         self,
-        api: ConsumersApi,
+        api: ManagementApi,
         *,
         names: WorkerQueueNames,
         own_tag_prefix: str,

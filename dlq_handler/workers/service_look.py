@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-# Older looks prove nothing about now: their replica is gone, or the broker did not answer.
-CURRENT_FOR = timedelta(seconds=60)
+# Older looks prove nothing about now: their replica has ended, or the broker did not answer. In a large fleet a look
+# comes every two minutes.
+CURRENT_FOR = timedelta(minutes=3)
 
 # After a longer break the looks begin again: a consumer may have come and gone in between.
 LONGEST_BREAK = timedelta(minutes=5)

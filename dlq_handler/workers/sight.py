@@ -4,20 +4,21 @@ Promises: creates and changes nothing; a worker that could not be asked about is
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
 from dlq_handler.broker.admin import many_queues
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.management_api import QueueStatistics
+from dlq_handler.broker.admin.management_api import ManagementApi, QueueStatistics
 from dlq_handler.broker.admin.queue_counter import UNKNOWN_QUEUE, QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import locked
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
+from dlq_handler.pace import pause_after
 from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
 
 
@@ -41,6 +42,10 @@ class _Ttl:
 
 
 UNKNOWN_TTL = _Ttl(is_known=False)
+MOST_WITH_STATISTICS = 500
+"""Statistics of more queues are not read for pages and commands."""
+STATISTICS_SECONDS = 5.0
+TTLS_KEPT_SECONDS = 60.0
 MOST_TRIED = 10
 """Maximum number of workers among which a queue is looked for whose TTL can be probed."""
 
@@ -48,19 +53,18 @@ Fact = TypeVar("Fact")
 
 
 class _Kept(Generic[Fact]):
-    """Facts by worker, each for a while. None is a fact too: what is not known is not in the answer."""
+    """Facts by worker, each for a while. None is a fact too: a worker without a known fact is not in the answer."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._facts: dict[int, tuple[float, Fact]] = {}
 
     def fresh(self, worker_ids: Iterable[int], now: float) -> dict[int, Fact]:
-        """Also forgets what is old, or workers that nobody asks for any more would stay for ever."""
-        self._facts = {one: kept for one, kept in self._facts.items() if now - kept[0] < self._seconds}
+        """Also deletes old facts, or those of workers that are not asked for any more would stay for ever."""
+        self._facts = {one: kept for one, kept in self._facts.items() if now < kept[0]}
         return {one: self._facts[one][1] for one in worker_ids if one in self._facts}
 
-    def keep(self, facts: Mapping[int, Fact], now: float) -> None:
-        self._facts.update({one: (now, fact) for one, fact in facts.items()})
+    def keep(self, facts: Mapping[int, Fact], *, until: float) -> None:
+        self._facts.update({one: (until, fact) for one, fact in facts.items()})
 
 
 class WorkerObservation:
@@ -70,26 +74,27 @@ class WorkerObservation:
         self,
         link: AdminConnection,
         *,
-        statistics: Callable[[], Awaitable[Mapping[str, QueueStatistics]]],
+        api: ManagementApi,
         names: WorkerQueueNames,
         policy: ObservationPolicy | None = None,
         queues: QueueCounter | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`statistics` asks the management API, which may be missing.
+        """`api` may be missing.
 
         `queues` counts for everything that decides nothing, and spares the broker's log; without it all are asked.
         """
         self._queues = queues
         self._found: set[str] = set()
-        self._link, self._statistics, self._names, self._now = link, statistics, names, now
+        self._link, self._api, self._names, self._now = link, api, names, now
         self._policy = policy or ObservationPolicy()
         self._budget = RefusalBudget(self._policy.refusals, now)
-        self._counts = _Kept[QueueCounts | None](self._policy.counts_kept_seconds)
-        self._ttls = _Kept[_Ttl](self._policy.ttl_kept_seconds)
+        self._counts = _Kept[QueueCounts | None]()
+        self._statistics = _Kept[QueueStatistics]()
+        self._ttls = _Kept[_Ttl]()
         self._longest_ttl_ms: int | None = None
-        self._api_answer: Mapping[str, QueueStatistics] = {}
         self._api_asked_again_at = 0.0
+        self._ttls_asked_again_at = 0.0
         # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
         self._turn = asyncio.Lock()
         self.broker_trouble: str | None = None
@@ -127,10 +132,10 @@ class WorkerObservation:
         async with locked(self._turn):
             counted = await self._count(worker_ids, is_quiet=is_quiet)
             present = [one for one, counts in counted.items() if counts is not None]
-            statistics = await self._ask_api() if present else {}
+            statistics = await self._read_statistics(present, is_quiet=is_quiet)
             ttls = await self._learn_ttls(present, statistics, is_quiet=is_quiet)
         return {
-            one: None if counts is None else _sight(counts, statistics.get(self._names.queue(one)), ttls[one])
+            one: None if counts is None else _sight(counts, statistics.get(one), ttls[one])
             for one, counts in counted.items()
             if counts is None or one in ttls
         }
@@ -142,12 +147,7 @@ class WorkerObservation:
         A process that has just started has seen none. Without the management API it probes one queue of these workers.
         """
         async with locked(self._turn):
-            answer = await self._ask_api()
-            if self.api_trouble is None:
-                self._note_ttl(None)
-            for queue, statistics in answer.items():
-                if self._names.owner_of(queue) is not None:
-                    self._note_ttl(statistics.ttl_ms)
+            await self._read_all_ttls()
             if self._longest_ttl_ms is None and self._policy.probes_ttl:
                 counted = await self._count(worker_ids[:MOST_TRIED], is_quiet=True)
                 present = [one for one, counts in counted.items() if counts is not None]
@@ -171,7 +171,7 @@ class WorkerObservation:
         counted = {queues[queue]: counts for queue, counts in answer.items()}
         # A queue that was missing minutes ago is not evidence for a decision.
         kept = {one: counts for one, counts in counted.items() if counts is not None or not is_quiet}
-        self._counts.keep(kept, self._now())
+        self._counts.keep(kept, until=self._now() + self._policy.counts_kept_seconds)
         return known | counted
 
     async def _ask_broker(
@@ -206,27 +206,59 @@ class WorkerObservation:
         self._budget.spend_on(refused)
         return answer
 
-    async def _ask_api(self) -> Mapping[str, QueueStatistics]:
-        """Empty when it does not answer."""
-        if self._now() < self._api_asked_again_at:
-            return self._api_answer
+    async def _read_statistics(
+        self, worker_ids: Collection[int], *, is_quiet: bool
+    ) -> dict[int, QueueStatistics]:
+        """A worker that is left out is unknown. In a large fleet a quiet question reads none: it costs the broker too
+        much.
+        """
+        known = self._statistics.fresh(worker_ids, self._now())
+        queues = {self._names.queue(one): one for one in worker_ids if one not in known}
+        if not queues or (is_quiet and len(worker_ids) > MOST_WITH_STATISTICS):
+            return known
+        began = self._now()
+        if began < self._api_asked_again_at:
+            return known
         try:
-            self._api_answer, self.api_trouble = await self._statistics(), None
-            kept_seconds = self._policy.counts_kept_seconds
+            answer = await self._api.queue_statistics(queues, within_seconds=STATISTICS_SECONDS)
         except Unavailable as error:
-            self._api_answer, self.api_trouble = {}, str(error)
-            kept_seconds = self._policy.api_pause_seconds
-        self._api_asked_again_at = self._now() + kept_seconds
-        return self._api_answer
+            self._note_api_error(error)
+            return known
+        self.api_trouble = None
+        found = {queues[queue]: statistics for queue, statistics in answer.items()}
+        took_seconds = self._now() - began
+        kept_seconds = max(self._policy.counts_kept_seconds, pause_after(took_seconds) if is_quiet else 0.0)
+        self._statistics.keep(found, until=self._now() + kept_seconds)
+        return known | found
+
+    async def _read_all_ttls(self) -> None:
+        began = self._now()
+        if began < max(self._api_asked_again_at, self._ttls_asked_again_at):
+            return
+        try:
+            answer = await self._api.queue_ttls()
+        except Unavailable as error:
+            self._note_api_error(error)
+            return
+        self.api_trouble = None
+        self._ttls_asked_again_at = self._now() + max(TTLS_KEPT_SECONDS, pause_after(self._now() - began))
+        self._note_ttl(None)
+        for queue, ttl_ms in answer.items():
+            if self._names.owner_of(queue) is not None:
+                self._note_ttl(ttl_ms)
+
+    def _note_api_error(self, error: Unavailable) -> None:
+        self.api_trouble = str(error)
+        self._api_asked_again_at = self._now() + self._policy.api_pause_seconds
 
     async def _learn_ttls(
-        self, worker_ids: Collection[int], statistics: Mapping[str, QueueStatistics], *, is_quiet: bool
+        self, worker_ids: Collection[int], statistics: Mapping[int, QueueStatistics], *, is_quiet: bool
     ) -> dict[int, _Ttl]:
         known = self._ttls.fresh(worker_ids, self._now())
         for one in worker_ids:
-            if told := statistics.get(self._names.queue(one)):
-                known[one] = _Ttl(ms=told.ttl_ms)
-                self._note_ttl(told.ttl_ms)
+            if read := statistics.get(one):
+                known[one] = _Ttl(ms=read.ttl_ms)
+                self._note_ttl(read.ttl_ms)
         queues = {self._names.queue(one): one for one in worker_ids if one not in known}
         if is_quiet:
             return known | dict.fromkeys(queues.values(), UNKNOWN_TTL)
@@ -244,7 +276,10 @@ class WorkerObservation:
         for ttl in probed.values():
             if ttl.is_known:
                 self._note_ttl(ttl.ms)
-        self._ttls.keep({queues[queue]: probed[queues[queue]] for queue in asked}, self._now())
+        self._ttls.keep(
+            {queues[queue]: probed[queues[queue]] for queue in asked},
+            until=self._now() + self._policy.ttl_kept_seconds,
+        )
         return known | probed
 
 

@@ -1,7 +1,7 @@
-"""Watch the workers: who is there, who has been gone for how long, whose queue nobody consumes.
+"""Watch the workers: their availability, since when one is unavailable, and whose queue has no consumer. On the leader.
 
-Every replica watches, so that one that becomes the leader knows at once who is gone. Reads only; those who act on what
-it sees check again in their own transaction.
+Reads only. Services that act on its results check again in their own transaction. Counting the queues of a large fleet
+costs the broker seconds, so that is spaced by its cost.
 """
 
 import asyncio
@@ -14,32 +14,40 @@ import structlog
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, Worker
 from dlq_handler.host.workers_sql import read_fleet, workers_with_dispatches
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
-from dlq_handler.workers.availability import Absence, Availability, absences, is_history, standing_of
+from dlq_handler.pace import Pace
+from dlq_handler.safety.gate_service import Gate
+from dlq_handler.workers.availability import (
+    HISTORY_AFTER_SECONDS,
+    Absence,
+    Availability,
+    absences,
+    is_history,
+    standing_of,
+)
 from dlq_handler.workers.sight import WorkerObservation
 
 log = structlog.get_logger()
 
-# Whether something is dispatched to a worker that is history all the same is looked for once a minute.
+INTERVAL_SECONDS = 5.0
+
+# A queue without a consumer counts as such until the next count.
+MOST_COUNT_SECONDS = 120.0
+
+# The statement reads every scheduled execution.
 DISPATCHES_KEPT_SECONDS = 60.0
 
-_TOLD_IDS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchPolicy:
-    availability: AvailabilityPolicy
-    confirm_after_seconds: float
-    interval_seconds: float = 5.0
+_LOGGED_IDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLook:
-    """The workers, and the queues of those that were asked about. A queue that is left out is unknown."""
+    """The workers, and the queues that were counted with them. A queue that is left out is unknown."""
 
     fleet: Sequence[Worker]
     counts: Mapping[int, QueueCounts | None]
@@ -51,94 +59,109 @@ class WorkerWatch:
         self,
         database: Database,
         sight: WorkerObservation,
-        policy: WatchPolicy,
+        leadership: Leadership,
+        gate: Gate,
         *,
-        watched_seconds: Callable[[], float],
+        availability: AvailabilityPolicy,
+        confirm_after_seconds: float,
         metrics: Metrics,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`watched_seconds()`: for how long heartbeats could be seen without a break."""
-        self._database, self._sight, self._policy, self._metrics = database, sight, policy, metrics
-        self._watched_seconds, self._now = watched_seconds, now
+        self._database, self._sight, self._leadership, self._gate = database, sight, leadership, gate
+        self._availability, self._confirm_after_seconds = availability, confirm_after_seconds
+        self._metrics, self._now = metrics, now
         self._absences: Mapping[int, Absence] = {}
-        self._was_gone: dict[int, bool] = {}
-        """By worker, as far as it was ever known for certain."""
+        self._was_unavailable: dict[int, bool] = {}
+        """By worker, as far as it was ever known."""
         self._with_dispatches: frozenset[int] = frozenset()
         self._dispatches_read_at = -DISPATCHES_KEPT_SECONDS
+        self._pace = Pace(most_seconds=MOST_COUNT_SECONDS, now=now)
         self.availabilities: Mapping[int, Availability] | None = None
-        """Of all workers that are not history, at the last look; None: nobody has looked, or can."""
+        """Of all workers that sent a heartbeat within a day; None: unknown, or another replica leads."""
         self.unattended: frozenset[int] = frozenset()
-        """Workers whose queue holds messages and has no consumer, at the last look."""
+        """Workers whose queue holds messages and has no consumer."""
         self.looked: FleetLook | None = None
-        """The last look; None while the database or the broker does not answer."""
+        """The last count of the queues; None while the database or the broker does not answer."""
 
     @property
     def gone(self) -> dict[int, Worker]:
-        """Workers whose absence is confirmed. Empty while we cannot tell."""
-        after_seconds = self._policy.confirm_after_seconds
+        """Workers that are confirmed as unavailable. Empty while that is unknown."""
         return {
             one: absence.worker
             for one, absence in self._absences.items()
-            if absence.is_confirmed(after_seconds=after_seconds)
+            if absence.is_confirmed(after_seconds=self._confirm_after_seconds)
         }
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._policy.interval_seconds, self.tick, stop, name="worker-watch")
+        wake = asyncio.Event()
+        self._leadership.wake_when_taken(wake)
+        await every(INTERVAL_SECONDS, self.tick, stop, name="worker-watch", wake=wake)
 
     async def tick(self) -> None:
+        if not self._leadership.is_leader:
+            self._forget()
+            return
         try:
-            fleet = await read_fleet(self._database)
-            with_dispatches = await self._dispatches() if any(map(is_history, fleet)) else frozenset()
+            fleet = await self._read_fleet()
         except (Unavailable, Contended):
-            self._absences, self.unattended, self.availabilities = {}, frozenset(), None
-            self.looked = None
-            self._metrics.set_workers(None)
-            self._metrics.set_unattended_queues(None)
+            self._forget()
             raise
-        seen = self._availabilities(fleet)
-        self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
-        # Where all are history nobody is left: to count none would end the alert that tells of it, after a day.
-        self._metrics.set_workers(Counter((self.availabilities or seen).values()))
-        self._tell_of_changes(seen)
-        unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
-        self._absences = absences(self._absences, unavailable, self._now())
-        # Workers that report first: without the management API missing queues are looked for one by one.
-        by_heartbeat = sorted(fleet, key=_silent_seconds)
-        await self._look_at_queues(
-            fleet, [one.id for one in by_heartbeat if not is_history(one) or one.id in with_dispatches]
-        )
-
-    def _availabilities(self, fleet: Sequence[Worker]) -> dict[int, Availability]:
-        watched_seconds, policy = self._watched_seconds(), self._policy.availability
-        return {
-            one.id: standing_of(one, watched_seconds=watched_seconds, policy=policy).availability
+        seen = {
+            one.id: standing_of(
+                one, watched_seconds=self._gate.watched_seconds, policy=self._availability
+            ).availability
             for one in fleet
         }
+        self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
+        # Without a heartbeat for a day from any worker, all are counted: with none the alert would end after a day.
+        self._metrics.set_workers(Counter((self.availabilities or seen).values()))
+        self._log_changes(seen)
+        unavailable = (one for one in fleet if seen[one.id] is Availability.UNAVAILABLE)
+        self._absences = absences(self._absences, unavailable, self._now())
+        if self._pace.is_due:
+            with self._pace.measure():
+                await self._count_queues(fleet)
 
-    async def _dispatches(self) -> frozenset[int]:
+    def _forget(self) -> None:
+        self._absences, self.unattended, self.availabilities, self.looked = {}, frozenset(), None, None
+        self._metrics.set_workers(None)
+        self._metrics.set_unattended_queues(None)
+
+    async def _read_fleet(self) -> list[Worker]:
+        """Workers with a heartbeat within a day, or with dispatches. All, if there is none of the first."""
         now = self._now()
         if now - self._dispatches_read_at >= DISPATCHES_KEPT_SECONDS:
             self._with_dispatches = await workers_with_dispatches(self._database)
             self._dispatches_read_at = now
-        return self._with_dispatches
+        fleet = await read_fleet(
+            self._database, heard_within_seconds=HISTORY_AFTER_SECONDS, also=self._with_dispatches
+        )
+        return fleet if any(not is_history(one) for one in fleet) else await read_fleet(self._database)
 
-    def _tell_of_changes(self, seen: Mapping[int, Availability]) -> None:
-        """Only of changes: the first certain sight of a worker is none, nor is it one that we could not tell."""
-        is_gone = {
+    def _log_changes(self, seen: Mapping[int, Availability]) -> None:
+        """Changes only. The first known state, and unknown states, are not changes."""
+        is_unavailable = {
             one: availability is Availability.UNAVAILABLE
             for one, availability in seen.items()
             if availability is not Availability.UNKNOWN
         }
-        changed = [one for one, gone in is_gone.items() if self._was_gone.get(one, gone) != gone]
-        self._was_gone = {one: gone for one, gone in self._was_gone.items() if one in seen} | is_gone
-        went = [one for one in changed if is_gone[one]]
-        returned = [one for one in changed if not is_gone[one]]
-        if went:
-            log.warning("worker.unavailable", count=len(went), worker_ids=_first(went))
+        changed = [one for one, now in is_unavailable.items() if self._was_unavailable.get(one, now) != now]
+        kept = {one: before for one, before in self._was_unavailable.items() if one in seen}
+        self._was_unavailable = kept | is_unavailable
+        lost = [one for one in changed if is_unavailable[one]]
+        returned = [one for one in changed if not is_unavailable[one]]
+        if lost:
+            log.warning("worker.unavailable", count=len(lost), worker_ids=_first(lost))
         if returned:
             log.info("worker.returned", count=len(returned), worker_ids=_first(returned))
 
-    async def _look_at_queues(self, fleet: Sequence[Worker], asked: Collection[int]) -> None:
+    async def _count_queues(self, fleet: Sequence[Worker]) -> None:
+        # Workers with the newest heartbeat first: without the management API missing queues are found one by one.
+        asked = [
+            one.id
+            for one in sorted(fleet, key=_silent_seconds)
+            if not is_history(one) or one.id in self._with_dispatches
+        ]
         counted = await self._sight.count(asked)
         self.looked = None if self._sight.broker_trouble else FleetLook(fleet=fleet, counts=counted)
         self.unattended = frozenset(
@@ -154,4 +177,4 @@ def _silent_seconds(worker: Worker) -> float:
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:
-    return sorted(worker_ids)[:_TOLD_IDS]
+    return sorted(worker_ids)[:_LOGGED_IDS]

@@ -1,18 +1,21 @@
-"""Read a vhost from RabbitMQ's management API into a `Snapshot`. Reads only.
+"""Read a vhost from RabbitMQ's management API. Reads only.
 
 Every failure is `Unavailable`; the credentials of the URL are in no message. A user with the tag 'management' sees
-all of this except the consumers of other users, which need the tag 'monitoring'.
+all of this except the consumers and connections of other users, which need the tag 'monitoring'. Statistics are up to
+ten seconds old. Those of all queues cost the broker seconds of computing in a large vhost, so they are asked for queue
+by queue. Long answers are parsed in a thread: the event loop must not wait for them.
 """
 
 import asyncio
+import json
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
@@ -21,16 +24,27 @@ from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, Excha
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import bounded
+from dlq_handler.tasks import task_group
 
 _REFUSED = frozenset({401, 403})
+_MISSING = 404
 
 # Each refused request leaves a warning in the broker's log, and background checks ask every few seconds.
 REFUSED_PAUSE_SECONDS = 300.0
 
 REFUSED = "it refuses this user; give it the tag 'monitoring'"
 
+# More at once would load a broker whose management API is slow.
+MAX_CONCURRENT = 4
+
+_PARSED_IN_THREAD_BYTES = 100_000
+
+_QUEUE_COLUMNS = "name,type,durable,auto_delete,arguments,policy"
+_BINDING_COLUMNS = "source,destination,destination_type,routing_key,arguments"
+
 Rows = Sequence[Mapping[str, Any]]
 Policies = Mapping[str, Mapping[str, Any]]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,70 +67,88 @@ class ManagementApi:
         self._timeout_seconds = timeout_seconds
         self._refused_until = float("-inf")
 
-    async def snapshot(self) -> Snapshot:
-        """The whole vhost, by several requests one after the other: not one instant."""
+    async def snapshot(self, *, consumers_of: str | None = None) -> Snapshot:
+        """The whole vhost, by several requests one after the other: not one instant. Consumers of one queue only."""
         async with self._client() as client:
-            overview = await self._get(client, "overview")
-            exchanges = await self._rows(client, f"exchanges/{self._vhost}")
+            overview = await self._get(client, "overview?columns=rabbitmq_version")
+            exchanges = await self._get(client, f"exchanges/{self._vhost}?columns=name,type,arguments,policy")
             # Without statistics, which are seconds old: the rest is current.
-            queues = await self._rows(client, f"queues/{self._vhost}?disable_stats=true")
-            bindings = await self._rows(client, f"bindings/{self._vhost}")
-            consumers = await self._rows(client, f"consumers/{self._vhost}")
-            policies = await self._rows(client, f"policies/{self._vhost}")
-            limits = await self._operator_limits(client)
-        try:
-            known = {row["name"]: row["definition"] for row in policies}
-            return Snapshot(
-                exchanges=[_exchange(row, known) for row in exchanges],
-                queues=[_queue(row, known, limits) for row in queues],
-                bindings=[_binding(row) for row in bindings],
-                consumers=[consumer_facts(row) for row in consumers],
-                broker_version=str(overview.get("rabbitmq_version", "")),
+            queues = await self._get(
+                client, f"queues/{self._vhost}?disable_stats=true&columns={_QUEUE_COLUMNS}"
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+            bindings = await self._get(client, f"bindings/{self._vhost}?columns={_BINDING_COLUMNS}")
+            consumers = () if consumers_of is None else await self._consumers(client, consumers_of)
+            policies = await self._get(client, f"policies/{self._vhost}")
+            limits = await self._operator_limits(client)
+        with self._answer_of_rabbitmq():
+            version = str(overview.get("rabbitmq_version", ""))
+            return await asyncio.to_thread(
+                partial(
+                    _snapshot,
+                    exchanges=exchanges,
+                    queues=queues,
+                    bindings=bindings,
+                    consumers=consumers,
+                    policies=policies,
+                    limits=limits,
+                    version=version,
+                )
+            )
 
-    async def queue_statistics(self) -> dict[str, QueueStatistics]:
-        """Of every queue of the vhost that has statistics, in one request. Up to ten seconds old."""
-        columns = "name,arguments,messages_ready,messages_unacknowledged"
+    async def queue_statistics(
+        self, queues: Collection[str], *, within_seconds: float
+    ) -> dict[str, QueueStatistics]:
+        """Queues without statistics, or without an answer in time, are left out. Raises `Unavailable` without any."""
+        found = await self._each(queues, self._statistics, within_seconds)
+        return {queue: statistics for queue, statistics in found.items() if statistics is not None}
+
+    async def queue_ttls(self) -> dict[str, int | None]:
+        """The x-message-ttl of every queue of the vhost, as of now. None: it has none."""
+        path = f"queues/{self._vhost}?disable_stats=true&columns=name,arguments"
         async with self._client() as client:
-            rows = await self._rows(client, f"queues/{self._vhost}?columns={columns}")
-        try:
-            # A queue that was just declared has none yet, and some brokers are configured to collect none.
-            return {row["name"]: _statistics(row) for row in rows if "messages_unacknowledged" in row}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+            rows: Rows = await self._get(client, path)
+        with self._answer_of_rabbitmq():
+            return {row["name"]: _ttl_ms(row) for row in rows}
 
     async def unacknowledged(self, queue: str) -> int | None:
-        """Unacknowledged messages of this queue, up to ten seconds old. None: unknown."""
-        path = f"queues/{self._vhost}/{quote(queue, safe='')}?columns=messages_unacknowledged"
+        """Unacknowledged messages of this queue. None: unknown."""
+        path = f"{self._queue_path(queue)}?columns=messages_unacknowledged"
         async with self._client() as client:
-            row = _mapping(await self._get(client, path))
-        number = row.get("messages_unacknowledged")
+            number = _mapping(await self._get(client, path)).get("messages_unacknowledged")
         return number if isinstance(number, int) else None
 
     async def queue_names(self) -> frozenset[str]:
         """The names of all queues of the vhost, as of now."""
         async with self._client() as client:
-            rows = await self._rows(client, f"queues/{self._vhost}?disable_stats=true&columns=name")
-        try:
+            rows: Rows = await self._get(client, f"queues/{self._vhost}?disable_stats=true&columns=name")
+        with self._answer_of_rabbitmq():
             return frozenset(str(row["name"]) for row in rows)
-        except (KeyError, TypeError) as error:
-            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
 
     async def consumer_tags(self, queue: str) -> tuple[str, ...]:
-        """The tags of this queue's consumers, as far as this user may see them."""
+        """The tags of this queue's consumers, as far as this user may see them. Up to five seconds old."""
         async with self._client() as client:
-            rows = await self._rows(client, f"consumers/{self._vhost}")
-        consumers = [consumer_facts(row) for row in rows]
-        return tuple(consumer.tag for consumer in consumers if consumer.queue == queue)
+            return tuple(consumer.tag for consumer in await self._consumers(client, queue))
+
+    async def consumers_of(
+        self, queues: Collection[str], *, within_seconds: float
+    ) -> dict[str, tuple[ConsumerFacts, ...] | None]:
+        """One request for each queue. A missing queue has no consumers. One statistics interval late (5 s by default).
+
+        None: no answer. A queue that is left out was not requested, because the time was over.
+        """
+        return await self._each(queues, self._consumers, within_seconds)
+
+    async def connection_ages(self, names: Collection[str], *, within_seconds: float) -> dict[str, float]:
+        """By the broker's own clock, up to 2 s too low. Closed connections and those without an answer are left out."""
+        ages = await self._each(names, self._age, within_seconds)
+        return {name: age for name, age in ages.items() if age is not None}
 
     async def alarms(self) -> list[str]:
-        """The alarms that keep nodes from taking messages, one sentence each. Up to ten seconds old."""
+        """The alarms that keep nodes from taking messages, one sentence each."""
         async with self._client() as client:
-            rows = await self._rows(client, "nodes?columns=name,running,mem_alarm,disk_free_alarm")
+            rows: Rows = await self._get(client, "nodes?columns=name,running,mem_alarm,disk_free_alarm")
         alarms = {"mem_alarm": "memory alarm", "disk_free_alarm": "disk alarm"}
-        try:
+        with self._answer_of_rabbitmq():
             # The alarms of a node that is down are unknown.
             running = [row for row in rows if row["running"]]
             if any(key not in row for row in running for key in alarms):
@@ -124,13 +156,11 @@ class ManagementApi:
             return [
                 f"{alarm} on {row['name']}" for row in running for key, alarm in alarms.items() if row[key]
             ]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
 
     async def uptime_seconds(self) -> float:
-        """Of the node with the longest uptime: the broker has run without interruption since then. Some seconds old."""
+        """Of the node with the longest uptime: the broker has run without interruption since then."""
         async with self._client() as client:
-            rows = await self._rows(client, "nodes?columns=name,running,uptime")
+            rows: Rows = await self._get(client, "nodes?columns=name,running,uptime")
         try:
             uptimes = [float(row["uptime"]) / 1000 for row in rows if row["running"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -165,23 +195,97 @@ class ManagementApi:
     def _where(self) -> str:
         return f"management API at {self._base}"
 
+    def _queue_path(self, queue: str) -> str:
+        return f"queues/{self._vhost}/{quote(queue, safe='')}"
+
+    async def _each(
+        self,
+        names: Collection[str],
+        ask: Callable[[httpx.AsyncClient, str], Awaitable[Answer]],
+        within_seconds: float,
+    ) -> dict[str, Answer | None]:
+        """A few requests at a time, in the given order. Raises `Unavailable` if none was answered."""
+        answers: dict[str, Answer | None] = {}
+        answered: set[str] = set()
+        errors: list[Unavailable] = []
+        waiting = iter(names)
+
+        async def ask_the_next(client: httpx.AsyncClient) -> None:
+            for name in waiting:
+                answers[name] = None
+                try:
+                    answers[name] = await ask(client, name)
+                    answered.add(name)
+                except Unavailable as error:
+                    # For example the queue of a node that is down: others may be answered.
+                    errors.append(error)
+
+        with suppress(TimeoutError):
+            async with self._client() as client, bounded(within_seconds), task_group() as tasks:
+                for _ in range(MAX_CONCURRENT):
+                    tasks.create_task(ask_the_next(client))
+        if names and not answered:
+            raise (
+                errors[0] if errors else Unavailable(self._where, f"no answer within {within_seconds:.1f} s")
+            )
+        return answers
+
+    async def _consumers(self, client: httpx.AsyncClient, queue: str) -> tuple[ConsumerFacts, ...]:
+        answer = await self._find(client, f"{self._queue_path(queue)}?columns=consumer_details")
+        row = {"consumer_details": []} if answer is None else await self._json(answer)
+        with self._answer_of_rabbitmq():
+            # Erlang encodes an empty table as an empty list.
+            return tuple(_consumer(one, queue) for one in row["consumer_details"])
+
+    async def _statistics(self, client: httpx.AsyncClient, queue: str) -> QueueStatistics | None:
+        columns = "name,arguments,messages_ready,messages_unacknowledged"
+        answer = await self._find(client, f"{self._queue_path(queue)}?columns={columns}")
+        row = {} if answer is None else await self._json(answer)
+        # A queue that was just declared has none yet, and some brokers are configured to collect none.
+        if "messages_unacknowledged" not in row:
+            return None
+        with self._answer_of_rabbitmq():
+            return QueueStatistics(
+                ready=int(row["messages_ready"]),
+                unacked=int(row["messages_unacknowledged"]),
+                ttl_ms=_ttl_ms(row),
+            )
+
+    async def _age(self, client: httpx.AsyncClient, name: str) -> float | None:
+        answer = await self._find(client, f"connections/{quote(name, safe='')}?columns=connected_at")
+        if answer is None:
+            return None
+        try:
+            connected_at = float((await self._json(answer))["connected_at"]) / 1000
+            return parsedate_to_datetime(answer.headers["date"]).timestamp() - connected_at
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unavailable(self._where, f"it does not date connections ({error!r})") from error
+
     async def _operator_limits(self, client: httpx.AsyncClient) -> Policies:
         """Each queue's policy after operator policies. Only the statistics show it, seconds late."""
-        if not await self._rows(client, f"operator-policies/{self._vhost}"):
+        if not await self._get(client, f"operator-policies/{self._vhost}"):
             return {}
-        rows = await self._rows(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
+        rows: Rows = await self._get(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
         return {row["name"]: _mapping(row.get("effective_policy_definition")) for row in rows}
 
-    async def _rows(self, client: httpx.AsyncClient, path: str) -> Rows:
-        rows: Rows = await self._get(client, path)
-        return rows
-
     async def _get(self, client: httpx.AsyncClient, path: str) -> Any:
-        return self._json(await self._ask(client, path))
+        return await self._json(await self._ask(client, path))
 
-    def _json(self, answer: httpx.Response) -> Any:
+    async def _find(self, client: httpx.AsyncClient, path: str) -> httpx.Response | None:
+        """None: the object does not exist."""
         try:
-            return answer.json()
+            return await self._ask(client, path)
+        except Unavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, httpx.HTTPStatusError) and cause.response.status_code == _MISSING:
+                return None
+            raise
+
+    async def _json(self, answer: httpx.Response) -> Any:
+        try:
+            if len(answer.content) < _PARSED_IN_THREAD_BYTES:
+                return answer.json()
+            return await asyncio.to_thread(json.loads, answer.content)
         except ValueError as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
 
@@ -198,11 +302,39 @@ class ManagementApi:
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unavailable(self._where, f"{type(error).__name__}: {error}") from error
 
+    @contextmanager
+    def _answer_of_rabbitmq(self) -> Iterator[None]:
+        """An answer of another shape, for example of a proxy, is no answer."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise Unavailable(self._where, f"it answers, but not as RabbitMQ does ({error!r})") from error
+
 
 @cache
 def _certificates() -> ssl.SSLContext:
     """Read once per process."""
     return ssl.create_default_context()
+
+
+def _snapshot(
+    *,
+    exchanges: Rows,
+    queues: Rows,
+    bindings: Rows,
+    consumers: Sequence[ConsumerFacts],
+    policies: Rows,
+    limits: Policies,
+    version: str,
+) -> Snapshot:
+    known = {row["name"]: row["definition"] for row in policies}
+    return Snapshot(
+        exchanges=[_exchange(row, known) for row in exchanges],
+        queues=[_queue(row, known, limits) for row in queues],
+        bindings=[_binding(row) for row in bindings],
+        consumers=consumers,
+        broker_version=version,
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -236,13 +368,9 @@ def _queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> Queu
     )
 
 
-def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
+def _ttl_ms(row: Mapping[str, Any]) -> int | None:
     ttl_ms = _mapping(row.get("arguments")).get("x-message-ttl")
-    return QueueStatistics(
-        ready=int(row["messages_ready"]),
-        unacked=int(row["messages_unacknowledged"]),
-        ttl_ms=ttl_ms if isinstance(ttl_ms, int) else None,
-    )
+    return ttl_ms if isinstance(ttl_ms, int) else None
 
 
 def _binding(row: Mapping[str, Any]) -> BindingFacts:
@@ -255,9 +383,9 @@ def _binding(row: Mapping[str, Any]) -> BindingFacts:
     )
 
 
-def consumer_facts(row: Mapping[str, Any]) -> ConsumerFacts:
+def _consumer(row: Mapping[str, Any], queue: str) -> ConsumerFacts:
     return ConsumerFacts(
-        queue=_mapping(row.get("queue")).get("name", ""),
+        queue=queue,
         tag=row["consumer_tag"],
         connection=_mapping(row.get("channel_details")).get("connection_name", ""),
     )

@@ -1,6 +1,8 @@
 """PostgreSQL holds moments that Python does not: infinity, years before 1 and after 9999. None of them stops a loop."""
 
 from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +14,7 @@ from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.timeouts.decision import StaleOutcome
 from dlq_handler.workers.sight import WorkerObservation
-from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
+from dlq_handler.workers.watch import WorkerWatch
 from tests.integration.explain.test_explain import EXPLAIN, nobody_asked
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host, commit_batch
@@ -70,8 +72,10 @@ async def test_every_statement_that_reads_a_heartbeat_reads_it(it: StaleWorld, m
     watch = WorkerWatch(
         it.store,
         NothingToCount(),
-        WatchPolicy(availability=POLICY.availability, confirm_after_seconds=30),
-        watched_seconds=lambda: HOUR,
+        cast("Any", SimpleNamespace(is_leader=True)),
+        cast("Any", SimpleNamespace(watched_seconds=HOUR)),
+        availability=POLICY.availability,
+        confirm_after_seconds=30,
         metrics=new_metrics(),
     )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.management_api import QueueStatistics
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database import migrate
@@ -19,7 +19,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
-from dlq_handler.workers.watch import WatchPolicy, WorkerWatch
+from dlq_handler.workers.watch import WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
@@ -31,8 +31,11 @@ AVAILABILITY = AvailabilityPolicy(unavailable_after_seconds=90, late_after_secon
 CONFIRM_AFTER_SECONDS = 30.0
 
 
-async def no_api() -> dict[str, QueueStatistics]:
-    raise Unavailable("management API", "there is none in these tests")
+class NoApi:
+    async def queue_statistics(self, *_: object, **__: object) -> None:
+        raise Unavailable("management API", "there is none in these tests")
+
+    queue_ttls = queue_statistics
 
 
 class Watchpost:
@@ -47,15 +50,17 @@ class Watchpost:
         self.admin = AdminConnection(self.address)
         self.sight = WorkerObservation(
             self.admin,
-            statistics=no_api,
+            api=cast("Any", NoApi()),
             names=WorkerQueueNames(),
             policy=ObservationPolicy(counts_kept_seconds=0.0),
         )
         self.watch = WorkerWatch(
             self.database,
             self.sight,
-            WatchPolicy(availability=AVAILABILITY, confirm_after_seconds=CONFIRM_AFTER_SECONDS),
-            watched_seconds=lambda: self.watched_seconds,
+            cast("Any", SimpleNamespace(is_leader=True)),
+            cast("Any", self),
+            availability=AVAILABILITY,
+            confirm_after_seconds=CONFIRM_AFTER_SECONDS,
             metrics=self.metrics,
             now=lambda: self.clock,
         )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -61,7 +61,9 @@ class RestartWorld(StaleWorld):
         self.connections = self.a_source()
 
     def a_source(self) -> ConnectionSource:
-        return ConnectionSource(self.api, names=NAMES, own_tag_prefix="dlq-handler.", now=lambda: self.clock)
+        return ConnectionSource(
+            cast("Any", self.api), names=NAMES, own_tag_prefix="dlq-handler.", now=lambda: self.clock
+        )
 
     def a_watcher(self, **changes: Any) -> Replica:
         return self.a_replica(connections=self.connections, **changes)

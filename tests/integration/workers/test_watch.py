@@ -62,7 +62,7 @@ async def test_database_that_is_away_makes_every_number_unknown(
     await post.confirm_absences()
     assert post.watch.gone
 
-    async def away(_: object) -> None:
+    async def away(*_: object, **__: object) -> None:
         raise Unavailable("database", "away")
 
     monkeypatch.setattr("dlq_handler.workers.watch.read_fleet", away)

@@ -1,6 +1,7 @@
 """A look at the connections of workers shares one time limit, and says what was not asked."""
 
 from collections.abc import Collection, Mapping
+from typing import Any, cast
 
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.host.worker import WorkerQueueNames
@@ -31,7 +32,9 @@ class SlowApi:
 
 async def test_whole_look_has_one_time_limit_and_what_was_not_asked_is_left_out() -> None:
     api = SlowApi()
-    source = ConnectionSource(api, names=NAMES, own_tag_prefix="dlq-handler.", now=lambda: api.clock)
+    source = ConnectionSource(
+        cast("Any", api), names=NAMES, own_tag_prefix="dlq-handler.", now=lambda: api.clock
+    )
     assert await source.ask({1: None, 2: None, 3: None}) == {
         1: ConnectionObservation(names=frozenset({"one"}), age_seconds=7.0),
         2: None,

@@ -173,11 +173,11 @@ def test_after_a_long_break_the_looks_begin_again() -> None:
     assert (restarted.consumed_at, restarted.restarted_at) == (NOW, at(60))
 
 
-def test_looks_are_current_for_a_minute() -> None:
+def test_looks_are_current_for_three_minutes() -> None:
     looks = ServiceLooks(observed_at=NOW, by_queue={})
 
-    assert looks.are_current(at(60))
-    assert not looks.are_current(at(61))
+    assert looks.are_current(at(180))
+    assert not looks.are_current(at(181))
     assert not ServiceLooks(observed_at=None, by_queue={}).are_current(NOW)
 
 

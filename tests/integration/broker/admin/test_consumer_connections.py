@@ -9,7 +9,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.broker.admin.consumer_connections import ConsumerConnections
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.workers.connection import ConnectionLook, ConnectionObservation
 from dlq_handler.workers.connection_source import ConnectionSource
@@ -26,16 +26,16 @@ async def queue(vhost: str) -> str:
 
 
 @pytest.fixture
-def api(vhost: str, rabbitmq: RabbitMQ) -> ConsumerConnections:
+def api(vhost: str, rabbitmq: RabbitMQ) -> ManagementApi:
     return as_user(rabbitmq, vhost, rabbitmq.user, rabbitmq.password)
 
 
-def as_user(rabbitmq: RabbitMQ, vhost: str, user: str, password: str) -> ConsumerConnections:
+def as_user(rabbitmq: RabbitMQ, vhost: str, user: str, password: str) -> ManagementApi:
     url = rabbitmq.management_url.replace("://", f"://{user}:{password}@")
-    return ConsumerConnections(url, vhost=vhost.rpartition("/")[2])
+    return ManagementApi(url, vhost=vhost.rpartition("/")[2])
 
 
-def a_source(api: ConsumerConnections) -> ConnectionSource:
+def a_source(api: ManagementApi) -> ConnectionSource:
     return ConnectionSource(api, names=WorkerQueueNames(), own_tag_prefix="dlq-handler.")
 
 
@@ -49,7 +49,7 @@ async def consumed(vhost: str, queue: str, tag: str = "worker-1") -> AsyncIterat
         yield
 
 
-async def listed(api: ConsumerConnections, queue: str, count: int) -> set[str]:
+async def listed(api: ManagementApi, queue: str, count: int) -> set[str]:
     """The connections, once the API lists so many: it does so seconds late."""
 
     names: set[str] = set()
@@ -68,7 +68,7 @@ async def listed(api: ConsumerConnections, queue: str, count: int) -> set[str]:
 
 
 async def test_each_process_has_a_connection_of_its_own_name_and_a_missing_queue_no_consumers(
-    vhost: str, api: ConsumerConnections, queue: str
+    vhost: str, api: ManagementApi, queue: str
 ) -> None:
     missing = "worker.2.executions"
     assert await api.consumers_of([queue, missing], within_seconds=10) == {queue: (), missing: ()}
@@ -85,7 +85,7 @@ async def test_each_process_has_a_connection_of_its_own_name_and_a_missing_queue
 
 
 async def test_source_tells_one_connection_with_its_age_two_and_none(
-    vhost: str, api: ConsumerConnections, queue: str
+    vhost: str, api: ManagementApi, queue: str
 ) -> None:
     source = a_source(api)
     assert await source.ask({1: None}) == {1: ConnectionObservation(names=frozenset())}
@@ -110,7 +110,7 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
 
 
 async def test_user_without_the_tag_monitoring_gets_no_answer_and_is_told_so(
-    vhost: str, rabbitmq: RabbitMQ, api: ConsumerConnections, queue: str
+    vhost: str, rabbitmq: RabbitMQ, api: ManagementApi, queue: str
 ) -> None:
     """It may see the consumers, but not how old the connections of another user are."""
     name = f"reader-{uuid.uuid4().hex[:8]}"
@@ -128,6 +128,6 @@ async def test_user_without_the_tag_monitoring_gets_no_answer_and_is_told_so(
 
 
 async def test_api_that_is_not_there_gives_no_answer() -> None:
-    source = a_source(ConsumerConnections("http://127.0.0.1:9", vhost="/", timeout_seconds=2))
+    source = a_source(ManagementApi("http://127.0.0.1:9", vhost="/", timeout_seconds=2))
     assert await source.ask({1: None}) == {1: None}
     assert source.trouble.startswith("a restart cannot be detected without the management API: ")

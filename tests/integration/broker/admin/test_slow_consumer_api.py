@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dlq_handler.broker.admin.consumer_connections import MAX_CONCURRENT, ConsumerConnections
+from dlq_handler.broker.admin.management_api import MAX_CONCURRENT, ManagementApi
 from dlq_handler.errors import Unavailable
 
 BODY = b'{"consumer_details": []}'
@@ -18,7 +18,7 @@ FAILURE = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 
 @asynccontextmanager
-async def an_api(answer: Callable[[str], bytes | None]) -> AsyncIterator[ConsumerConnections]:
+async def an_api(answer: Callable[[str], bytes | None]) -> AsyncIterator[ManagementApi]:
     """`answer`: to a question about this queue; None: no answer."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +37,7 @@ async def an_api(answer: Callable[[str], bytes | None]) -> AsyncIterator[Consume
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        yield ConsumerConnections(f"http://127.0.0.1:{port}", vhost="/", timeout_seconds=60)
+        yield ManagementApi(f"http://127.0.0.1:{port}", vhost="/", timeout_seconds=60)
 
 
 QUEUES = [f"worker.{number}.executions" for number in range(100)]
