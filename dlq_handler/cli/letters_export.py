@@ -19,7 +19,7 @@ from dlq_handler.cli.options import ConfigOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import jsonable, shown
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import bodies_sql, search_sql
+from dlq_handler.dead_letters import records_sql, search_sql
 from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.masking import masked, masked_body
@@ -94,7 +94,9 @@ async def _lines(database: Database, wanted: LetterFilter, *, with_bodies: bool)
     while True:
         page = await search_sql.search(database, wanted, before_id=before_id, limit=PAGE)
         contents = (
-            await bodies_sql.contents(database, [record.id for record in page.records]) if with_bodies else {}
+            await records_sql.contents(database, [record.id for record in page.records])
+            if with_bodies
+            else {}
         )
         for record in page.records:
             line: Line = {name: getattr(record, name) for name in _WITHOUT_BODIES}

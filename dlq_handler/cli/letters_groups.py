@@ -21,8 +21,7 @@ from dlq_handler.cli.printing import print_json, print_table
 from dlq_handler.database.catalog_sql import look_at_server
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, reprocess_sql
-from dlq_handler.dead_letters.group import GroupCount
-from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.group import GroupCount, title_in
 from dlq_handler.dead_letters.state_version import group_version
 from dlq_handler.history import history_sql
 from dlq_handler.history.history import Timeline

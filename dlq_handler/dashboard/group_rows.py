@@ -6,8 +6,7 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from dlq_handler.dashboard.words import NONE, iso
-from dlq_handler.dead_letters.group import Group, GroupCount
-from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.group import Group, GroupCount, title_in
 from dlq_handler.history.history import Timeline
 
 _ACTIONS_SHOWN = 2

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
-from dlq_handler.dead_letters.decide import Circumstances, decide_dead_letter
-from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
-from dlq_handler.dead_letters.evidence import letter_evidence
+from dlq_handler.dead_letters.decide import Circumstances, decide_dead_letter, worker_in_question
+from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.result import failure_result
 from dlq_handler.host.ending import Ending, ending
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.messages import Destination
 from dlq_handler.host.worker import Worker
+from dlq_handler.text import rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def decide_batch(
         change = _change(letter, execution, decision, destination, now)
         if change is not None:
             rows[change.execution.id] = change.execution.ended(change.becomes)
-        evidence = letter_evidence(letter, execution, workers, circumstances)
+        evidence = _evidence(letter, execution, workers, circumstances)
         proposals.append(LetterProposal(letter=letter, decision=decision, change=change, evidence=evidence))
     return proposals
 
@@ -92,13 +92,41 @@ def _change(
 
 
 def executions_found(proposals: Sequence[LetterProposal]) -> list[tuple[int, bool]]:
-    """The executions that were read for these dead letters, each with whether it exists.
-
-    No execution is read for a dead letter that is unreadable or unrelated.
-    """
+    """The executions that were read for these dead letters, each with whether it exists."""
     return [
-        (one.execution_id, one.decision.outcome is not Outcome.UNKNOWN_EXECUTION)
+        (one.execution_id, exists)
         for one in proposals
-        if one.execution_id is not None
-        and one.decision.outcome not in (Outcome.UNREADABLE, Outcome.UNRELATED)
+        if one.execution_id is not None and (exists := one.decision.outcome.execution_exists) is not None
     ]
+
+
+def _evidence(
+    letter: DeadLetter,
+    execution: Execution | None,
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+) -> dict[str, object]:
+    """Execution and worker as they were read. The columns of the dead letter say the rest."""
+    if execution is None:
+        return {}
+    seen: dict[str, object] = {
+        "status": execution.status.value,
+        "updated": execution.updated.isoformat(),
+        "worker": execution.worker_id,
+    }
+    if letter.rescue is not None:
+        seen["rescue"] = {
+            "worker": letter.rescue.worker_id,
+            "heartbeat_age_seconds": rounded(letter.rescue.heartbeat_age_seconds),
+            "other_consumers": letter.rescue.other_consumers,
+        }
+    elif letter.death is not None:
+        seen["x_death"] = {"count": letter.death.count, "exchange": letter.death.exchange}
+    if execution.status is ExecutionStatus.RUNNING:
+        worker_id = worker_in_question(letter, execution, circumstances.names)
+        worker = workers.get(worker_id) if worker_id is not None else None
+        seen["worker_in_question"] = worker_id
+        seen["heartbeat_age_seconds"] = rounded(worker.heartbeat_age_seconds) if worker else None
+        seen["unavailable_after_seconds"] = circumstances.availability.unavailable_after_seconds
+        seen["link_age_seconds"] = rounded(circumstances.link_age_seconds)
+    return seen

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 
 class Outcome(StrEnum):
@@ -18,29 +19,59 @@ class Outcome(StrEnum):
 
     @property
     def is_resolved(self) -> bool:
-        """Resolved records may be deleted after `dead_letter.ttl_ms`; the others wait for a person or a retry."""
-        return self not in UNRESOLVED
+        """Resolved records are deleted after `dead_letter.ttl_ms`. The others wait for a person or another attempt."""
+        match self:
+            case (
+                Outcome.FAILED
+                | Outcome.ALREADY_TERMINAL
+                | Outcome.STALE_ATTEMPT
+                | Outcome.SUPERSEDED
+                | Outcome.LEFT_TO_MONITOR
+            ):
+                return True
+            case (
+                Outcome.UNKNOWN_EXECUTION
+                | Outcome.UNRELATED
+                | Outcome.UNREADABLE
+                | Outcome.UPDATE_FAILED
+                | Outcome.DEFERRED
+            ):
+                return False
+            case never:
+                assert_never(never)
+
+    @property
+    def is_reprocessable(self) -> bool:
+        """Executions and settings may have changed since. An unreadable dead letter stays unreadable."""
+        return not self.is_resolved and self is not Outcome.UNREADABLE
+
+    @property
+    def execution_exists(self) -> bool | None:
+        """None: no execution was read for the decision."""
+        match self:
+            case (
+                Outcome.FAILED
+                | Outcome.ALREADY_TERMINAL
+                | Outcome.STALE_ATTEMPT
+                | Outcome.SUPERSEDED
+                | Outcome.LEFT_TO_MONITOR
+            ):
+                return True
+            case Outcome.UNKNOWN_EXECUTION:
+                return False
+            case Outcome.UNRELATED | Outcome.UNREADABLE | Outcome.UPDATE_FAILED | Outcome.DEFERRED:
+                return None
+            case never:
+                assert_never(never)
 
 
-UNRESOLVED = frozenset(
-    {
-        Outcome.UNKNOWN_EXECUTION,
-        Outcome.UNRELATED,
-        Outcome.UNREADABLE,
-        Outcome.UPDATE_FAILED,
-        Outcome.DEFERRED,
-    }
-)
-
-# Outcomes that `letters reprocess` may change: executions and settings may differ by now. Unreadable stays unreadable.
-REPROCESSABLE = frozenset(
-    {Outcome.UNKNOWN_EXECUTION, Outcome.UNRELATED, Outcome.UPDATE_FAILED, Outcome.DEFERRED}
-)
+UNRESOLVED = frozenset(outcome for outcome in Outcome if not outcome.is_resolved)
+REPROCESSABLE = frozenset(outcome for outcome in Outcome if outcome.is_reprocessable)
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The execution ends as failed, and its end is announced."""
+    """The execution ends as failed, and its completion event is published."""
 
     explanation: str
     outcome: Outcome = Outcome.FAILED
@@ -48,7 +79,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAlone:
-    """The letter is settled; the execution is none of its business (any more)."""
+    """The dead letter is resolved, and the execution is not changed."""
 
     outcome: Outcome
     explanation: str
@@ -56,7 +87,7 @@ class LeaveAlone:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Nothing can be decided; the letter is kept for a person."""
+    """Nothing can be decided; the dead letter is kept for a person."""
 
     outcome: Outcome
     explanation: str

@@ -1,40 +1,47 @@
-"""Groups of letters: those that came for the same cause, of the same queue. Pure.
+"""Groups of dead letters: those of the same category and the same queue. Pure.
 
-A group's id is a hash of what makes it one and of no time, so that a link to it is good for as long as the group is
-kept, and two replicas name it alike. What a sender can make up freely (ids, positions in a text) is no part of it.
+The id of a group is a hash of its key and of no time, so that a link to it is valid for as long as the group is kept,
+and two replicas use the same id. What a sender can invent (ids, positions in a text) is no part of it.
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from typing import assert_never
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, RESCUED, DeadLetter
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.history.history import Timeline
+from dlq_handler.workers.availability import Availability
 
 ACTIONS_SHOWN = 5
-# So many are kept of each group: enough to say "and 20 more", and a bound on a row that every batch reads.
+# Enough to say "and 20 more", and a bound on a row that every batch reads.
 ACTIONS_KEPT = 25
 
 _LONGEST_TEXT = 200
 
+# With a short TTL a message expires before its worker counts as unavailable, which takes 90 s by default.
+UNAVAILABLE_WITHIN = timedelta(minutes=2)
+
 
 class Category(StrEnum):
-    """What brought a letter to us. What became of it is its outcome."""
+    """Why dlq-handler received a dead letter. The outcome says what became of it."""
 
     NOT_TAKEN = "not_taken"
-    """It expired: nobody took it out of its queue in time."""
+    """It expired: no consumer received it in time."""
     QUEUE_FULL = "queue_full"
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery_limit"
     RESCUED = "rescued"
-    """We took it out of the queue of a worker that is gone."""
+    """dlq-handler drained it from the queue of an unavailable worker."""
     NO_DEATH = "no_death"
-    """Nothing says that it died anywhere: somebody published it here."""
+    """It has no x-death: it was published straight to the intake queue."""
     OTHER_DEATH = "other_death"
-    """It died of a reason that this version does not know."""
+    """Its x-death reason is unknown to this version."""
     UNKNOWN_EXECUTION = "unknown_execution"
     UNRELATED = "unrelated"
     UNREADABLE = "unreadable"
@@ -46,11 +53,6 @@ _OF_REASON = {
     "rejected": Category.REJECTED,
     "delivery_limit": Category.DELIVERY_LIMIT,
     RESCUED: Category.RESCUED,
-}
-_OF_OUTCOME = {
-    Outcome.UNREADABLE: Category.UNREADABLE,
-    Outcome.UNRELATED: Category.UNRELATED,
-    Outcome.UNKNOWN_EXECUTION: Category.UNKNOWN_EXECUTION,
 }
 _DETAILED = frozenset({Category.UNREADABLE, Category.UNRELATED})
 _TITLES = {
@@ -72,9 +74,9 @@ class GroupKey:
     category: Category
     reason: str
     queue: str | None
-    """The queue of the first death; None when nobody knows it."""
+    """The queue of the first death; None: unknown."""
     detail: str | None = None
-    """What is wrong with an unreadable letter, which type an unrelated one has."""
+    """The parse error of an unreadable dead letter, the message type of an unrelated one."""
 
     @property
     def id(self) -> str:
@@ -84,7 +86,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group with the counts of its whole life."""
+    """A group with all that was counted since it began."""
 
     id: str
     category: Category
@@ -97,7 +99,7 @@ class Group:
     last_at: datetime
     letters: int
     failed: int
-    """Of these letters, how many failed their execution."""
+    """How many of these dead letters failed their execution."""
     actions: tuple[str, ...]
     """Those that came first."""
     more_actions: int
@@ -106,7 +108,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCount:
-    """What came of a group within a window."""
+    """The dead letters of a group within a window."""
 
     group: Group
     letters: int
@@ -122,7 +124,7 @@ class MinuteCount:
 
 
 def group_key_of(entry: Entry) -> GroupKey:
-    """What the database refused (`update_failed`) is grouped by its death: the refusal is no cause of it."""
+    """A dead letter that the database refused (`update_failed`) is grouped by its death, not by the refusal."""
     category, reason, queue, detail = _parts_of(entry)
     return GroupKey(category=category, reason=reason, queue=queue, detail=detail)
 
@@ -134,10 +136,10 @@ def group_id_of(entry: Entry) -> str:
 _Parts = tuple[Category, str, str | None, str | None]
 
 
-# Letters come by the thousand and are of a few groups.
+# Thousands of dead letters belong to a few groups.
 @lru_cache(maxsize=4096)
 def _id_of(parts: _Parts) -> str:
-    # None and an empty text are two things; no text has one of these two characters in it.
+    # None differs from an empty text; no text contains one of these two characters.
     text = "\x1f".join("\x00" if part is None else part for part in parts)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:10]
 
@@ -157,8 +159,28 @@ def _parts_of(entry: Entry) -> _Parts:
 def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
     if letter.parse_error is not None:
         return Category.UNREADABLE
-    if outcome in _OF_OUTCOME:
-        return _OF_OUTCOME[outcome]
+    match outcome:
+        case Outcome.UNREADABLE:
+            return Category.UNREADABLE
+        case Outcome.UNRELATED:
+            return Category.UNRELATED
+        case Outcome.UNKNOWN_EXECUTION:
+            return Category.UNKNOWN_EXECUTION
+        case (
+            Outcome.FAILED
+            | Outcome.ALREADY_TERMINAL
+            | Outcome.STALE_ATTEMPT
+            | Outcome.SUPERSEDED
+            | Outcome.LEFT_TO_MONITOR
+            | Outcome.UPDATE_FAILED
+            | Outcome.DEFERRED
+        ):
+            return _category_of_death(letter)
+        case never:
+            assert_never(never)
+
+
+def _category_of_death(letter: DeadLetter) -> Category:
     if letter.death is None:
         return Category.NO_DEATH
     return _OF_REASON.get(letter.reason, Category.OTHER_DEATH)
@@ -166,24 +188,51 @@ def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
 
 def _detail_of(category: Category, entry: Entry) -> str | None:
     if category is Category.UNREADABLE:
-        # After the colon comes what the parser said, with a position: each letter would be a group of its own.
+        # After the colon follows the parser's text, with a position: each dead letter would be a group of its own.
         return (entry.letter.parse_error or entry.explanation).partition(":")[0][:_LONGEST_TEXT]
     message_type = entry.letter.message_type
     return None if message_type is None else message_type[:_LONGEST_TEXT]
 
 
-def title_of(group: Group, *, worker_name: str | None, was_gone: bool) -> str:
-    """`was_gone`: the worker whose queue it is was unavailable when its letters came."""
-    if _is_declined(group):
+def waited(expired_at: datetime, *, ttl_seconds: float) -> tuple[datetime, datetime]:
+    """When its worker must have been unavailable to be the reason: a message that expired had waited for one TTL."""
+    return expired_at - timedelta(seconds=ttl_seconds), expired_at + UNAVAILABLE_WITHIN
+
+
+def title_in(
+    group: Group,
+    timelines: Sequence[Timeline],
+    names: Mapping[int, str],
+    *,
+    ttl_seconds: float,
+    last_at: datetime | None = None,
+) -> str:
+    """The title names the worker, and whether it was unavailable when the newest dead letter came.
+
+    `last_at`: of the newest dead letter, where a window was asked for. `timelines` must begin one TTL before it.
+    """
+    of_worker = [one for one in timelines if one.worker_id == group.worker_id]
+    name = names.get(group.worker_id or 0) or next((one.name for one in of_worker), None)
+    since, until = waited(last_at or group.last_at, ttl_seconds=ttl_seconds)
+    was_unavailable = any(
+        one.availability is Availability.UNAVAILABLE and one.since <= until and one.until >= since
+        for timeline in of_worker
+        for one in timeline.segments
+    )
+    return title_of(group, worker_name=name, was_unavailable=was_unavailable)
+
+
+def title_of(group: Group, *, worker_name: str | None, was_unavailable: bool) -> str:
+    if _is_rejected_request(group):
         return "Requests turned down for want of a worker"
     title = _TITLES[group.category]
-    if group.category is Category.NOT_TAKEN and was_gone:
+    if group.category is Category.NOT_TAKEN and was_unavailable:
         title = "Worker gone"
     subject = group.detail if group.category in _DETAILED else worker_name or group.queue
     return f"{title}: {subject}" if subject else title
 
 
-def _is_declined(group: Group) -> bool:
-    """Requests that the executor rejected. Nobody sent anything wrong; we are only not the ones to answer them."""
+def _is_rejected_request(group: Group) -> bool:
+    """A request that the scheduler rejected: its sender made no mistake."""
     is_request = group.category is Category.UNRELATED and group.detail == DISPATCH_MESSAGE_TYPE
     return is_request and group.reason == "rejected" and group.worker_id is None

@@ -24,10 +24,9 @@ from dlq_handler.dead_letters.decide_batch import (
     first_of_each,
 )
 from dlq_handler.dead_letters.decision import LeaveAlone, Outcome
-from dlq_handler.dead_letters.groups_sql import count_letters
+from dlq_handler.dead_letters.groups_sql import count_arrivals, count_letters
 from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, DeadLetter, without_texts
 from dlq_handler.dead_letters.record import Entry, bare_entry, deferred, entries_of, update_failed
-from dlq_handler.dead_letters.repeats_sql import count_arrivals
 from dlq_handler.endings.decision_log import log_together
 from dlq_handler.endings.ender import Applied, Step
 from dlq_handler.endings.refusal import Refusal

@@ -1,6 +1,6 @@
 """Letters on record: shown, counted, taken up again, and in the end deleted by retention."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,6 +25,8 @@ REPROCESSABLE_OUTCOMES = (
     f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REPROCESSABLE))}) AND NOT is_shadow"
 )
 
+Contents = tuple[bytes, Mapping[str, object]]
+
 _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 
 # What a list shows of each: neither bodies nor headers, which nobody reads in one.
@@ -46,6 +48,16 @@ async def of_execution(database: Database, execution_id: int) -> list[LetterReco
     async with database.transaction() as tx:
         rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
     return [record_of(row) for row in rows]
+
+
+async def contents(database: Database, letter_ids: Collection[int]) -> dict[int, Contents]:
+    """Body and headers by record. One that retention deleted meanwhile is missing."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            "SELECT id, body, headers FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",
+            ids=list(letter_ids),
+        )
+    return {row.id: (row.body or b"", row.headers or {}) for row in rows}
 
 
 async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[KeptLetter]:

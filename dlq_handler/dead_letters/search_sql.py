@@ -12,8 +12,8 @@ kept. It is looked for among all letters of the rarest condition, the longer the
 
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterFilter, LetterPage
+from dlq_handler.dead_letters.groups_sql import REJECTED_REQUEST
 from dlq_handler.dead_letters.records_sql import LISTED, record_of
-from dlq_handler.dead_letters.repeats_sql import REJECTED_REQUEST
 from dlq_handler.text import INT64, storable
 
 _LONGEST_NUMBER = 19

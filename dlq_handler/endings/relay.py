@@ -115,7 +115,9 @@ class OutboxRelay:
         seen = [entry for entry in repeats if entry.message.execution_id in retried]
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
-            log.info("completion_event.withheld", execution_ids=[entry.message.execution_id for entry in seen])
+            log.info(
+                "completion_event.withheld", execution_ids=[entry.message.execution_id for entry in seen]
+            )
             self._metrics.notices.labels("withheld").inc(len(seen))
             await outbox_sql.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
@@ -179,7 +181,9 @@ class OutboxRelay:
             await self._mark()
             await outbox_sql.release(self._database, holder=self._holder)
         except (Unavailable, Contended) as error:
-            log.warning("outbox.lease_not_released", lease_seconds=self._options.lease_seconds, error=str(error))
+            log.warning(
+                "outbox.lease_not_released", lease_seconds=self._options.lease_seconds, error=str(error)
+            )
 
 
 def _complaint(outcome: PublishOutcome) -> str:

@@ -13,7 +13,7 @@ from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.group import title_in
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.dead_letters.state_version import group_version, letter_version

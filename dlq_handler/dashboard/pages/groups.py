@@ -16,8 +16,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
 from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
-from dlq_handler.dead_letters.group import Category, Group, GroupCount
-from dlq_handler.dead_letters.group_title import title_in, waited
+from dlq_handler.dead_letters.group import Category, Group, GroupCount, title_in, waited
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.history import events_sql, history_sql

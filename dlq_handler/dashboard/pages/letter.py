@@ -17,8 +17,7 @@ from dlq_handler.dashboard.story import facts as facts_of
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE
-from dlq_handler.dead_letters.group import Group
-from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.group import Group, title_in
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.diagnosis.view import TopologyFact
 from dlq_handler.explain.records import OutboxRecord

@@ -111,13 +111,13 @@ def a_group(
 
 
 def test_title_says_what_happened_and_to_whom() -> None:
-    def title(group: Group, name: str | None = "worker-python", *, was_gone: bool = False) -> str:
-        return title_of(group, worker_name=name, was_gone=was_gone)
+    def title(group: Group, name: str | None = "worker-python", *, was_unavailable: bool = False) -> str:
+        return title_of(group, worker_name=name, was_unavailable=was_unavailable)
 
-    assert title(a_group(Category.NOT_TAKEN), was_gone=True) == "Worker gone: worker-python"
+    assert title(a_group(Category.NOT_TAKEN), was_unavailable=True) == "Worker gone: worker-python"
     assert title(a_group(Category.NOT_TAKEN)) == "Not taken in time: worker-python"
     assert title(a_group(Category.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
-    assert title(a_group(Category.QUEUE_FULL), was_gone=True) == "Queue full: worker-python"
+    assert title(a_group(Category.QUEUE_FULL), was_unavailable=True) == "Queue full: worker-python"
     assert title(a_group(Category.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
     assert title(a_group(Category.UNRELATED)) == "Unrelated"
     assert title(a_group(Category.NO_DEATH, queue=None), None) == "Published without a death"
@@ -130,7 +130,7 @@ def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake
     declined = replace(unrelated, reason="rejected", worker_id=None)
 
     def title(group: Group) -> str:
-        return title_of(group, worker_name=None, was_gone=False)
+        return title_of(group, worker_name=None, was_unavailable=False)
 
     assert title(declined) == "Requests turned down for want of a worker"
     assert title(replace(declined, reason="expired")) == "Unrelated: ExecutionRequested"

@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.group import Category, Group
-from dlq_handler.dead_letters.group_title import title_in
+from dlq_handler.dead_letters.group import Category, Group, title_in
 from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON
