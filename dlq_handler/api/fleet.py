@@ -13,8 +13,8 @@ from dlq_handler.api.shapes import EVERYWHERE, Id, Shape, failures
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import OFF, ObservedWorker, Unknown
 from dlq_handler.errors import Unavailable
-from dlq_handler.explain.records import ExecutionFacts
 from dlq_handler.explain.story import Kind
+from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.topology.check import CheckedQueue, Conclusion
 from dlq_handler.topology.decide_canary import WorkerCanary
 from dlq_handler.topology.finding import Finding

@@ -1,30 +1,31 @@
-"""Explain one execution: what is on record about it, and while it is open, what the monitor thinks of it right now.
+"""Explain one execution: what is on record about it and, while it is open, what the timeout monitor would decide now.
 
-Reads only, and asks the broker only about the one queue that matters. What it cannot ask, it says.
+Reads only. Of the broker's queues it asks about one. An answer that it did not get is named.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from dlq_handler.broker.admin.queue_probe import QueueCounts
+from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import read_lease
 from dlq_handler.errors import Unavailable
-from dlq_handler.explain.look import look_at
-from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
+from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.records_sql import records_of
-from dlq_handler.explain.replicas import Sidecars
-from dlq_handler.explain.services import EXECUTOR_DOES_NOT_CONSUME, worker_note
-from dlq_handler.explain.story import Moment, tell
-from dlq_handler.explain.waiting import waiting_of
+from dlq_handler.explain.story import Moment, story_of
+from dlq_handler.explain.waiting import EXECUTOR_DOES_NOT_CONSUME, Replicas, waiting_of, worker_note
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.executions_sql import read_executions
+from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.host.unscheduled_sql import unscheduled_row
-from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.host.worker import WorkerQueueNames, by_heartbeat
+from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.masking import masked_object
 from dlq_handler.safety import brake_sql as brake
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase, StalePolicy
-from dlq_handler.timeouts.cases import Sight
+from dlq_handler.timeouts.cases import Sight, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import (
     UNSCHEDULED,
@@ -32,12 +33,14 @@ from dlq_handler.timeouts.decide_unscheduled import (
     UnscheduledPolicy,
     decide_unscheduled,
 )
+from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.processes import look_at_process
 from dlq_handler.workers.service_looks_sql import eventful_looks
 
-# The row may move between the reading of its story and the deciding of it: then the story is read again, so often.
+# The row may change between reading its records and deciding it: then the records are read again, this many times.
 _READS = 3
-_MOVED = Waiting(explanation="its row moves while it is looked at; ask again")
+_MOVED = Waiting(explanation="its row changes while it is read; run the command again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +50,14 @@ class ExplainPolicy:
     brake: BrakeOptions
     names: WorkerQueueNames
     lease: str
-    """The name of the leader's."""
+    """Name of the leader's lease."""
     is_monitored: bool
     is_shadow: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """For people: what may be secret in it is masked."""
+    """Secrets in it are masked."""
 
     records: Records
     moments: list[Moment]
@@ -64,13 +67,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """What the monitor would say, and of which row."""
+    """What the timeout monitor would decide, and of which row."""
 
     execution: Execution
     decision: UnscheduledDecision
     case: StaleCase | None = None
     note: str | None = None
-    """Which service of the host has to be restarted first; None: nothing says so."""
+    """Which service of the host must be restarted first; None: none is known."""
 
 
 async def explain(
@@ -82,7 +85,7 @@ async def explain(
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None = None,
 ) -> Explanation | None:
-    """None: no record of it exists. `connections` None: they say nothing about the processes of workers."""
+    """None: no record of it exists. `connections` None: they are no evidence about the processes of workers."""
     reads_left = _READS
     while True:
         records = await records_of(database, execution_id)
@@ -93,10 +96,10 @@ async def explain(
         )
         reads_left -= 1
         if waiting is not _MOVED or reads_left == 0:
-            # Records come masked from the store; what was decided just now did not go through it.
+            # Records are masked where they are read; the evidence of this decision is new.
             if waiting is not None:
                 waiting = replace(waiting, evidence=masked_object(waiting.evidence))
-            return Explanation(records=records, moments=tell(records), waiting=waiting)
+            return Explanation(records=records, moments=story_of(records), waiting=waiting)
 
 
 async def _waiting(
@@ -108,7 +111,7 @@ async def _waiting(
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> Waiting | None:
-    """None: it is over. `_MOVED`: what was decided is not what was read."""
+    """None: it has ended. `_MOVED`: the row that was decided is not the one that was read."""
     execution = records.execution
     if execution is None or execution.is_terminal:
         return None
@@ -119,13 +122,13 @@ async def _waiting(
     )
     if decided is None or not _is_same(decided.execution, execution):
         return _MOVED
-    sidecars = await _sidecars(database, policy)
-    waiting = waiting_of(decided.decision, records=records, sidecars=sidecars, case=decided.case)
+    replicas = await _replicas(database, policy)
+    waiting = waiting_of(decided.decision, records=records, replicas=replicas, case=decided.case)
     return waiting if decided.note is None else replace(waiting, notes=[decided.note, *waiting.notes])
 
 
-def _is_same(decided: Execution, told: ExecutionFacts) -> bool:
-    return (decided.status, decided.updated) == (told.status, told.updated)
+def _is_same(decided: Execution, read: ExecutionFacts) -> bool:
+    return (decided.status, decided.updated) == (read.status, read.updated)
 
 
 async def _decide(
@@ -137,12 +140,12 @@ async def _decide(
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> _Decided | None:
-    """None: it is gone."""
+    """None: the host has no such row."""
     if execution.status in UNSCHEDULED:
         return await _unscheduled(database, execution.id, policy.unscheduled, requests_queue)
-    # As a sidecar would decide that has watched for long enough: our own link is as young as the command.
+    # As a replica decides that has watched for long enough: the connection of a command is always young.
     watched_seconds = policy.stale.availability.unavailable_after_seconds
-    case = await look_at(
+    case = await observe_case(
         database,
         sight,
         policy.stale,
@@ -167,7 +170,7 @@ async def _unscheduled(
         counts = await requests_queue()
     except Unavailable:
         counts = None
-    # One look, taken for those of the whole quiet time: what a sidecar that has looked for so long would say.
+    # One observation stands for those of the whole quiet time: a replica has observed the queue for that long.
     is_quiet = counts is not None and counts.consumers > 0 and counts.ready == 0
     quiet_seconds = policy.quiet_seconds if is_quiet else None
     async with database.transaction() as tx:
@@ -179,11 +182,11 @@ async def _unscheduled(
     return _Decided(execution=one.row.execution, decision=decision, note=note)
 
 
-async def _sidecars(database: Database, policy: ExplainPolicy) -> Sidecars:
+async def _replicas(database: Database, policy: ExplainPolicy) -> Replicas:
     async with database.transaction() as tx:
         lease = await read_lease(tx, policy.lease)
         view = await brake.look(tx)
-    return Sidecars(
+    return Replicas(
         is_led=lease is not None and lease.is_held,
         lease_ended_at=lease.until if lease is not None else None,
         is_monitored=policy.is_monitored,
@@ -191,3 +194,55 @@ async def _sidecars(database: Database, policy: ExplainPolicy) -> Sidecars:
         brake=view,
         brake_policy=policy.brake,
     )
+
+
+async def observe_case(
+    database: Database,
+    sight: Sight,
+    policy: StalePolicy,
+    gate_watched_seconds: float,
+    execution_id: int,
+    *,
+    is_shadow: bool = False,
+    connections: ConnectionSource | None = None,
+) -> StaleCase | None:
+    """None: no such execution, or in a status that this version does not know.
+
+    Reads as a scan does, writes nothing. `gate_watched_seconds`: a command has just connected; by passing more than
+    `unavailable_after_seconds` it decides as a replica that has watched for long enough. It knows of no clock that
+    jumped and has published nothing: it assumes that a replica has watched the broker too. `connections` None: they
+    are no evidence about the processes of workers.
+    """
+    async with database.transaction() as tx:
+        execution = (await read_executions(tx, [execution_id])).executions.get(execution_id)
+        has_no_worker = execution is not None and execution.worker_id is None
+        fleet = by_heartbeat((await read_workers(tx)).values()) if has_no_worker else ()
+    if execution is None:
+        return None
+    # Not inside a transaction: the broker may take its time.
+    sights = {} if execution.worker_id is None else await sight.look([execution.worker_id])
+    longest_ttl_ms = await sight.longest_ttl_ms(fleet)
+    processes: dict[int, ProcessView] = {}
+    if (
+        connections is not None
+        and execution.status is ExecutionStatus.RUNNING
+        and execution.worker_id is not None
+    ):
+        process = await look_at_process(database, connections, execution.worker_id, is_shadow=is_shadow)
+        processes[execution.worker_id] = process
+    async with database.transaction() as tx:
+        view = await read_executions(tx, [execution_id])
+        gathered = await gather_cases(
+            tx,
+            view,
+            sights=sights,
+            looks={},
+            watched_seconds=gate_watched_seconds,
+            steady_since=None,
+            longest_ttl_ms=longest_ttl_ms,
+            publishes=PublishView(quick_seconds=float("inf"), confirmed_seconds_ago=0.0),
+            policy=policy,
+            is_shadow=is_shadow,
+            processes=processes,
+        )
+    return gathered.cases[0] if gathered.cases else None

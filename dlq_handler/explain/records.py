@@ -1,4 +1,4 @@
-"""What is on record about one execution, ours and the host's: what its story is told from."""
+"""What is on record about one execution, by dlq-handler and by the host."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,40 +6,8 @@ from datetime import UTC, datetime
 
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.host.ends import MonitorEnd
+from dlq_handler.host.story_sql import ExecutionFacts, Transition
 from dlq_handler.timeouts.decision import StaleRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFacts:
-    """The host's row as it is now."""
-
-    id: int
-    status: str
-    """In the host's words: a newer one may know others than we do."""
-    is_terminal: bool
-    action_ref: str
-    created: datetime
-    updated: datetime
-    started_at: datetime | None = None
-    worker_id: int | None = None
-    parent_id: int | None = None
-    retry_of: int | None = None
-    error: str | None = None
-    """Of its result."""
-    ended_by: str | None = None
-    """Who signed its result: failed_by, abandoned_by or cancelled_by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """One change of status or worker, from the host's own history."""
-
-    at: datetime
-    before: str | None
-    """None: the row was created."""
-    after: str
-    worker_id: int | None = None
-    """Given when the worker changed too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +35,7 @@ class Records:
     unpublished: MonitorEnd | None = None
     """Its end, if Attune's own timeout monitor wrote it and its completion event may be lost."""
     history: Sequence[Transition] | None = None
-    """None: we may not read it, or there is none."""
+    """None: dlq-handler has no right to read it, or the host keeps none."""
     now: datetime
     """The database's clock."""
 
@@ -78,17 +46,17 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Why an execution that has not ended is still waiting, as far as it is ours to say."""
+    """Why an execution that has not ended is still waiting, as far as dlq-handler can know."""
 
     explanation: str
     unwatched: str | None = None
-    """Why nobody looks for it at present, so that nothing is promised; None: the leader does."""
+    """Why no replica scans for it at present, so that nothing is promised; None: the leader does."""
     until: datetime | None = None
-    """None: only an event can tell."""
+    """None: it waits for an event, not for a time."""
     is_earliest: bool = False
     """Something that is not known, or that a person must end, may make it later than `until`."""
     notes: Sequence[str] = ()
-    """What else stands in the way, or is not known."""
+    """What else prevents its end, or is unknown."""
     evidence: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
-"""Tell the story of one execution: what happened to it, in order of time, by whom and why. Pure.
+"""The story of one execution: what happened to it, in order of time, by which component and why. Pure.
 
-Told from whatever is on record: a host whose history we may not read, a row or records that were deleted make the
-story shorter, never wrong. Times are the database's, but for a death, which the broker dates.
+Built from what is on record: a history without the right to read it, or deleted records, make the story shorter, never
+wrong. Times are by the database's clock; the time of a death is by the broker's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,8 @@ from enum import StrEnum
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.result import FAILED_BY
-from dlq_handler.explain.records import ExecutionFacts, OutboxRecord, Records, Transition, clock
+from dlq_handler.explain.records import OutboxRecord, Records, clock
+from dlq_handler.host.story_sql import ExecutionFacts, Transition
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 from dlq_handler.timeouts.unpublished import unpublished_text
 
@@ -36,7 +37,7 @@ class Kind(StrEnum):
     REVERTED_BY_WORKER = "reverted_by_worker"
     ENDED = "ended"
     TOUCHED = "touched"
-    """The row moved, its status did not: whoever deletes a worker moves every row that it had."""
+    """The row changed, its status did not: deleting a worker changes every row that it had."""
 
 
 _ORDER = {kind: place for place, kind in enumerate(Kind)}
@@ -48,14 +49,14 @@ class Moment:
     kind: Kind
     text: str
     by: str | None = None
-    """The replica of ours, or who signed the result; None: the host, or nobody knows."""
+    """The replica, or the component that signed the result; None: the host, or unknown."""
     is_shadow: bool = False
     evidence: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A change of status that we made."""
+    """A change of status by dlq-handler."""
 
     at: datetime
     before: str
@@ -63,7 +64,7 @@ class _Change:
     by: str
 
 
-def tell(records: Records) -> list[Moment]:
+def story_of(records: Records) -> list[Moment]:
     changes = list(_our_changes(records))
     moments = [
         *_host_moments(records, changes),
@@ -92,18 +93,18 @@ def _our_changes(records: Records) -> Iterator[_Change]:
 
 
 def _host_moments(records: Records, changes: list[_Change]) -> Iterator[Moment]:
-    """What the host did: from its history, and what its row and the letters tell besides."""
+    """What the host did: from its history, from its row and from the dead letters."""
     execution, history = records.execution, records.history or ()
-    told = {step.at for step in history if step.before is not None}
+    changed_at = {step.at for step in history if step.before is not None}
     if execution is not None and not any(step.before is None for step in history):
         yield Moment(at=execution.created, kind=Kind.CREATED, text=_created(execution))
     for step in history:
         if not any(_is_the_change(step.at, step.after, change) for change in changes):
             yield _step_moment(step, execution, is_last=step is history[-1])
     for attempt_updated_at, worker_id in _stamps(records).items():
-        if attempt_updated_at not in told:
+        if attempt_updated_at not in changed_at:
             yield _dispatched(attempt_updated_at, worker_id)
-    if execution is not None and execution.updated not in told:
+    if execution is not None and execution.updated not in changed_at:
         yield from _row_moments(execution, history, changes)
 
 
@@ -119,7 +120,7 @@ def _stamps(records: Records) -> dict[datetime, int | None]:
 def _row_moments(
     execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
 ) -> Iterator[Moment]:
-    """What the row says that no history told."""
+    """What the row shows beyond the history."""
     if any(_is_the_change(execution.updated, execution.status, change) for change in changes):
         return
     before = _known_before(execution, history, changes)
@@ -170,7 +171,7 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
     if letter.died_at is not None:
         x_death = evidence.pop("x_death", None)
         yield Moment(
-            # The broker tells whole seconds, by its own clock: no dispatch died before it was sent.
+            # The broker reports whole seconds, by its own clock: no dispatch died before it was sent.
             at=max(letter.died_at, letter.attempt_updated_at or letter.died_at),
             kind=Kind.DIED,
             text=f"in {letter.queue or 'some queue'}: {letter.reason}",
@@ -197,8 +198,8 @@ def _decision_moment(decision: StaleRecord) -> Moment:
         StaleOutcome.ABANDONED: f"the monitor: abandoned: {decision.explanation}",
         StaleOutcome.CANCELLED: f"the monitor: cancelled: {decision.explanation}",
         StaleOutcome.REQUEST_REPUBLISHED: f"requested again: {decision.explanation}",
-        StaleOutcome.COMPLETION_PUBLISHED: f"its end is to be announced: {decision.explanation}",
-        StaleOutcome.REVERTED_BY_WORKER: f"came back: {decision.explanation}",
+        StaleOutcome.COMPLETION_PUBLISHED: f"its completion event is to be published: {decision.explanation}",
+        StaleOutcome.REVERTED_BY_WORKER: f"continued by its worker: {decision.explanation}",
         StaleOutcome.UPDATE_FAILED: f"the monitor: {decision.explanation}: {decision.error}{retry}",
     }
     return Moment(
@@ -213,7 +214,10 @@ def _decision_moment(decision: StaleRecord) -> Moment:
 
 def _change_moment(change: _Change) -> Moment:
     return Moment(
-        at=change.at, kind=Kind.CHANGED, text=f"{change.before} → {change.after}, by us", by=change.by
+        at=change.at,
+        kind=Kind.CHANGED,
+        text=f"{change.before} → {change.after}, by dlq-handler",
+        by=change.by,
     )
 
 
@@ -249,11 +253,11 @@ def _why_unconfirmed(entry: OutboxRecord) -> str:
         return (
             f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_attempt_at)}"
         )
-    return "nobody has taken it up for publishing; is a sidecar running?"
+    return "no replica has claimed it; is one running?"
 
 
 def _is_the_change(at: datetime, status: str, change: _Change) -> bool:
-    # Never later than the decision: what a late worker writes right after it is not ours.
+    # Never later than the decision: a change right after it is by a late worker.
     return status == change.after and timedelta() <= change.at - at <= _SAME_CHANGE
 
 
@@ -264,7 +268,7 @@ def _created(execution: ExecutionFacts) -> str:
 
 
 def _dispatched(at: datetime, worker_id: int | None) -> Moment:
-    """Its time is the stamp that tells this attempt from others, so it is given to the microsecond."""
+    """Its time is the stamp of this attempt, so it is given to the microsecond."""
     text = f"to worker {worker_id}" if worker_id is not None else "to a worker"
     return Moment(at=at, kind=Kind.DISPATCHED, text=text, evidence={"attempt": at.isoformat()})
 
@@ -274,11 +278,11 @@ def _on_worker(worker_id: int | None) -> str:
 
 
 def _ended(execution: ExecutionFacts, at: datetime) -> Moment:
-    """An end of which no record of ours tells: another's, or ours and deleted by retention."""
+    """An end that dlq-handler has no record of: by another component, or deleted by retention."""
     text = (
-        f"{execution.status}, by us"
+        f"{execution.status}, by dlq-handler"
         if execution.ended_by == FAILED_BY
-        else f"{execution.status}, not by us{_error(execution)}"
+        else f"{execution.status}, by another component{_error(execution)}"
     )
     return Moment(at=at, kind=Kind.ENDED, text=text, by=execution.ended_by)
 

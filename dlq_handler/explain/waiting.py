@@ -1,58 +1,104 @@
-"""Say in words why an execution that has not ended is still waiting. Pure.
+"""Explain why an execution that has not ended is still waiting. Pure.
 
-Promises nothing that nobody is there to keep: who should look for it, and what holds them, is said with every decision.
+Promises nothing that no replica is there to keep: each answer says whether a replica scans, and what holds it back.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
 from dlq_handler.explain.records import Records, Waiting, clock
-from dlq_handler.explain.replicas import Sidecars
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.safety.brake import BrakeMode
+from dlq_handler.host.worker import WorkerQueueNames, is_on_time
+from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
+from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase
-from dlq_handler.timeouts.decide_unscheduled import WITH_THE_SCHEDULER, UnscheduledDecision
+from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
 from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
 from dlq_handler.workers.look import is_empty, is_unattended
+from dlq_handler.workers.service_look import ServiceLooks, has_reported_twice
 
-GATE_IS_UNKNOWN = "whether the gate is open, only the running sidecars know: their /readyz tells"
+EXECUTOR_DOES_NOT_CONSUME = (
+    "the queue of scheduling requests has no consumer: restart Attune's executor, "
+    "because it does not reconnect to RabbitMQ"
+)
+GATE_IS_UNKNOWN = "the state of the safety gate is unknown here: /readyz of a running replica shows it"
 RESTART_IS_HIDDEN = (
     "a restart of the worker under its name is not detected: dlq_handler.worker.reconnects is true; set it to false "
     "if the worker never reconnects, as Attune's do not"
 )
-BROKER_IS_AWAY = "nothing scheduled is ended while the broker cannot be asked about the queue of its worker"
+BROKER_IS_UNAVAILABLE = (
+    "no scheduled execution is ended while the broker does not answer about its worker's queue"
+)
 
-# What the one who asks takes for granted, as nobody has watched for it: no evidence.
+# A command assumes these, because it has not watched for them: they are no evidence.
 _ASSUMED = {"watched_seconds", "scheduler_queue_quiet_seconds", "publishes"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The replicas that scan for stale executions: does one lead, and may it end executions?"""
+
+    is_led: bool
+    lease_ended_at: datetime | None = None
+    """When the last lease ended, if no replica leads; None: it was released, or there was none."""
+    is_monitored: bool = True
+    is_shadow: bool = False
+    brake: BrakeView
+    brake_policy: BrakeOptions
+
+    @property
+    def unwatched(self) -> str | None:
+        if not self.is_monitored:
+            return "dlq_handler.monitor.enabled is false: no replica scans for it"
+        if self.is_led:
+            return None
+        lease = (
+            f"the lease ended at {clock(self.lease_ended_at)}" if self.lease_ended_at else "no lease is held"
+        )
+        return f"no replica leads ({lease}), so no replica scans for it; is one running?"
+
+    @property
+    def brake_mode(self) -> BrakeMode:
+        return mode_of(self.brake, self.brake_policy)
+
+    @property
+    def notes(self) -> list[str]:
+        notes = ["shadow mode: no execution is changed, and no event is published"] if self.is_shadow else []
+        if self.brake_mode.is_tripped:
+            notes.append(f"brake: {in_words(self.brake, self.brake_policy)}")
+        return notes
+
+
 def waiting_of(
-    decision: UnscheduledDecision, *, records: Records, sidecars: Sidecars, case: StaleCase | None = None
+    decision: UnscheduledDecision, *, records: Records, replicas: Replicas, case: StaleCase | None = None
 ) -> Waiting:
-    """`decision`: what the monitor would say now. `case`: the facts it was decided by, if it was dispatched."""
-    unwatched, notes = sidecars.unwatched, sidecars.notes
+    """`decision`: that of the timeout monitor now. `case`: the facts that it is based on, if it was dispatched."""
+    unwatched, notes = replicas.unwatched, replicas.notes
     decisions = _of_this_attempt(records)
     refused = [one for one in decisions if one.outcome is StaleOutcome.UPDATE_FAILED]
     notes += [f"the database refused to let it end: {one.error}" for one in refused]
     match decision:
         case Wait(explanation=explanation, until=until, evidence=evidence):
-            is_away = _is_broker_away(case)
+            is_unknown = _is_broker_unavailable(case)
             if _is_restart_hidden(case):
                 notes = [*notes, RESTART_IS_HIDDEN]
+            if case is None and (rejected_at := _rejected_at(records)) is not None:
+                notes = [*notes, f"the scheduler rejected a request for it at {clock(rejected_at)}"]
             return Waiting(
                 explanation=_why_it_waits(explanation, until, case, records, unwatched),
                 unwatched=unwatched,
                 until=until,
-                # The horizon is not known either: the queue may give its messages more time than the settings say.
-                is_earliest=is_away or sidecars.brake_mode is BrakeMode.HOLDING,
-                notes=[*notes, BROKER_IS_AWAY] if is_away else notes,
+                # The deadline is unknown too: the queue may have a longer TTL than the settings.
+                is_earliest=is_unknown or replicas.brake_mode is BrakeMode.HOLDING,
+                notes=[*notes, BROKER_IS_UNAVAILABLE] if is_unknown else notes,
                 evidence=_seen(evidence, case),
             )
         case NotStale(explanation=explanation):
-            return Waiting(explanation=f"not for us to end: {explanation}", notes=notes)
+            return Waiting(explanation=f"dlq-handler does not end it: {explanation}", notes=notes)
         case AnnounceAgain(explanation=explanation, evidence=evidence):
-            promise = _promise(decision, decisions, sidecars)
+            promise = _promise(decision, decisions, replicas)
             return Waiting(
                 explanation=f"{promise}: {explanation}",
                 unwatched=unwatched,
@@ -61,13 +107,13 @@ def waiting_of(
             )
         case End(explanation=explanation, evidence=evidence):
             times = [one.next_attempt_at for one in refused if one.next_attempt_at is not None]
-            if sidecars.brake_mode is BrakeMode.HOLDING and sidecars.brake.state.hold_until is not None:
-                times.append(sidecars.brake.state.hold_until)
+            if replicas.brake_mode is BrakeMode.HOLDING and replicas.brake.state.hold_until is not None:
+                times.append(replicas.brake.state.hold_until)
             return Waiting(
-                explanation=f"{_promise(decision, decisions, sidecars)}: {explanation}",
+                explanation=f"{_promise(decision, decisions, replicas)}: {explanation}",
                 unwatched=unwatched,
                 until=max(times, default=None),
-                is_earliest=sidecars.brake_mode is BrakeMode.HOLDING,
+                is_earliest=replicas.brake_mode is BrakeMode.HOLDING,
                 notes=notes if unwatched else [*notes, GATE_IS_UNKNOWN],
                 evidence=_seen(evidence, case),
             )
@@ -80,18 +126,18 @@ def _of_this_attempt(records: Records) -> list[StaleRecord]:
     return [one for one in records.decisions if one.attempt_updated_at == attempt_updated_at]
 
 
-def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], sidecars: Sidecars) -> str:
-    """What is about to be done; in the conditional where nobody will."""
+def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], replicas: Replicas) -> str:
+    """What the next scan does; in the conditional if no replica will do it."""
     decided = [one for one in decisions if one.is_shadow and one.outcome is decision.outcome]
-    if sidecars.is_shadow and decided:
+    if replicas.is_shadow and decided:
         would_be = "requested again" if isinstance(decision, AnnounceAgain) else decision.becomes
         return f"decided in shadow already, at {clock(decided[-1].decided_at)}: it would have been {would_be}"
-    is_conditional = sidecars.is_shadow or sidecars.unwatched is not None
+    is_conditional = replicas.is_shadow or replicas.unwatched is not None
     if isinstance(decision, AnnounceAgain):
         return f"{'would be' if is_conditional else 'about to be'} requested again"
     if is_conditional:
-        return f"{'a' if sidecars.unwatched else 'the next'} scan would make it {decision.becomes}"
-    if sidecars.brake_mode.is_tripped:
+        return f"{'a' if replicas.unwatched else 'the next'} scan would make it {decision.becomes}"
+    if replicas.brake_mode.is_tripped:
         return f"once the brake lets it, a scan makes it {decision.becomes}"
     return f"the next scan makes it {decision.becomes}"
 
@@ -99,9 +145,9 @@ def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], si
 def _why_it_waits(
     explanation: str, until: datetime | None, case: StaleCase | None, records: Records, unwatched: str | None
 ) -> str:
-    """The decision's own words, where no more is known than the monitor has to know."""
+    """The explanation of the decision, unless more is known than the timeout monitor needs."""
     if case is None:
-        return _why_not_scheduled(explanation, records)
+        return explanation
     row, queue, status = case.worker.row, case.worker.queue, case.execution.status
     if status is ExecutionStatus.RUNNING and row is not None and case.silence is None:
         age = row.heartbeat_age_seconds
@@ -115,31 +161,27 @@ def _why_it_waits(
     if not is_before_horizon or queue is None or queue.ready or not (is_empty(queue) or is_unattended(queue)):
         return explanation
     if any(letter.attempt_updated_at == case.execution.updated for letter in records.letters):
-        where = "its letter has come and is told of above"
+        where = "its dead letter was received, see above"
     else:
-        # The counts are some seconds old: a live worker may have it, and not have written so.
-        taken = "" if is_unattended(queue) else "its worker has just taken it, "
-        where = f"{taken}its letter is on its way, waits in the intake queue, or was lost"
-    looks = f"; the monitor looks at {clock(until)}" if until and not unwatched else ""
+        # The counts are some seconds old: an available worker may have received it and not have recorded that yet.
+        taken = "" if is_unattended(queue) else "its worker has just received it, "
+        where = f"{taken}its dead letter is on the route, waits in the intake queue, or was lost"
+    looks = f"; the timeout monitor decides at {clock(until)}" if until and not unwatched else ""
     return f"it has left the worker's queue: {where}{looks}"
 
 
-def _why_not_scheduled(explanation: str, records: Records) -> str:
-    """A request that the scheduler rejected since the row last changed is not with it any more."""
-    if not explanation.startswith(WITH_THE_SCHEDULER) or records.execution is None:
-        return explanation
+def _rejected_at(records: Records) -> datetime | None:
+    """When the scheduler last rejected a request since the row has changed; None: not that it is recorded."""
     rejected = [
         letter.repeated_at or letter.received_at
         for letter in records.letters
         if letter.reason == "rejected" and letter.worker_id is None
     ]
     last = max(rejected, default=None)
-    if last is None or last < records.execution.updated:
-        return explanation
-    return explanation.replace(WITH_THE_SCHEDULER, f"the scheduler rejected its request at {clock(last)}")
+    return None if last is None or records.execution is None or last < records.execution.updated else last
 
 
-def _is_broker_away(case: StaleCase | None) -> bool:
+def _is_broker_unavailable(case: StaleCase | None) -> bool:
     return (
         case is not None
         and case.execution.status is ExecutionStatus.SCHEDULED
@@ -159,10 +201,31 @@ def _is_restart_hidden(case: StaleCase | None) -> bool:
 
 
 def _seen(evidence: Mapping[str, object], case: StaleCase | None) -> dict[str, object]:
-    """Without what the one who asks has assumed, or looked at himself: only a sidecar's looks count."""
+    """Without what a command has assumed or observed itself: only observations of a replica are evidence."""
     seen = {name: value for name, value in evidence.items() if name not in _ASSUMED}
     looks = seen.pop("looks", None)
     if isinstance(looks, Mapping) and case is not None:
         kept = {name: at for name, at in looks.items() if at != case.now.isoformat()}
         seen |= {"looks": kept} if kept else {}
     return seen
+
+
+def worker_note(case: StaleCase, looks: ServiceLooks, names: WorkerQueueNames) -> str | None:
+    """None: its worker consumes, sends no heartbeats, or has not sent two without a consumer."""
+    worker = case.worker.row
+    if case.execution.status is not ExecutionStatus.SCHEDULED or worker is None:
+        return None
+    if not case.worker.is_queue_known or not is_unattended(case.worker.queue):
+        return None
+    look = looks.by_queue.get(names.queue(worker.id)) if looks.are_current(case.now) else None
+    is_reporting = is_on_time(worker, policy=case.policy.availability)
+    if (
+        look is None
+        or not is_reporting
+        or not has_reported_twice(look.first_heartbeat, worker.last_heartbeat)
+    ):
+        return None
+    return (
+        f"worker {worker.id} reports without consuming its queue since {clock(look.unconsumed_since)}: restart it, "
+        "because it does not reconnect to RabbitMQ"
+    )

@@ -39,7 +39,7 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         await sidecar.terminate()
         _, out, _ = await sidecar.cli("executions", "explain", str(dispatch.execution_id))
         waits = out[out.index("Still open: ") :].splitlines()
-        assert waits[0].startswith("Still open: no sidecar leads (nobody has the lease): nobody looks for it")
+        assert waits[0].startswith("Still open: no replica leads (no lease is held): no replica scans for it")
         assert waits[1] == "  its message may still be in the worker's queue"
         assert waits[2].startswith("  until 2")
         assert "watched_seconds" not in out

@@ -10,9 +10,10 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.view import GateFact, Unknown
 from dlq_handler.explain.explain import Explanation
-from dlq_handler.explain.records import ExecutionFacts, Records, Waiting
+from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Kind, Moment
 from dlq_handler.history import events_sql, history_sql
+from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.operation import Action, Actor, Client

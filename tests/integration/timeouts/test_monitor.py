@@ -11,7 +11,7 @@ from dlq_handler.broker.consume.drain_tracker import DrainTracker
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.explain.look import look_at
+from dlq_handler.explain.explain import observe_case
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decide import decide_stale
@@ -319,7 +319,7 @@ async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_
     parent = await it.a_stale_one(status="running")
 
     async def think(execution_id: int) -> object:
-        case = await look_at(it.store, it.sight, POLICY, HOUR, execution_id)
+        case = await observe_case(it.store, it.sight, POLICY, HOUR, execution_id)
         return None if case is None else decide_stale(case)
 
     assert isinstance(await think(ending), End)
@@ -395,7 +395,7 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     assert it.sight.asked_for_ttl == [[prompt, late]]
     assert await it.status(young) == "scheduled"
     assert await it.status(old) == "failed", "the monitor does not wait without end"
-    case = await look_at(it.store, it.sight, POLICY, HOUR, young)
+    case = await observe_case(it.store, it.sight, POLICY, HOUR, young)
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     assert it.sight.asked_for_ttl[-1] == [prompt, late]

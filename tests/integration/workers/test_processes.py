@@ -10,7 +10,7 @@ import pytest
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
-from dlq_handler.explain.look import look_at
+from dlq_handler.explain.explain import observe_case
 from dlq_handler.host import stale_sql
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.timeouts import decisions_sql
@@ -462,11 +462,11 @@ async def test_explain_says_what_the_next_scan_would_do_and_keeps_nothing(it: Re
     it.connect(worker, "new")
     await replica.scan()
     await it.pass_seconds(30, [run])
-    case = await look_at(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), End)
     it.connect(worker, "newer")
-    case = await look_at(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     async with it.store.transaction() as tx:

@@ -8,8 +8,9 @@ import pytest
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.result import FAILED_BY
-from dlq_handler.explain.records import ExecutionFacts, OutboxRecord, Records, Transition
-from dlq_handler.explain.story import Kind, Moment, tell
+from dlq_handler.explain.records import OutboxRecord, Records
+from dlq_handler.explain.story import Kind, Moment, story_of
+from dlq_handler.host.story_sql import ExecutionFacts, Transition
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 from tests.support.builders import MESSAGE_ID, NOON
 
@@ -86,7 +87,7 @@ def an_entry(**changes: Any) -> OutboxRecord:
 
 
 def told(execution: ExecutionFacts | None, **records: Any) -> list[Moment]:
-    return tell(Records(execution=execution, now=after(600), **records))
+    return story_of(Records(execution=execution, now=after(600), **records))
 
 
 def kinds(moments: list[Moment]) -> list[Kind]:
@@ -116,7 +117,7 @@ def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
         "to worker 7",
         "in worker.7.executions: expired",
         "letter 12: failed: its dispatch died",
-        "scheduled → failed, by us",
+        "scheduled → failed, by dlq-handler",
         "execution.completed published, confirmed by the broker",
     ]
     assert moments[3].by == "one"
@@ -144,7 +145,7 @@ def test_decision_is_dated_by_the_clock_and_its_change_by_the_transaction() -> N
     row = the_row("abandoned", updated=after(301.5))
     moments = told(row, decisions=[a_decision(StaleOutcome.ABANDONED)])
     assert kinds(moments) == [Kind.CREATED, Kind.DECIDED, Kind.CHANGED]
-    assert moments[2].text == "running → abandoned, by us"
+    assert moments[2].text == "running → abandoned, by dlq-handler"
 
 
 def test_death_is_never_told_before_its_dispatch() -> None:
@@ -157,7 +158,7 @@ def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
     row = the_row("failed", error="Worker queue TTL expired", ended_by="execution_timeout_monitor")
     [_, ended] = told(row)
     assert ended.kind is Kind.ENDED
-    assert ended.text == "failed, not by us: Worker queue TTL expired"
+    assert ended.text == "failed, by another component: Worker queue TTL expired"
     assert ended.by == "execution_timeout_monitor"
     [*_, same] = told(row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")])
     assert same == ended
@@ -189,7 +190,7 @@ def test_end_of_ours_is_ours_though_its_record_was_deleted() -> None:
     row = the_row(ended_by=FAILED_BY)
     for history in (None, [*HISTORY, OUR_STEP]):
         [*_, ended] = told(row, history=history)
-        assert (ended.kind, ended.text) == (Kind.ENDED, "failed, by us")
+        assert (ended.kind, ended.text) == (Kind.ENDED, "failed, by dlq-handler")
 
 
 def test_result_that_another_wrote_over_ours_is_told_as_such() -> None:
@@ -202,7 +203,7 @@ def test_end_by_others_is_told_once_though_its_row_is_touched() -> None:
     moments = told(row, history=[*HISTORY, OUR_STEP])
     assert kinds(moments)[-2:] == [Kind.ENDED, Kind.TOUCHED]
     assert moments[-2].at == after(302)
-    assert moments[-2].text == "failed, not by us: Worker queue TTL expired"
+    assert moments[-2].text == "failed, by another component: Worker queue TTL expired"
 
 
 def test_scheduled_row_that_is_touched_was_dispatched_once() -> None:
@@ -234,7 +235,7 @@ def test_shadow_decision_is_marked_and_changed_nothing() -> None:
             Kind.COMPLETION_PUBLISHED,
             "execution.completed was not repeated: answered already",
         ),
-        (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "nobody has taken it up"),
+        (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "no replica has claimed it"),
         (
             an_entry(
                 confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_attempt_at=after(310)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlq_handler.explain.records import Records
-from dlq_handler.explain.story import Kind, tell
+from dlq_handler.explain.story import Kind, story_of
 from dlq_handler.host.ends import EndedTask, MonitorEnd, UnconsumedInterval, UnheardEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
 from dlq_handler.timeouts.unpublished import (
@@ -171,7 +171,7 @@ def test_every_end_is_published_or_left_after_a_long_quiet_time_unless_workflows
 
 def test_story_says_what_becomes_of_the_event() -> None:
     records = Records(execution=None, unpublished=an_end(), now=NOON)
-    [moment] = tell(records)
+    [moment] = story_of(records)
     assert moment.kind is Kind.UNCONFIRMED
     assert moment.evidence == INTERVAL.evidence
     assert "while the queue had no consumer; dlq-handler publishes it when attune" in moment.text
