@@ -2,7 +2,6 @@
 
 import asyncio
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 
@@ -11,7 +10,7 @@ from sandbox.attune.amqp import open_connection
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import Dispatch, StockExecutor
-from sandbox.attune.scheduler import NoWorkerAvailable, Scheduler
+from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.worker import StockWorker
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
@@ -138,21 +137,6 @@ async def test_an_action_that_raises_ends_as_failed(
     assert await auditor.result(dispatch.execution_id) == {"error": "no such file"}
 
 
-async def test_without_a_fresh_worker_the_request_is_lost_and_the_row_waits_for_ever(
-    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
-) -> None:
-    await worker.heartbeat(age_seconds=91)
-    async with Scheduler(vhost, database) as scheduler:
-        execution_id = await executor.create_execution()
-        await executor.request(execution_id)
-        assert scheduler.consumer is not None
-        failures = scheduler.consumer.failures
-        await eventually(lambda: failures)
-    assert isinstance(failures[0], NoWorkerAvailable)
-    assert await auditor.status(execution_id) == "requested"
-    assert await topology.ready_count(vhost, topology.REQUESTS_QUEUE) == 0
-
-
 async def test_a_worker_keeps_its_id_when_it_registers_again(
     vhost: str, database: str, worker: StockWorker
 ) -> None:
@@ -179,12 +163,6 @@ async def test_a_graceful_stop_writes_inactive_and_a_loss_does_not(
     ]
     for one in (stopped, lost):
         assert await topology.ready_count(vhost, topology.worker_queue(one.id)) == 0
-
-
-async def test_a_heartbeat_never_reactivates_an_inactive_worker(worker: StockWorker) -> None:
-    await worker.database.session.execute("UPDATE worker SET status = 'inactive'")
-    await worker.heartbeat()
-    assert await worker.database.session.fetchval("SELECT status FROM worker") == "inactive"
 
 
 async def test_a_beating_worker_stays_fresh_by_itself(vhost: str, database: str) -> None:
@@ -228,21 +206,6 @@ async def test_what_waits_for_a_free_hand_returns_when_the_worker_vanishes(
     await until_ready(vhost, topology.worker_queue(worker.id), 2)
 
 
-async def test_a_late_worker_resurrects_a_failed_execution(
-    executor: StockExecutor, worker: StockWorker, auditor: Auditor
-) -> None:
-    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
-    await _set_status(executor, dispatch.execution_id, "failed")
-    before = await auditor.terminal_rows()
-    await worker.consume()
-    await eventually(lambda: worker.ran)
-    assert await auditor.status(dispatch.execution_id) == "completed"
-    assert [row.new_values for row in await auditor.history(dispatch.execution_id)][-2:-1] == [
-        {"status": "running", "started_at": ANY}
-    ]
-    assert await auditor.changed_terminal_rows(before) == [dispatch.execution_id]
-
-
 async def test_a_worker_skips_a_cancelled_execution(
     executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
@@ -255,18 +218,6 @@ async def test_a_worker_skips_a_cancelled_execution(
     assert await auditor.status(cancelled.execution_id) == "cancelled"
 
 
-async def test_the_stock_handler_fails_the_execution_and_announces_nothing(
-    vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
-) -> None:
-    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
-    async with StockDeadLetterHandler(vhost, database) as handler:
-        await _deliver_to_dlq(vhost, dispatch)
-        await eventually(lambda: handler.failed == [dispatch.execution_id])
-    assert await auditor.status(dispatch.execution_id) == "failed"
-    assert (await auditor.result(dispatch.execution_id))["error"] == "Worker queue TTL expired"
-    assert await auditor.notices() == []
-
-
 async def test_the_stock_handler_leaves_a_newer_attempt_alone(
     vhost: str, database: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
@@ -277,20 +228,6 @@ async def test_the_stock_handler_leaves_a_newer_attempt_alone(
         await eventually(lambda: handler.seen)
     assert handler.failed == []
     assert await auditor.status(dispatch.execution_id) == "scheduled"
-
-
-async def test_a_database_error_makes_the_stock_handler_drop_the_letter(
-    vhost: str, database: str, executor: StockExecutor, worker: StockWorker
-) -> None:
-    dispatch = await executor.schedule(await executor.create_execution(), worker.id)
-    async with StockDeadLetterHandler(vhost, database) as handler:
-        await executor.database.session.execute("ALTER TABLE execution RENAME TO hidden")
-        await _deliver_to_dlq(vhost, dispatch)
-        assert handler.consumer is not None
-        failures = handler.consumer.failures
-        await eventually(lambda: failures)
-    # Its connection is closed: were the letter still unacked, it would be back in the queue by now.
-    assert await topology.ready_count(vhost, topology.DLX_QUEUE) == 0
 
 
 async def test_the_auditor_hears_every_notice_once_however_often_it_is_asked(

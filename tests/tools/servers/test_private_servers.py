@@ -75,22 +75,6 @@ async def test_vhost_user_and_durable_message_outlive_a_kill(servers: PrivateSer
         assert received.body == b"still here"
 
 
-async def test_the_memory_alarm_blocks_a_publisher_and_lets_it_go(servers: PrivateServers) -> None:
-    rabbitmq = servers.rabbitmq
-    url = await rabbitmq.create_vhost("alarmed")
-    async with await aio_pika.connect(url, timeout=10) as connection:
-        channel = await connection.channel()
-        queue = await channel.declare_queue("alarmed")
-        await rabbitmq.set_memory_alarm(True)
-        publishing = asyncio.ensure_future(
-            channel.default_exchange.publish(aio_pika.Message(b"waits"), queue.name, timeout=60)
-        )
-        done, _ = await asyncio.wait([publishing], timeout=0.5)
-        assert not done
-        await rabbitmq.set_memory_alarm(False)
-        await publishing
-
-
 async def test_nothing_is_left_when_the_owner_is_killed() -> None:
     """Neither a process nor a folder: the owner has no chance to clean up after kill -9."""
     owner = await asyncio.create_subprocess_exec(sys.executable, "-c", OWNER, stdout=asyncio.subprocess.PIPE)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aio_pika
 import pytest
 import pytest_asyncio
 
@@ -50,26 +49,6 @@ async def worker_status(stage: Stage, name: str) -> str:
         return str(await session.fetchval("SELECT status FROM attune.worker WHERE name = $1", name))
 
 
-async def test_a_killed_worker_is_gone_and_its_row_knows_nothing_of_it(stage: Stage) -> None:
-    before = stage.process("worker-shell")
-    await stage.kill("worker-shell")
-    assert not stage.is_running("worker-shell")
-    assert await worker_status(stage, "worker-shell") == "active"
-    await stage.start("worker-shell")
-    after = stage.process("worker-shell")
-    assert before
-    assert after
-    assert before.pid != after.pid
-
-
-async def test_a_stopped_worker_signs_off(stage: Stage) -> None:
-    await stage.stop("worker-shell")
-    assert not stage.is_running("worker-shell")
-    assert await worker_status(stage, "worker-shell") == "inactive"
-    await stage.repair("worker-shell", print_line=no_reason)
-    assert await worker_status(stage, "worker-shell") == "active"
-
-
 async def test_a_worker_that_hangs_keeps_its_process_and_its_consumer(stage: Stage) -> None:
     await stage.hang("worker-shell")
     assert stage.is_running("worker-shell")
@@ -110,36 +89,6 @@ async def test_a_database_that_hangs_answers_no_session_that_was_open_before(sta
         assert not answered
         await stage.resume("database")
         assert await asked == 1
-
-
-async def test_rows_and_messages_outlive_the_kill_of_their_server(stage: Stage) -> None:
-    async with bare_connection(stage.database_url) as session:
-        await session.execute("CREATE TABLE kept AS SELECT 42 AS answer")
-    async with await aio_pika.connect(stage.amqp_url, timeout=10) as connection:
-        channel = await connection.channel()
-        await channel.declare_queue("kept", durable=True)
-        message = aio_pika.Message(b"still here", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        await channel.default_exchange.publish(message, "kept", timeout=10)
-    # RabbitMQ keeps the declaration of a queue in its own memory for up to two seconds before it is written.
-    await stage.broker.control("eval", "mnesia:sync_log().")
-    await stage.kill("broker", "database")
-    await stage.start("broker", "database")
-    async with bare_connection(stage.database_url) as session:
-        assert await session.fetchval("SELECT answer FROM kept") == 42
-    async with await aio_pika.connect(stage.amqp_url, timeout=10) as connection:
-        channel = await connection.channel()
-        received = await (await channel.declare_queue("kept", passive=True)).get(timeout=10, no_ack=True)
-        assert received is not None
-        assert received.body == b"still here"
-    before = stage.process("worker-shell")
-    assert before is not None, "it goes on without the broker"
-    reasons: list[str] = []
-    await stage.repair("broker", print_line=reasons.append)
-    await stage.repair("worker-shell", print_line=reasons.append)
-    assert len(reasons) == 2
-    assert "Start them again: `./run repair worker-shell`" in reasons[0]
-    assert "has lost the broker" in reasons[1]
-    assert stage.process("worker-shell") is not before
 
 
 async def test_a_part_that_fails_says_which_and_why_and_where_to_read_on(stage: Stage) -> None:
