@@ -1,4 +1,4 @@
-"""The environment of what the sandbox starts: nothing in it leads to anybody else's servers."""
+"""The environment of the processes that the sandbox starts: without variables that name other servers."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ OTHER_SERVER_PREFIXES = ("ATTUNE", "PG", "RABBITMQ_", "ERL")
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment without what leads elsewhere, and these.
 
-    A shell in which somebody runs the real one may export its broker: a demo that inherits that variable would take
+    A shell may export the broker of a real installation: a demo that inherits that variable would take
     the real dead letters and decide them by a database that is thrown away.
     """
     inherited = {name: value for name, value in os.environ.items() if not names_other_server(name)}

@@ -1,7 +1,7 @@
 """Every waiting time of the sandbox, in one place: stock Attune's and the sidecar's defaults, and the same set scaled.
 
 One field is one time. Where the sidecar has a setting for it, the field names the variable, so that Attune's processes
-and the sidecar beside them cannot be told different times. Imports nothing of the sidecar: a test compares `STOCK` with
+and the sidecar beside them cannot get different times. Imports nothing of the sidecar: a test compares `STOCK` with
 the sidecar's own defaults.
 """
 
@@ -217,7 +217,7 @@ def describe(times: Times) -> list[str]:
 
 
 def describe_briefly(times: Times) -> list[str]:
-    """Those that whoever watches waits for: all of them would push what was said before off the screen."""
+    """The times that a viewer of the demo waits for. The whole list would not fit on a screen."""
     return [*describe(times)[:8], "  ... the others are in sandbox/times.py"]
 
 

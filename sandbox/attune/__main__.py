@@ -1,4 +1,4 @@
-"""Run one part of the reference Attune: `python -m sandbox.attune PART`. Its environment tells the rest.
+"""Run one part of the reference Attune: `python -m sandbox.attune PART`. Its settings come from the environment.
 
     migrate                          install the schema and the actions, and end
     api | executor                   serve until SIGTERM
@@ -122,15 +122,15 @@ def _tell_health(environment: Environment, part: str, name: str) -> int:
     try:
         match part:
             case "api":
-                told = api_health(environment)
+                healthy = api_health(environment)
             case "executor":
-                told = asyncio.run(executor_health(environment))
+                healthy = asyncio.run(executor_health(environment))
             case _:
-                told = asyncio.run(worker_health(environment, name))
+                healthy = asyncio.run(worker_health(environment, name))
     except Unhealthy as error:
-        print(f"unwell: {error}")
+        print(f"unhealthy: {error}")
         return EXIT_UNWELL
-    print(f"well: {told}")
+    print(f"healthy: {healthy}")
     return 0
 
 

@@ -108,7 +108,7 @@ async def admit(
     entries = await session.fetchval(
         "SELECT count(*) FROM execution_admission_entry WHERE state_id = $1", state["id"]
     )
-    # Whoever waits goes first: with a line standing there are at least `limit` entries.
+    # Waiting executions go first: while one waits there are at least `limit` entries.
     status = "active" if entries < state["max_concurrent"] else "queued"
     await session.execute(_TAKE_PLACE, state["id"], execution_id, status, state["next_queue_order"])
     await session.execute(

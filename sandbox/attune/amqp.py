@@ -27,7 +27,7 @@ BROKER_AWAY: tuple[type[Exception], ...] = (
     RuntimeError,  # what aio-pika raises on a channel or connection that is closed
     TimeoutError,
 )
-"""What a call to the broker raises when there is nobody to answer it."""
+"""What a call to the broker raises when the broker does not answer."""
 
 
 class PublishFailed(Exception):
@@ -92,7 +92,7 @@ class Publisher:
 class QueueConsumer:
     """One consumer, one message at a time, settled by Attune's generic rule.
 
-    Handled: ack. Not an envelope: nack without requeue. Failed: requeued only after broker trouble. So a
+    Handled: ack. Not an envelope: nack without requeue. Failed: requeued only after an error of the broker. So a
     database error drops the message for good: it dies into an exchange without a binding for it (defects D1,
     D4, D5). `kept`: errors after which the message is instead tried again, `later_seconds` later.
     """
@@ -139,7 +139,7 @@ class QueueConsumer:
             if failure is None:
                 await message.ack()
             elif self._is_kept(failure):
-                # Unsettled meanwhile, and outside of the lock: it keeps nobody waiting, and is not taken in a hot loop.
+                # Unacknowledged meanwhile, and outside of the lock: other messages go on, and this one is no hot loop.
                 await asyncio.sleep(self._later_seconds)
                 await message.nack(requeue=True)
             else:

@@ -28,7 +28,7 @@ DATABASE_AWAY: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
 )
-"""What a statement raises when there is nobody to answer it."""
+"""What a statement raises when the server does not answer."""
 
 DATABASE_TROUBLE: tuple[type[Exception], ...] = (DatabaseError, *DATABASE_AWAY)
 
@@ -69,7 +69,7 @@ class Database:
         return cls(pool, patience_seconds=patience_seconds)
 
     async def close(self) -> None:
-        """Orderly; and at once where the server hangs, so that nobody's end waits for it."""
+        """In order, and at once if the server hangs: the end of a process must not wait for it."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._pool.close()

@@ -1,6 +1,6 @@
 """Attune's own consumer of attune.dlx.queue, with its defects, to stand beside ours as the other consumer.
 
-It fails the execution and tells nobody (D2); a database error drops the letter (D4, cured with D5).
+It fails the execution and publishes no completion event (D2); a database error drops the letter (D4, cured with D5).
 """
 
 from typing import Unpack

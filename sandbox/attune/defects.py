@@ -11,10 +11,10 @@ class Defect(Enum):
     """Each with what goes wrong. What a cure does instead stands where the defect is."""
 
     D1 = "the dead-letter queue is bound to a direct exchange with '#', so no letter ever arrives in it"
-    D2 = "the dead-letter handler fails an execution and announces it to nobody, so its slot stays taken"
+    D2 = "the dead-letter handler fails an execution and publishes no completion event, so its slot stays taken"
     D5 = "a database error while a message is handled drops the message"
     D6 = "with no worker available the request is dropped, and the execution stays requested for ever"
-    D8 = "a worker writes 'running' and the end over whatever is there, so a late one brings the dead to life"
+    D8 = "a worker overwrites any status with 'running' and its end, so a late one changes an ended execution"
     D9 = "a worker acknowledges before it works, so a crash loses the dispatch"
     D10 = "a heartbeat never makes an inactive worker active again"
     D12 = "the timeout monitor fails an execution whose message can still be taken and run"

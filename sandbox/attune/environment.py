@@ -1,4 +1,4 @@
-"""What a reference process is told, by its environment alone: Attune's own variables, and the sandbox's."""
+"""The settings of a reference process, from its environment alone: Attune's own variables and the sandbox's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

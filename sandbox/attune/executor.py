@@ -1,7 +1,7 @@
 """The executor's hands: create, admit, schedule and dispatch executions exactly as stock Attune does.
 
 Nothing happens by itself here: tests, benchmark and demo call the steps. The executor's consumers, in
-scheduler.py and completion_listener.py, call the same steps when a message tells them to.
+scheduler.py and completion_listener.py, call the same steps for each message.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ RETURNING id, action_ref, config, updated
 
 
 class NotSchedulable(Exception):
-    """An execution was not in the status that scheduling starts from; somebody else was first."""
+    """An execution was not in the status that scheduling starts from: another process was first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +128,9 @@ class StockExecutor(AttuneService):
         return dispatch
 
     async def may_still_take(self, worker_id: int) -> bool:
-        """Whether a message waits in the worker's queue, or somebody consumes it and may hold one, unacknowledged.
+        """Whether a message waits in the worker's queue, or a consumer may hold one, unacknowledged.
 
-        Any of BROKER_AWAY when nobody answers.
+        Raises one of BROKER_AWAY.
         """
         if self._connection is None:
             raise ConnectionError("there is no connection to the broker")

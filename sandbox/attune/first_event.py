@@ -4,7 +4,7 @@ import asyncio
 
 
 async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Return when one of them is set, or the time is over; which it was, the events tell."""
+    """Return when one of them is set or the time is over."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

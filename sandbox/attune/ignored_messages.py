@@ -1,7 +1,7 @@
 """What stock Attune acts on and the reference does not: events, enforcements, inquiries, packs, cancellations.
 
-Consumed all the same, by stock's tags: a queue that its part declares and nobody reads would grow for ever. Each
-message is told of in a line and acknowledged.
+The reference consumes them with stock's tags, because their queues would grow for ever. It logs and acknowledges each
+message.
 """
 
 from collections.abc import Mapping

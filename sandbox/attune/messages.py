@@ -76,7 +76,7 @@ def dispatch(
     }
     if scheduled_at is not None:
         payload["scheduled_attempt_updated_at"] = rfc3339(scheduled_at)
-    # Attune uses the type of a request here too; receivers tell the two apart by worker_id.
+    # Attune uses the type of a request here too; receivers distinguish the two by worker_id.
     return _message(
         "ExecutionRequested", f"execution.dispatch.worker.{worker_id}", payload, source="executor"
     )

@@ -34,7 +34,7 @@ RETURNING action, action_ref
 
 
 class NoWorkerAvailable(Exception):
-    """Nobody can take the execution now. Not a broker's error, so its request is dropped (defect D6)."""
+    """No worker can take the execution now. Not an error of the broker, so its request is dropped (defect D6)."""
 
 
 class Scheduler(AttuneService):
@@ -101,7 +101,7 @@ class Scheduler(AttuneService):
             self._print_line(f"execution {execution_id} is dispatched to worker {choice.worker_id}")
 
     async def _fail(self, execution_id: int, wanted: Sequence[str]) -> None:
-        """It can never be scheduled: whoever has what it needs is not even registered."""
+        """It can never be scheduled: no worker with the runtimes that it needs is registered."""
         result = {
             "error": "No compatible worker",
             "message": f"no worker is registered that has {' and '.join(wanted)}",

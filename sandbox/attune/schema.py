@@ -1,6 +1,6 @@
 """Install stock Attune's schema into a database, the way its migrations leave it.
 
-The schema is not put on the database's search_path: whoever forgets to set it meets the same failing triggers
+The schema is not put on the database's search_path: a client that forgets to set it meets the same failing triggers
 as beside a real Attune. Installing twice changes nothing.
 """
 

@@ -57,7 +57,7 @@ UPDATE execution SET status = 'abandoned', result = $2 WHERE id = $1 AND status 
 
 
 MayStillTake = Callable[[int], Awaitable[bool]]
-"""Whether a message to this worker can still be run. Any of BROKER_AWAY when nobody can tell."""
+"""Whether a message to this worker can still be run. Raises one of BROKER_AWAY when that is unknown."""
 
 
 class StockTimeoutMonitor:

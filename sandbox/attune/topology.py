@@ -1,6 +1,6 @@
 """What each stock Attune service declares in RabbitMQ when it starts, argument for argument.
 
-Every declaration is an active one, as Attune's are: where somebody else changed an argument it raises the
+Every declaration is an active one, as Attune's are: where an argument was changed it raises the
 broker's PRECONDITION_FAILED. That makes `verify_redeclare` the proof that an Attune could start again.
 """
 

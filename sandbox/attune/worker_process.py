@@ -23,7 +23,7 @@ from sandbox.attune.run_action import subprocess_runner
 from sandbox.attune.worker import StockWorker
 
 RETRY_SECONDS = 0.3
-# A database that is away keeps nobody from stopping.
+# A worker stops although the database does not answer.
 DEREGISTER_SECONDS = 3.0
 # Attune's pause between the last heartbeat and the wait for what runs.
 SETTLE_SECONDS = 0.1

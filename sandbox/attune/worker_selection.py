@@ -2,7 +2,8 @@
 
 No load, no queue depth, no health: so a worker that died less than 90 s ago is still chosen. Of placement rules only
 the runtimes count here: `action.runtime` and the keys of `action.required_worker_runtimes`, all of which must be among
-the worker's `capabilities.runtimes`; an action that names none fits everybody. Selectors, taints and affinity do not.
+the worker's `capabilities.runtimes`; an action that names none fits every worker. Selectors, taints and affinity
+do not.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ SELECT id,
 class Choice:
     wanted: Sequence[str]
     is_anybody_fit: bool
-    """Whether anybody is registered, in whatever state, that has the wanted runtimes."""
+    """Whether a worker with the wanted runtimes is registered, in any state."""
     worker_id: int | None
 
 
@@ -56,7 +57,7 @@ class WorkerSelection:
             self._turn += 1
         return Choice(
             wanted=wanted,
-            # Without wanted runtimes everybody fits, and nobody's absence is for ever.
+            # Without wanted runtimes every worker fits, and one may register later.
             is_anybody_fit=bool(fitting) or not wanted,
             worker_id=available[self._turn % len(available)] if available else None,
         )

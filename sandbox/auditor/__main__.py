@@ -1,4 +1,4 @@
-"""Run the auditor: reports on standard output, one JSON object a line; on standard input, what it is told.
+"""Run the auditor: reports on standard output, one JSON object a line; on standard input, commands.
 
 `audit` asks for an audit; `lost PART` comes before each kill, and `back PART` when the part works again. Where the
 servers are it reads from Attune's own variables. Standard input is also its leash: it ends with it.
@@ -33,7 +33,7 @@ async def watch_until_let_go(amqp_url: str, database_url: str, schema: str) -> N
                     loop.call_soon_threadsafe(watch.regain, part)
                 case _:
                     print(
-                        f"told {line!r}; known are audit, lost PART and back PART",
+                        f"unknown command {line!r}: use audit, lost PART or back PART",
                         file=sys.stderr,
                         flush=True,
                     )

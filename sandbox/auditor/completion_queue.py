@@ -17,7 +17,7 @@ from sandbox.auditor.ledger import Notice
 
 QUEUE = "sandbox.auditor.queue"
 
-# Bound to the dead-letter exchange exactly as Attune binds attune.dlx.queue, and consumed by nobody: what would arrive
+# Bound to the dead-letter exchange exactly as Attune binds attune.dlx.queue, and without a consumer: what would arrive
 # there stays here to be counted. (An executor empties the real one at once, so its depth proves nothing.)
 STOCK_LETTERS = "sandbox.auditor.letters.queue"
 
@@ -39,7 +39,7 @@ class CompletionQueue:
         return self._connection is not None and not self._connection.is_closed
 
     async def open(self) -> None:
-        """Any of BROKER_AWAY when nobody answers."""
+        """Raises one of BROKER_AWAY when the broker does not answer."""
         await self.close()
         with loss_as_error():
             self._connection = await open_connection(self._amqp_url)
@@ -64,7 +64,7 @@ class CompletionQueue:
                     await connection.close()
 
     async def depths(self, queues: Iterable[str]) -> dict[str, int]:
-        """Messages ready in each queue that exists, exact at this moment. Any of BROKER_AWAY when nobody answers."""
+        """Number of messages ready in each queue that exists. Raises one of BROKER_AWAY."""
         found: dict[str, int] = {}
         for queue in queues:
             try:
@@ -90,7 +90,7 @@ class CompletionQueue:
 
 
 def read_notice(body: bytes) -> Notice:
-    """One that cannot be read is a notice all the same, of no execution: the audit must count it as one too many."""
+    """An event that cannot be read counts as an event of no execution, so that the audit reports one too many."""
     try:
         document = json.loads(body)
         execution_id, status = int(document["payload"]["execution_id"]), document["payload"]["status"]

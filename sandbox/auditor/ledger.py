@@ -2,7 +2,7 @@
 
 An *end* is one change of a row from an open status to a terminal one. It belongs to one attempt, so it needs exactly
 one notice. A notice is known by its message id. Another id for the same end is a second notice. The same id again is a
-repeat: lawful around the loss of the sidecar or a server (losses.py), otherwise a second notice too.
+repeat: allowed around an outage of the sidecar or a server (outages.py), otherwise a second notice too.
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """`expected` and `seen` of each promise, counted; the ids are those for which it was not kept. Repeats: lawful."""
+    """Counts for each promise, and the ids of the executions for which it was broken. `repeats` are allowed ones."""
 
     dispatched: int
     open: tuple[int, ...]
@@ -117,7 +117,7 @@ class Ledger:
         return is_repeat
 
     def take_rows(self, rows: Mapping[int, TerminalRow]) -> None:
-        """All rows that are terminal now. The first sight of each is what it must look like for ever."""
+        """All rows that are terminal now. Each must stay as it was when it was first read."""
         for number, row in rows.items():
             if self._first_terminal.setdefault(number, row) != row:
                 self._touched.add(number)

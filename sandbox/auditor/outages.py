@@ -1,4 +1,4 @@
-"""When a second copy of a notice, with the same id, is lawful. Pure: whoever asks brings the time.
+"""When a second copy of a completion event, with the same id, is allowed. Pure: the caller passes the time.
 
 The sidecar publishes a notice again when it cannot know that the first copy was confirmed and marked: it died in
 between, or the broker or the database went. So something must have been lost after the first copy, and before the
@@ -7,7 +7,7 @@ second; and the first one must be of about that time, for what was announced lon
 
 from dataclasses import dataclass, field
 
-# Whoever of these dies may make a notice repeat; workers and the rest of Attune do not.
+# The end of one of these may make an event repeat. Workers and the rest of Attune do not.
 EXCUSES = frozenset({"sidecar", "broker", "database"})
 
 

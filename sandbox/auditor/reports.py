@@ -1,4 +1,4 @@
-"""What the auditor says, one JSON object a line: `kind` and the facts. Whoever reads it needs nothing of ours."""
+"""Reports of the auditor: one JSON object a line, with `kind` and the facts."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from sandbox.auditor.ledger import Audit, Change, Notice, Violation
 
 
 class Reporter:
-    """Tells the picture only when it differs from the last one told."""
+    """Writes the picture only when it differs from the last one."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out

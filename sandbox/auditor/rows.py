@@ -24,7 +24,7 @@ SELECT id, status, updated, md5(result::text) AS result_md5
 
 
 async def read_changes(session: Session, last_number: int) -> list[Change]:
-    """Also some that were read before: whoever asks must know them again."""
+    """May return rows that were read before: the caller filters them by number."""
     rows = await session.fetch(_CHANGES, last_number - _LATE_COMMITS)
     return [_change(row) for row in rows]
 

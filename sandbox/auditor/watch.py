@@ -1,4 +1,4 @@
-"""Watch both servers without believing anybody, through every restart of either, and audit when asked.
+"""Watch both servers, through every restart of either, and audit on request.
 
 Promises: nothing that was committed or published is missed, however long a server was away; an audit is made of looks
 that began after it was asked for. Never: writes to the database, publishes, or takes from a queue that is not its own.
@@ -46,11 +46,11 @@ class Watch:
         self._asked.set()
 
     def lose(self, part: str) -> None:
-        """We are told that it is about to be killed: what follows may be a lawful repeat."""
+        """The part is about to be killed: a repeated event may follow."""
         self._losses.lost(part, time.monotonic())
 
     def regain(self, part: str) -> None:
-        """We are told that it works again."""
+        """The part works again."""
         self._losses.back(part, time.monotonic())
 
     async def run(self) -> None:

@@ -1,1 +1,1 @@
-"""`./run demo`: a stock Attune whose workers vanish, in five acts, audited by somebody who knows nothing of us."""
+"""`./run demo`: a stock Attune whose workers disappear, in five acts, with an independent auditor."""

@@ -35,7 +35,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
     code = EXIT_BROKEN
     try:
-        code = asyncio.run(_until_told(view, folder, arguments.patience, arguments.sidecar))
+        code = asyncio.run(_play_until_signal(view, folder, arguments.patience, arguments.sidecar))
     finally:
         if code == EXIT_BROKEN:
             view.line(f"all logs are kept in {folder / 'logs'}")
@@ -46,7 +46,7 @@ def main() -> int:
 
 @dataclass(slots=True)
 class Interruption:
-    """A signal, or an audience that left: the story ends as Ctrl-C ends it, with everything cleaned up."""
+    """A signal or a closed output: the demo ends as after Ctrl-C, with everything cleaned up."""
 
     story: asyncio.Task[int]
     code: int | None = None
@@ -58,14 +58,14 @@ class Interruption:
             self.story.cancel()
 
 
-async def _until_told(
+async def _play_until_signal(
     view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> int:
-    story = asyncio.create_task(_told(view, folder, patience_seconds, sidecar_command), name="story")
+    story = asyncio.create_task(_play(view, folder, patience_seconds, sidecar_command), name="story")
     interruption = Interruption(story)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, interruption.by, number)
-    view.on_gone = lambda: interruption.by(signal.SIGPIPE)
+    view.on_closed = lambda: interruption.by(signal.SIGPIPE)
     await asyncio.wait([story])
     if interruption.code is not None:
         view.line("interrupted; everything that was started is gone")
@@ -73,7 +73,7 @@ async def _until_told(
     return story.result()
 
 
-async def _told(
+async def _play(
     view: View, folder: Path, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> int:
     # Only now: they take longer to import than the audience should have to wait for the first line.
@@ -91,7 +91,7 @@ async def _told(
         view.line(str(error))
         return EXIT_NO_SERVER
     except (PartFailed, AuditorEnded, DemoFailed) as error:
-        view.line(f"the story cannot go on: {error}")
+        view.line(f"the demo cannot go on: {error}")
         return EXIT_BROKEN
     return 0 if is_kept else EXIT_BROKEN
 

@@ -51,8 +51,8 @@ async def attune_alone(world: World) -> list[int]:
         f"Dead letters in attune.dlx.queue: {observed.queues['attune.dlx.queue']}"
     )
 
-    # Given back once to wait in line, and again for want of a worker: only then is its request lost. A worker that is
-    # started earlier would run it.
+    # Returned once to wait in line, and again because no worker is available: only then is its request lost. A worker
+    # that is started earlier would run it.
     await world.until(
         "the next in line are requested while no worker is available",
         lambda: all(observed.executions[number].given_back > 1 for number in in_line),

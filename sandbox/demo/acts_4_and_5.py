@@ -13,9 +13,7 @@ from sandbox.stage.programs import INTAKE_QUEUE
 
 
 async def everything_breaks(world: World) -> None:
-    world.act(
-        4, "Everything breaks", "Look at: who dies, and that all the work comes to an end all the same."
-    )
+    world.act(4, "Everything breaks", "Look at: what is killed, and that every execution ends nevertheless.")
     await _lose_workers_and_sidecar(world)
     await _lose_the_servers(world)
 
@@ -43,7 +41,7 @@ async def _lose_workers_and_sidecar(world: World) -> None:
         if not locked:
             raise DemoFailed("all rows were over before one could be locked", world.stage.log("executor"))
         world.print_line(
-            f"somebody's open transaction locks {numbers(locked)}: their letters cannot be decided yet"
+            f"another session's open transaction locks {numbers(locked)}: their letters cannot be decided yet"
         )
         others = [number for number in batch + running if number not in locked]
         await world.until("all others come to an end", lambda: observed.are_settled(others))
@@ -104,7 +102,7 @@ async def _lose_the_servers(world: World) -> None:
     await world.kill("broker", "database", "worker-node")
     await world.start("broker", "database")
     await world.until("what expired meanwhile is ended and announced", lambda: observed.are_settled(batch))
-    world.print_line(f"{numbers(lost)} ended all the same; the sidecar connected again by itself")
+    world.print_line(f"{numbers(lost)} ended nevertheless; the sidecar connected again by itself")
     world.print_line(
         "Attune's services never connect again: they run without consumers until an operator restarts them"
     )
@@ -124,7 +122,7 @@ async def work_flows(world: World) -> None:
     await world.until(
         "nothing is left anywhere", lambda: not any(observed.queues.values()) and not observed.line
     )
-    world.print_line(f"all {len(work)} are completed, and nobody waits for anything")
+    world.print_line(f"all {len(work)} are completed, and no execution waits")
 
 
 def _ready(world: World, *names: str) -> int:
@@ -138,7 +136,7 @@ def _ready(world: World, *names: str) -> int:
 
 @asynccontextmanager
 async def _locked(world: World, ids: list[int]) -> AsyncIterator[list[int]]:
-    """Those of the rows that are still open: nobody else can write them, as if in somebody's long transaction."""
+    """Locks those of the rows that are still open, as the long transaction of another session does."""
     database = await Database.open(world.stage.database_url, max_size=1)
     try:
         async with database.transaction() as session:

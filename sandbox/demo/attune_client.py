@@ -1,4 +1,4 @@
-"""How the demo asks for work: by Attune's HTTP API, as anybody does."""
+"""The demo requests executions by Attune's HTTP API."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.clean_environment import clean_environment
 
-# One line may tell of all executions of the story.
+# One line may name all executions of the demo.
 _LONGEST_LINE = 2**24
 _END_SECONDS = 5
 

@@ -149,7 +149,7 @@ def _line(picture: Picture) -> RenderableType:
     grid.add_row("slots", Text(" ".join(holding) or "free", style="yellow" if holding else "green"))
     grid.add_row(
         "waiting",
-        Text(" ".join(waiting[:_IN_LINE]) + more or "nobody", style="yellow" if waiting else "green"),
+        Text(" ".join(waiting[:_IN_LINE]) + more or "none", style="yellow" if waiting else "green"),
     )
     grid.add_row("")
     grid.add_row("rescued", Text(str(observed.rescued()), style="bold"))

@@ -52,7 +52,7 @@ class ObservedState:
             case "audit":
                 self.audit = report
             case unknown:
-                raise ValueError(f"the auditor reports {unknown!r}, which nobody here knows")
+                raise ValueError(f"the auditor reports {unknown!r}, an unknown kind")
 
     def _take_change(self, change: Mapping[str, Any]) -> None:
         seen = self.executions.setdefault(change["execution_id"], ObservedExecution())

@@ -69,7 +69,7 @@ def promises(audit: Mapping[str, Any]) -> list[Promise]:
             note=_which("changed", audit["changed"]),
         ),
         Promise(
-            promise="nobody is left in the line of core.slow",
+            promise="no execution is left in the line of core.slow",
             expected=0,
             seen=audit["in_line"],
             look='./run psql -c "SELECT * FROM execution_admission_entry"',

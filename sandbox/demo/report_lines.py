@@ -6,8 +6,8 @@ from typing import Any
 
 from sandbox.demo.observed import ObservedState, numbers
 
-# Told of a row only when it comes here: the steps between are seen in the picture.
-_TOLD = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
+# Only these statuses are reported: the picture shows the steps between.
+_REPORTED = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
 
 _BY = {
     "letter": "by dlq-handler, as its letter came",
@@ -18,23 +18,23 @@ _BY = {
 
 
 class ReportLines:
-    """Reports of a moment, until they are told."""
+    """Collects the reports of a moment until they are printed."""
 
     def __init__(self) -> None:
         self._groups: dict[str, set[int]] = defaultdict(set)
 
-    def take(self, report: Mapping[str, Any], observed: ObservedState) -> None:
+    def add(self, report: Mapping[str, Any], observed: ObservedState) -> None:
         """`observed`: as it is with this report."""
         names = {number: name for name, number in observed.workers.items()}
         for change in report.get("changes", ()):
-            if change["status"] in _TOLD:
+            if change["status"] in _REPORTED:
                 self._groups[_happened(change, names)].add(change["execution_id"])
         for notice in report.get("notices", ()):
-            # A worker announces what it completed: told of with the end itself.
+            # A worker publishes what it completed: reported with the end itself.
             if notice["source"] != "worker" or notice["is_repeat"]:
                 self._groups[_announced(notice)].add(notice["execution_id"])
 
-    def tell(self) -> Iterable[str]:
+    def flush(self) -> Iterable[str]:
         groups, self._groups = self._groups, defaultdict(set)
         return [f"{sentence}: {numbers(ids)}" for sentence, ids in groups.items()]
 

@@ -24,7 +24,7 @@ class Ending:
 
 
 def show_result(view: View, ending: Ending) -> bool:
-    """True when the story was told to its end and every promise was kept."""
+    """True when the demo played to its end and every promise was kept."""
     view.text(["", "What the auditor saw (the commands are for `./run up`)", ""])
     view.text([*table(ending.promises, view.width), ""])
     if ending.first_rescue_at is not None:

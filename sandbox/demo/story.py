@@ -20,7 +20,7 @@ from sandbox.times import SCALED, describe_briefly
 async def play_demo(
     view: View, folder: Path, *, patience_seconds: float, sidecar_command: Sequence[str] | None
 ) -> bool:
-    """True when it was told to its end and every promise was kept."""
+    """True when the demo played to its end and every promise was kept."""
     async with Stage.open(
         folder,
         print_line=view.line,

@@ -1,6 +1,6 @@
 """What the audience sees: a live picture on a terminal, one line an event anywhere else.
 
-Never fails the story: when whoever read us has gone, nothing more is shown and `on_gone` is called, once.
+A closed output does not fail the demo: nothing more is shown, and `on_closed` is called once.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ class View:
 
     def __init__(self, out: TextIO, *, began: float) -> None:
         """`began`: by the monotonic clock."""
-        self.on_gone: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[], None] = lambda: None
         self._out, self._began = out, began
-        self._is_gone = False
+        self._is_closed = False
 
     def open(self, picture: Picture) -> None:
         """Begin to show it, where pictures can be shown."""
@@ -51,16 +51,16 @@ class View:
         self._guard(lambda: print(*lines, sep="\n", file=self._out, flush=True))
 
     def _guard(self, write: Callable[[], None]) -> None:
-        if self._is_gone:
+        if self._is_closed:
             return
         try:
             write()
         except OSError:  # a closed pipe, a terminal that was shut
-            self._is_gone = True
+            self._is_closed = True
             # Or the interpreter complains when it flushes at exit.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
-            self.on_gone()
+            self.on_closed()
 
 
 def open_view(out: TextIO = sys.stdout, *, began: float) -> View:

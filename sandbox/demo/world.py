@@ -25,7 +25,7 @@ from sandbox.stage.stage import Stage
 
 ACTS = 5
 _FRAME_SECONDS = 0.25
-_TELL_SECONDS = 2.0
+_REPORT_SECONDS = 2.0
 _SETTLE_SECONDS = 10.0
 
 
@@ -52,14 +52,14 @@ class World:
         """By the wall clock."""
         self._client, self._auditor, self._patience_seconds = client, auditor, patience_seconds
         self._news = asyncio.Event()
-        self._gathering = ReportLines()
+        self._report_lines = ReportLines()
         self._picture = Picture(observed=self.observed)
         for part in PARTS:
             self._picture.conditions[part] = Condition.ALIVE if stage.is_running(part) else Condition.ABSENT
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Reports are taken and told, and the picture is drawn, while inside."""
+        """Reads and prints the reports and draws the picture while inside."""
         self.view.open(self._picture)
         try:
             with raise_first_error():
@@ -72,17 +72,17 @@ class World:
                     for task in watching:
                         task.cancel()
         finally:
-            self._tell()
+            self._print_reports()
             self.view.close()
 
     def act(self, number: int, title: str, look_at: str) -> None:
-        self._tell()
+        self._print_reports()
         self._picture.act, self._picture.look_at = f"Act {number} of {ACTS} · {title}", look_at
         self.view.act(number, title, look_at)
 
     def print_line(self, text: str) -> None:
         # What was seen before comes before.
-        self._tell()
+        self._print_reports()
         self.view.line(text)
 
     async def ask_for(self, action_ref: str, count: int, **parameters: object) -> list[int]:
@@ -173,7 +173,7 @@ class World:
     async def _take_reports(self) -> None:
         async for report in self._auditor.reports():
             self.observed.take(report)
-            self._gathering.take(report, self.observed)
+            self._report_lines.add(report, self.observed)
             if report["kind"] in {"away", "back"}:
                 self.print_line(f"the {report['server']} is {report['kind']}")
             if self.first_rescue_at is None and self.observed.rescued():
@@ -181,14 +181,14 @@ class World:
             self._news.set()
 
     async def _draw(self) -> None:
-        told_at = time.monotonic()
+        reported_at = time.monotonic()
         while True:
             await asyncio.sleep(_FRAME_SECONDS)
-            if time.monotonic() - told_at >= _TELL_SECONDS:
-                self._tell()
-                told_at = time.monotonic()
+            if time.monotonic() - reported_at >= _REPORT_SECONDS:
+                self._print_reports()
+                reported_at = time.monotonic()
             self.view.refresh()
 
-    def _tell(self) -> None:
-        for sentence in self._gathering.tell():
+    def _print_reports(self) -> None:
+        for sentence in self._report_lines.flush():
             self.view.line(sentence)

@@ -11,4 +11,4 @@ async def print_when_found(program: str, fetching: Awaitable[object]) -> None:
     began = time.monotonic()
     with contextlib.suppress(SourceUnavailable):
         await fetching
-        print(f"./run: {program} is at hand after {time.monotonic() - began:.0f} s", flush=True)
+        print(f"./run: {program} is ready after {time.monotonic() - began:.0f} s", flush=True)

@@ -35,7 +35,7 @@ class PostgreSQLPrograms:
 
     @classmethod
     def on_this_machine(cls) -> Self:
-        # PATH comes last: what is called `postgres` there may be somebody's wrapper.
+        # PATH comes last: what is called `postgres` there may be a wrapper.
         for folder in (*versioned_folders(Path("/")), *folder_of_pg_config(), *folder_on_path()):
             if is_usable(folder):
                 return cls(folder=folder)

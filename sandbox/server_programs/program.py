@@ -52,6 +52,6 @@ async def output_of(
             await process.communicate()
         raise
     if process.returncode != 0:
-        said = (output + complaint).decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]
-        raise ProgramFailed(f"`{command[0]} … {command[-1]}` failed: {said}")
+        printed = (output + complaint).decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]
+        raise ProgramFailed(f"`{command[0]} … {command[-1]}` failed: {printed}")
     return output.decode(errors="replace")

@@ -70,7 +70,7 @@ async def find_postgresql(*, durable: bool = True, print_line: PrintLine = print
 
 
 def management_url_beside(amqp_url: str) -> str:
-    """Where the management plugin listens unless told otherwise."""
+    """Where the management plugin listens by default."""
     if url := os.environ.get(MANAGEMENT_URL):
         return url
     return f"http://{urlsplit(amqp_url).hostname or '127.0.0.1'}:15672"

@@ -1,4 +1,4 @@
-"""Hold one server process: it dies with whoever started it, however that one dies.
+"""Hold one server process: it ends with its owner, however the owner ends.
 
 Run as a program of its own by `OwnedProcess`, with only the standard library. Standard input is the leash:
 its first line says what to start, later lines are numbers of signals for the server, and its end (the owner
@@ -55,8 +55,8 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def send(server: "subprocess.Popen[bytes]", number: int) -> None:
-    """To the server alone: on a polite stop each server tells its own children. But whoever hangs, hangs with all
-    its processes: PostgreSQL's sessions would go on working under a server that was frozen alone.
+    """To the server alone: on SIGTERM each server stops its own children. SIGSTOP and SIGCONT go to all of its
+    processes: PostgreSQL's sessions would go on working under a server that was frozen alone.
     """
     with contextlib.suppress(ProcessLookupError):
         server.send_signal(number)  # first the server: then it starts no more of them

@@ -132,7 +132,7 @@ class OwnedProcess:
 
 
 def is_frozen(pid: int) -> bool:
-    """Stopped, or gone. Elsewhere than on Linux nobody can tell: taken for done."""
+    """Stopped or ended. Unknown on other systems than Linux: then True."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.server_programs.account import Account
 
 # Below the range from which kernels take the ports of outgoing connections: there, a port that was free a
-# moment ago, or belongs to a server that is down just now and will be started again, may be somebody's by
+# moment ago, or belongs to a server that is down just now and will be started again, may be taken by
 # then.
 PORTS = range(20_000, 32_000)
 

@@ -90,7 +90,7 @@ class RabbitMQ:
         raise NotPrivate("RabbitMQ", self.origin)
 
     async def kill(self) -> None:
-        """As by kill -9: nothing is flushed, no client is told."""
+        """As by kill -9: nothing is flushed, no connection is closed in order."""
         raise NotPrivate("RabbitMQ", self.origin)
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 """A stage: private RabbitMQ and PostgreSQL, a reference Attune and the sidecar, each its own process.
 
-`stage.Stage` for whoever plays on it (demo, tests); `python -m sandbox.stage` is `./run up` and what
-goes with it: a keeper process holds the stage, and the other commands ask it.
+Demo and tests use `stage.Stage`. `python -m sandbox.stage` is `./run up` and the commands around it: a keeper process
+holds the stage, and the other commands send it requests.
 """

@@ -133,5 +133,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except BrokenPipeError:
-        # `./run up | head`: whoever read has seen enough. Python would complain once more when it flushes at its end.
+        # `./run up | head`: the reader has ended. Python would report the error again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
 """The folder of one stage (`.sandbox/`): its lock, its state, its logs, its empty settings, its servers' folders.
 
-One owner at a time: the kernel lets go of the lock however the owner ends. Whoever takes the folder clears what a
+One owner at a time: the kernel lets go of the lock however the owner ends. Taking the folder clears what a
 killed owner left: processes that are still the recorded ones, folders of servers, the state. Logs of the last run
 stay until the next one begins.
 """

@@ -62,7 +62,7 @@ async def listening(stage: Stage) -> AsyncIterator[Path]:
         def reply(**fields: object) -> None:
             writer.write(json.dumps(fields).encode() + b"\n")
 
-        # Whoever asked may be gone before the answer; what was asked for is done all the same.
+        # The client may have ended before the answer. Its request is carried out anyway.
         with contextlib.suppress(OSError):
             code = await do(stage, json.loads(await reader.readline()), lambda line: reply(line=line))
             reply(exit=code)
@@ -105,16 +105,16 @@ async def break_part(stage: Stage, part: str, how: How, print_line: PrintLine) -
     match how:
         case How.KILL:
             await stage.kill(part)
-            said = "killed (SIGKILL): nobody was told, nothing was finished"
+            result = "killed (SIGKILL): it finished nothing and closed no connection"
         case How.STOP:
             await stage.stop(part)
-            said = "stopped (SIGTERM): it was asked, and ended by itself"
+            result = "stopped (SIGTERM): it ended by itself"
         case How.HANG:
             await stage.hang(part)
-            said = "frozen (SIGSTOP): it keeps its connections and does nothing"
+            result = "frozen (SIGSTOP): it keeps its connections and does nothing"
         case _:
             assert_never(how)
-    print_line(f"{part} is {said}; `./run repair {part}` brings it back")
+    print_line(f"{part} is {result}; `./run repair {part}` brings it back")
 
 
 def status(stage: Stage) -> list[str]:

@@ -1,4 +1,4 @@
-"""Know a process again: its id and when it started. Ids are used again, the pair is not."""
+"""Identify a process by its id and its start time. Ids are reused, the pair is not."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ class ProcessIdentity:
         return start_of(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> None:
-        """To this process or to none: whoever has its id now is not touched."""
+        """Sends nothing if the process has ended and another one has its id."""
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)

@@ -121,7 +121,7 @@ def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str])
 
 
 def sidecar_settings(addresses: Addresses, times: Times, config: Path, *, cured: Cured) -> dict[str, str]:
-    """Variables, which win over what the file says: it cannot lead to anybody else's servers."""
+    """Variables, which win over what the file says: it cannot name other servers."""
     return {
         # Named always: without a name the config.yaml of whatever folder it is called in is read.
         "ATTUNE_CONFIG": str(config),

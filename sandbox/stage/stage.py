@@ -232,7 +232,7 @@ class Stage:
             await chosen.kill()
 
     async def _kill_programs(self) -> None:
-        """Without a turn: whoever is in the middle of something is too late."""
+        """Without the locks: what is still being started is killed too."""
         async with asyncio.TaskGroup() as group:
             for name, part in self._parts.items():
                 if name not in SERVERS:

@@ -1,4 +1,4 @@
-"""`./run up` and `./run down`: start a keeper that stays, tell what it says until all is healthy, and end it.
+"""`./run up` and `./run down`: start the keeper, print its log until all is healthy, and end it.
 
 Only the standard library and nothing of the servers, so that a command shows something at once.
 """
@@ -58,7 +58,7 @@ def up(folder: Path, options: Sequence[str], config: Path | None) -> int:
 
 
 def reads(state: State, config: Path | None) -> int:
-    """Whoever named a file must not take a sandbox that was started without it for one that reads it."""
+    """EXIT_FAILED if the running sandbox was started without the named file."""
     if config is None or state.config == str(config):
         return 0
     print(f"it does not read {config}: `./run down`, then `./run up --config {config}`", file=sys.stderr)
@@ -120,7 +120,7 @@ def down(folder: Path) -> int:
             if happens(lambda: not state.keeper.is_alive):
                 break
     if State.read(folder):
-        # It was killed, now or earlier: whoever takes the folder clears it.
+        # It was killed, now or earlier: taking the folder clears it.
         with Folder.take(folder, print_line=print):
             pass
     happens(lambda: not any(mark.is_alive for mark in state.processes.values()))

@@ -27,9 +27,9 @@ class ApiError(Exception):
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Whatever goes wrong is told in one shape."""
+    """All errors have one shape."""
 
-    async def told(_: Request, error: Exception) -> JSONResponse:
+    async def as_json(_: Request, error: Exception) -> JSONResponse:
         match error:
             case ApiError():
                 return _answer(error.status, error.error, error.details)
@@ -49,7 +49,7 @@ def answer_errors(app: FastAPI) -> None:
                 return _answer(500, f"an error of ours ({type(error).__name__})")
 
     for kind in (ApiError, RequestValidationError, HTTPException, *DATABASE_AWAY, Exception):
-        app.add_exception_handler(kind, told)
+        app.add_exception_handler(kind, as_json)
 
 
 def _answer(status: int, error: str, details: Any = None) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""The api as a process: the routes behind a bearer token, a link to the broker, and /health for everybody."""
+"""The api as a process: the routes behind a bearer token, a link to the broker, and /health without one."""
 
 import asyncio
 import contextlib

@@ -99,7 +99,7 @@ def _shown(row: Row, stale_after_seconds: float) -> dict[str, Any]:
             "total_active": active,
             "max_concurrent_executions": most,
             "utilization_percent": round(100 * load["running"] / most, 1) if most else None,
-            "queue_depth": None,  # nobody writes it in Attune either
+            "queue_depth": None,  # Attune does not write it either
         },
     }
 

@@ -149,5 +149,5 @@ def test_health_of_what_is_not_there_is_one_line_and_exit_code_1(
     for words in (["api"], ["executor"], ["worker", "worker-shell"]):
         assert main(["health", *words]) == 1
         out = capsys.readouterr().out
-        assert out.startswith("unwell: ")
+        assert out.startswith("unhealthy: ")
         assert out.count("\n") == 1

@@ -92,17 +92,17 @@ def test_a_lost_request_that_is_repeated_counts_as_rescued() -> None:
 
 
 def test_what_happened_to_many_is_told_once() -> None:
-    gathering, observed = ReportLines(), ObservedState()
+    lines, observed = ReportLines(), ObservedState()
     for report in reports():
         observed.take(report)
-        gathering.take(report, observed)
-    assert gathering.tell() == [
+        lines.add(report, observed)
+    assert list(lines.flush()) == [
         "dispatched to worker-shell: 1-3",
         "failed by dlq-handler, as its letter came: 1-3",
         "announced by dlq-handler: 1",
         "announced again by dlq-handler, with the same id: 1",
     ]
-    assert gathering.tell() == []
+    assert list(lines.flush()) == []
 
 
 def test_runs_of_numbers_are_folded() -> None:
@@ -121,7 +121,7 @@ def test_an_audit_without_a_fault_keeps_every_promise() -> None:
         ({"doubled": [3]}, "each end was announced, exactly once"),
         ({"changed": [3]}, "no execution that was over was changed"),
         ({"stock_letters": 1}, "stock Attune: letters that reach its dead-letter queue"),
-        ({"in_line": 1}, "nobody is left in the line of core.slow"),
+        ({"in_line": 1}, "no execution is left in the line of core.slow"),
         ({"messages_waiting": 1}, "no message is left in any queue"),
     ],
 )
@@ -203,7 +203,7 @@ def test_an_audience_that_left_is_noticed_once() -> None:
 
     noticed: list[bool] = []
     view = View(Left(), began=0)
-    view.on_gone = lambda: noticed.append(True)
+    view.on_closed = lambda: noticed.append(True)
     view.line("a")
     view.line("b")
     assert noticed == [True]
