@@ -11,8 +11,8 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table
-from dlq_handler.database.catalog_sql import look_at_server
 from dlq_handler.database.engine import Database
+from dlq_handler.database.server_sql import read_server
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Action, Operation
 from dlq_handler.settings import Settings
@@ -70,4 +70,4 @@ async def _list(
     settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
 ) -> tuple[list[Operation], datetime]:
     async with open_database(settings) as database:
-        return await asked(database), (await look_at_server(database)).now
+        return await asked(database), (await read_server(database)).now

@@ -15,7 +15,7 @@ from dlq_handler.cli.letters_reprocess import reprocess
 from dlq_handler.cli.options import LARGEST_ID, BeforeOption, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table
-from dlq_handler.database.catalog_sql import look_at_server
+from dlq_handler.database.server_sql import read_server
 from dlq_handler.dead_letters import records_sql, search_sql
 from dlq_handler.dead_letters.filter import LetterPage
 from dlq_handler.dead_letters.record import LetterRecord
@@ -104,13 +104,13 @@ async def _list(
     async with open_database(settings) as database:
         chosen = await known(database, settings, wanted)
         page = await search_sql.search(database, chosen, before_id=before_id, limit=limit)
-        return page, (await look_at_server(database)).now
+        return page, (await read_server(database)).now
 
 
 async def _show(settings: Settings, letter_id: int) -> tuple[LetterRecord | None, datetime]:
     async with open_database(settings) as database:
         record = await records_sql.show(database, letter_id)
-        return record, (await look_at_server(database)).now
+        return record, (await read_server(database)).now
 
 
 def brief(record: LetterRecord) -> dict[str, object]:

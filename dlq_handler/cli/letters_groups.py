@@ -18,8 +18,8 @@ from dlq_handler.cli.options import (
 )
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table
-from dlq_handler.database.catalog_sql import look_at_server
 from dlq_handler.database.engine import Database
+from dlq_handler.database.server_sql import read_server
 from dlq_handler.dead_letters import groups_sql, reprocess_sql
 from dlq_handler.dead_letters.group import GroupCount, title_in
 from dlq_handler.dead_letters.state_version import group_version
@@ -101,7 +101,7 @@ async def _look_at_groups(
     database: Database, *, ttl_seconds: float, since: datetime | None, until: datetime | None, limit: int
 ) -> GroupsSeen:
     """Without times: of the last hour, by the database's clock."""
-    now = (await look_at_server(database)).now
+    now = (await read_server(database)).now
     end = until or now
     begin = since or end - USUAL_SPAN
     return GroupsSeen(

@@ -13,7 +13,7 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
-from dlq_handler.database.catalog_sql import look_at_server
+from dlq_handler.database.server_sql import read_server
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import ObservedWorker
 from dlq_handler.host.worker import (
@@ -97,7 +97,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
 async def _look(settings: Settings) -> _Found:
     async with open_database(settings) as database:
-        workers, now = await list_workers(database), (await look_at_server(database)).now
+        workers, now = await list_workers(database), (await read_server(database)).now
         reverted_by_worker = await count_reverted_by_worker(database)
         looks = await eventful_looks(database)
     async with AdminConnection(broker_of(settings)) as admin:

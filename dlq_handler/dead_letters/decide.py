@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import assert_never
 
 from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
-from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, DeadLetter
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_unavailable
 
 # x-death times are whole seconds and the broker's clock is not the database's.

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import assert_never
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, RESCUED, DeadLetter
+from dlq_handler.dead_letters.letter import RESCUED, DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.history.history import Timeline
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.workers.availability import Availability
 
 ACTIONS_SHOWN = 5

@@ -28,11 +28,12 @@ from dlq_handler.dead_letters.group import (
     group_key_of,
 )
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.host.names import REQUESTED_KEY
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.text import storable
 
 STOCK_NAMES = WorkerQueueNames()
-REJECTED_REQUEST = "routing_key = 'execution.requested' AND reason = 'rejected' AND NOT is_shadow"
+REJECTED_REQUEST = f"routing_key = '{REQUESTED_KEY}' AND reason = 'rejected' AND NOT is_shadow"
 """The words of the index of rejected requests."""
 
 

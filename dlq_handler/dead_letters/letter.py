@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
@@ -12,10 +13,6 @@ from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 RESCUED = "rescued"
 DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
-
-DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
-REQUEST_KEY = "execution.requested"
-"""The routing key of a request to the scheduler, whose message_type is that of a dispatch."""
 
 LETTER_OVERHEAD_BYTES = 2048
 """Memory of a dead letter beside its body and headers: about twenty fields and their strings, rounded up."""

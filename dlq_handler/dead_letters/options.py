@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.options import OwnSection, QueueName, Seconds
 
 # basic.qos carries the prefetch count as an unsigned 16-bit number, and the window must hold two batches.
@@ -18,7 +19,7 @@ class IntakeOptions(OwnSection):
     """Where dead letters come in."""
 
     queue: QueueName = Field(
-        default="attune.dlx.queue",
+        default=STOCK_QUEUE,
         description=(
             "Queue that dead letters are taken from; name one of your own (`attune.dlx.sidecar.queue`) where "
             "a stock executor consumes the default one too, or it takes letters away from us."

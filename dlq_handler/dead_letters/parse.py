@@ -10,15 +10,10 @@ from typing import NoReturn
 
 from dlq_handler.broker.consume.raw_message import CutBody, RawMessage
 from dlq_handler.dead_letters.headers_as_json import headers_as_json
-from dlq_handler.dead_letters.letter import (
-    DISPATCH_MESSAGE_TYPE,
-    REQUEST_KEY,
-    DeadLetter,
-    Death,
-    without_fields,
-)
+from dlq_handler.dead_letters.letter import DeadLetter, Death, without_fields
 from dlq_handler.dead_letters.parse_deaths import first_death_queue, newest_death
 from dlq_handler.dead_letters.parse_prefix import read_prefix
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE, REQUESTED_KEY
 from dlq_handler.text import int64_or_none, storable
 
 # How quorum queues count: failed deliveries, and (RabbitMQ 4) all of them.
@@ -220,7 +215,7 @@ def _key(raw: RawMessage, message_id: str | None, death: Death | None, envelope:
     All rejected requests of one execution have one key. Without a worker there is one for each request, and they
     would be thousands of records that say the same.
     """
-    is_request = raw.routing_key == REQUEST_KEY and envelope.message_type == DISPATCH_MESSAGE_TYPE
+    is_request = raw.routing_key == REQUESTED_KEY and envelope.message_type == DISPATCH_MESSAGE_TYPE
     is_rejected = death is not None and death.reason == "rejected"
     if is_request and is_rejected and envelope.execution_id is not None and envelope.worker_id is None:
         parts = ["rejected request", raw.routing_key, str(envelope.execution_id)]

@@ -25,7 +25,7 @@ from dlq_handler.dead_letters.decide_batch import (
 )
 from dlq_handler.dead_letters.decision import LeaveAlone, Outcome
 from dlq_handler.dead_letters.groups_sql import count_arrivals, count_letters
-from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, DeadLetter, without_texts
+from dlq_handler.dead_letters.letter import DeadLetter, without_texts
 from dlq_handler.dead_letters.record import Entry, bare_entry, deferred, entries_of, update_failed
 from dlq_handler.endings.decision_log import log_together
 from dlq_handler.endings.ender import Applied, Step
@@ -34,6 +34,7 @@ from dlq_handler.host import workers_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import LockedView
 from dlq_handler.host.messages import Destination
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate

@@ -15,6 +15,7 @@ from dlq_handler.dead_letters.letter import DeadLetter, Death
 from dlq_handler.dead_letters.masked_rows_sql import for_people
 from dlq_handler.dead_letters.record import ClaimedLetter, Entry, KeptLetter, LetterRecord
 from dlq_handler.endings.refusal import retry_delay
+from dlq_handler.host.names import REQUESTED_KEY
 from dlq_handler.text import storable
 
 # By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
@@ -188,10 +189,10 @@ async def _scan(
     return await delete_in_batches(
         database,
         "letter",
-        """
+        f"""
         received_at < now() - make_interval(secs => :age)
         AND (repeated_at IS NULL OR repeated_at < now() - make_interval(secs => :age)
-             OR NOT (routing_key = 'execution.requested' AND reason = 'rejected'))
+             OR NOT (routing_key = '{REQUESTED_KEY}' AND reason = 'rejected'))
         AND (decided_at < now() - make_interval(secs => :age) OR NOT :by_decision)
         AND outcome = ANY (CAST(:outcomes AS text[]))
         """,

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
-from dlq_handler.database.catalog_sql import ServerLook, look_at_server
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import read_lease
+from dlq_handler.database.server_sql import ServerState, read_server
 from dlq_handler.diagnosis import status_sql
 from dlq_handler.diagnosis.answer import answer_of
 from dlq_handler.diagnosis.status_sql import Harm
@@ -31,6 +31,7 @@ from dlq_handler.history import events_sql
 from dlq_handler.history.event import SIDECAR_STOPPED
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.grants_sql import missing_grants
+from dlq_handler.host.unscheduled_sql import count_requested
 from dlq_handler.host.worker import AvailabilityPolicy, RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.safety import brake_sql as brake_store
@@ -79,12 +80,12 @@ class DatabaseFacts:
 
 
 async def collect_from_database(database: Database, options: CollectorOptions) -> DatabaseFacts:
-    reached = await answer_of(look_at_server(database))
+    reached = await answer_of(read_server(database))
     if isinstance(reached, Unknown):
         return _unavailable(database, reached)
     # Again, over the connection that is open by now: connecting may take a while on a database that is quick.
     asked_at = monotonic_seconds()
-    server = await answer_of(look_at_server(database))
+    server = await answer_of(read_server(database))
     took_seconds = monotonic_seconds() - asked_at
     if isinstance(server, Unknown):
         return _unavailable(database, server)
@@ -100,7 +101,7 @@ async def collect_from_database(database: Database, options: CollectorOptions) -
         outbox=await answer_of(status_sql.waiting_events(database)),
         workers=await answer_of(_workers(database)),
         harm=await answer_of(status_sql.harm_by_worker(database)),
-        requested=await answer_of(status_sql.requested_executions(database)),
+        requested=await answer_of(count_requested(database)),
         at_request_limit=await answer_of(_at_request_limit(database, options.requests)),
         attune_monitor=await answer_of(
             status_sql.attune_monitor(database, is_enabled=options.attune_monitor_is_enabled)
@@ -146,7 +147,7 @@ async def _tables(database: Database) -> TablesFact:
     )
 
 
-async def _rights(database: Database, server: ServerLook, *, has_own: bool) -> RightsFact:
+async def _rights(database: Database, server: ServerState, *, has_own: bool) -> RightsFact:
     # There are no rights on tables that do not exist yet.
     missing = await missing_grants(database, has_own=has_own)
     return RightsFact(missing=missing, role=server.role)

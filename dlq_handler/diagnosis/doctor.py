@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.rights_probe import NeededRights, missing_rights
-from dlq_handler.database.catalog_sql import look_at_server, missing_of_host
 from dlq_handler.database.engine import Database
+from dlq_handler.database.server_sql import read_server
 from dlq_handler.diagnosis.answer import answer_of
 from dlq_handler.diagnosis.view import (
     OFF,
@@ -23,6 +23,7 @@ from dlq_handler.diagnosis.view import (
     Unknown,
     View,
 )
+from dlq_handler.host.catalog_sql import missing_of_host
 from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.workers.connection_source import ConnectionSource
 
@@ -93,7 +94,7 @@ class Doctor:
     async def _clock(self) -> ClockFact:
         """Of this machine."""
         asked_at = datetime.now(UTC)
-        server = await look_at_server(self._database)
+        server = await read_server(self._database)
         database = _ahead(server.now, asked_at=asked_at, answered_at=datetime.now(UTC))
         return replace(database, ahead_seconds=-database.ahead_seconds)
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.group import Category
-from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE
+from dlq_handler.dead_letters.groups_sql import REJECTED_REQUEST
 from dlq_handler.dead_letters.masked_rows_sql import for_people
 from dlq_handler.diagnosis.view import AttuneMonitorFact, LettersFact, OutboxFact
-from dlq_handler.host.ends import STOCK_MONITOR
+from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
+from dlq_handler.host.unpublished_sql import count_monitor_ends
 
 HOUR_SECONDS = 3600.0
 LATELY_SECONDS = 300.0
 SPAN_SECONDS = 900.0
-NEWEST_ENDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,27 +57,20 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
     }
 
 
-async def requested_executions(database: Database) -> int:
-    """Executions that are not scheduled yet, for whatever reason."""
-    async with database.transaction() as tx:
-        [row] = await tx.rows("SELECT count(*) AS requested FROM execution WHERE status = 'requested'")
-    return int(row.requested)
-
-
 async def unusable_letters(database: Database, *, requests_queue: str) -> LettersFact:
     """Requests that the executor rejected from its `requests_queue` are no sender's fault: counted apart.
     A dead letter that was reprocessed and failed its execution after all is not unusable.
     """
     async with database.transaction() as tx:
         [row] = await tx.rows(
-            """
+            f"""
             SELECT coalesce(sum(letters) FILTER (WHERE category = :unreadable AND is_late), 0) AS unreadable,
                    coalesce(sum(letters) FILTER (WHERE category = :unrelated AND is_late AND NOT is_declined), 0)
                        AS unrelated,
                    coalesce(sum(letters) FILTER (WHERE NOT is_late AND NOT is_declined), 0) AS before,
                    -- One record per execution, however often it was requested. The words of its index.
                    (SELECT count(*) FROM own.letter
-                     WHERE routing_key = 'execution.requested' AND reason = 'rejected' AND NOT is_shadow
+                     WHERE {REJECTED_REQUEST}
                        AND greatest(received_at, repeated_at) >= statement_timestamp() - make_interval(secs => :span)
                        AND queue = :requests) AS declined,
                    min(first_at) FILTER (WHERE NOT is_declined) AS first_at
@@ -89,7 +82,7 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
                       FROM own.letter_minute m JOIN own.letter_group g ON g.id = m.group_id
                      WHERE m.minute >= date_trunc('minute', statement_timestamp() - make_interval(secs => 2 * :span))
                        AND g.category IN (:unreadable, :unrelated) AND m.letters > m.failed) AS unusable
-            """,
+            """,  # noqa: S608  # constants
             unreadable=Category.UNREADABLE.value,
             unrelated=Category.UNRELATED.value,
             span=SPAN_SECONDS,
@@ -107,33 +100,9 @@ async def unusable_letters(database: Database, *, requests_queue: str) -> Letter
 
 
 async def attune_monitor(database: Database, *, is_enabled: bool) -> AttuneMonitorFact:
-    """Counts the newest ends alone: an hour may hold a million. Its result is small; a large one is not read at all.
-
-    `is_enabled`: by Attune's settings.
-
-    Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
-    make ends of months ago look new.
-    """
-    async with database.transaction() as tx:
-        [row] = await tx.rows(
-            """
-            SELECT count(*) AS ends, min(updated) AS first_at
-              FROM ((SELECT result, updated, worker FROM execution WHERE status = 'failed'
-                      ORDER BY updated DESC LIMIT :newest)
-                    UNION ALL
-                    (SELECT result, updated, worker FROM execution WHERE status = 'abandoned'
-                      ORDER BY updated DESC LIMIT :newest)) AS ended
-             WHERE updated > statement_timestamp() - make_interval(secs => :hour) AND worker IS NOT NULL
-               AND CASE WHEN pg_column_size(result) < 2000
-                        THEN :monitor IN (result ->> 'failed_by', result ->> 'abandoned_by') END
-            """,
-            newest=NEWEST_ENDS,
-            hour=HOUR_SECONDS,
-            monitor=STOCK_MONITOR,
-        )
-    return AttuneMonitorFact(
-        is_enabled=is_enabled, span_seconds=HOUR_SECONDS, ended=row.ends, first_at=row.first_at
-    )
+    """`is_enabled`: by Attune's settings."""
+    ended, first_at = await count_monitor_ends(database, within_seconds=HOUR_SECONDS)
+    return AttuneMonitorFact(is_enabled=is_enabled, span_seconds=HOUR_SECONDS, ended=ended, first_at=first_at)
 
 
 async def waiting_events(database: Database) -> OutboxFact:

@@ -31,9 +31,9 @@ from typing import Generic, Protocol, TypeVar, assert_never
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.refusal import CONTENT_ERRORS, Refusal

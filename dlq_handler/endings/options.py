@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dlq_handler.host.messages import Destination
+from dlq_handler.host.names import COMPLETED_KEY, EXECUTIONS_EXCHANGE
 from dlq_handler.options import AmqpName, OwnSection, QueueName, Seconds
 
 
@@ -12,11 +13,11 @@ class OutboxOptions(OwnSection):
     """How notices are published."""
 
     exchange: AmqpName = Field(
-        default="attune.executions",
+        default=EXECUTIONS_EXCHANGE,
         description="Exchange that `execution.completed` is published to.",
     )
     routing_key: AmqpName = Field(
-        default="execution.completed",
+        default=COMPLETED_KEY,
         description="Routing key of that notice; with a key that no queue is bound to, notices stay in the outbox.",
     )
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = Field(

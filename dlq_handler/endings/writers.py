@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.clock_sql import database_time
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.outbox_sql import OutboxEntry

@@ -6,12 +6,41 @@ Rows are locked in the order of their ids everywhere, so that two transactions n
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
 
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.execution_rows_sql import EXECUTION_COLUMNS
+from dlq_handler.host.workflow_tasks_sql import IS_WORKFLOW_TASK
 
+EXECUTION_COLUMNS = f"""
+    e.id, CAST(e.status AS text) AS status, e.updated, e.worker, e.action, e.action_ref,
+    {IS_WORKFLOW_TASK} AS is_workflow_task
+"""
 _STATUSES = {status.value: status for status in ExecutionStatus}
+
+
+def execution_of(row: Row[Any]) -> Execution:
+    """From a row with `EXECUTION_COLUMNS`. Raises KeyError for a status that this version does not know."""
+    return Execution(
+        id=row.id,
+        status=_STATUSES[row.status],
+        updated=row.updated,
+        worker_id=row.worker,
+        action_id=row.action,
+        action_ref=row.action_ref,
+        is_workflow_task=row.is_workflow_task,
+    )
+
+
+async def has_admission(tx: Transaction) -> bool:
+    """The host has the admission tables, and dlq-handler may read them. If not, no execution waits for a slot."""
+    # has_table_privilege of a missing table is NULL, not an error.
+    row = await tx.row(
+        "SELECT coalesce(has_table_privilege(to_regclass('execution_admission_entry'), 'SELECT'), false) AS may_read"
+    )
+    return row is not None and bool(row.may_read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +100,10 @@ async def _view(tx: Transaction, sql: str, ids: Iterable[int]) -> LockedView:
             continue
         if row.status is None:
             locked_elsewhere.add(row.id)
-        elif (status := _STATUSES.get(row.status)) is None:
+        elif row.status not in _STATUSES:
             unfamiliar[row.id] = row.status
         else:
-            executions[row.id] = Execution(
-                id=row.id,
-                status=status,
-                updated=row.updated,
-                worker_id=row.worker,
-                action_id=row.action,
-                action_ref=row.action_ref,
-                is_workflow_task=row.is_workflow_task,
-            )
+            executions[row.id] = execution_of(row)
     return LockedView(
         executions=executions,
         locked_elsewhere=frozenset(locked_elsewhere),

@@ -8,6 +8,7 @@ from uuid import UUID, uuid5
 
 from dlq_handler.broker.publish.message import OutgoingMessage
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.names import COMPLETED_MESSAGE_TYPE, DISPATCH_MESSAGE_TYPE
 
 SOURCE_SERVICE = "dlq-handler"
 
@@ -74,7 +75,7 @@ def completion_event(
         routing_key=destination.routing_key,
         execution_id=execution.id,
         is_workflow_task=execution.is_workflow_task,
-        body=envelope("ExecutionCompleted", message_id, correlation, payload, moment),
+        body=envelope(COMPLETED_MESSAGE_TYPE, message_id, correlation, payload, moment),
     )
 
 
@@ -106,7 +107,7 @@ def repeated_request(
         execution_id=execution.id,
         # The scheduler claims an execution once, however often it is asked: no repeat has to be withheld.
         is_workflow_task=False,
-        body=envelope("ExecutionRequested", message_id, message_id, payload, rfc3339(now)),
+        body=envelope(DISPATCH_MESSAGE_TYPE, message_id, message_id, payload, rfc3339(now)),
     )
 
 

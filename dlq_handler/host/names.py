@@ -1,11 +1,53 @@
-"""Names on Attune's broker: its queues, exchanges and routing keys. Every Attune declares them like this."""
+"""Names on Attune's broker and its message types. Every Attune declares them like this.
+
+Some are defaults of settings; docs/reference/host-contract.md says which are fixed.
+"""
 
 EXECUTIONS_EXCHANGE = "attune.executions"
+EVENTS_EXCHANGE = "attune.events"
+NOTIFICATIONS_EXCHANGE = "attune.notifications"
+DEAD_LETTER_EXCHANGE = "attune.dlx"
+
+STOCK_QUEUE = "attune.dlx.queue"
+"""Attune's own dead-letter queue, bound with `STOCK_BINDING_KEY`. Its executor consumes it."""
+STOCK_BINDING_KEY = "#"
 
 REQUESTS_QUEUE = "attune.execution.requests.queue"
 """Attune's scheduler consumes requests from this queue."""
 COMPLETED_QUEUE = "attune.execution.completed.queue"
 """Attune's executor consumes completion events from this queue. It frees slots and continues workflows by them."""
+ENFORCEMENTS_QUEUE = "attune.enforcements.queue"
+
+SERVICE_QUEUES = (
+    "attune.executor.events.queue",
+    ENFORCEMENTS_QUEUE,
+    REQUESTS_QUEUE,
+    "attune.execution.status.queue",
+    COMPLETED_QUEUE,
+    "attune.inquiry.responses.queue",
+    "attune.events.queue",
+)
+"""Queues in which Attune's services reject messages to the dead-letter exchange."""
 
 REQUESTED_KEY = "execution.requested"
 COMPLETED_KEY = "execution.completed"
+CANCEL_KEY_PATTERN = "execution.cancel.worker.{id}"
+_ENFORCEMENT_KEY = "enforcement.created"
+
+# A stock consumer on STOCK_QUEUE takes any ExecutionRequested for an expired dispatch. It would fail healthy executions
+# over a rejected scheduler request, so these keys are never bound there.
+OTHER_KEYS = (
+    REQUESTED_KEY,
+    COMPLETED_KEY,
+    "execution.status.changed",
+    _ENFORCEMENT_KEY,
+    "inquiry.responded",
+)
+"""Routing keys of Attune's dead letters that are no dispatches."""
+
+KEYS_OF_PATTERNS = {(ENFORCEMENTS_QUEUE, "enforcement.#"): (_ENFORCEMENT_KEY,)}
+"""By queue and the pattern that binds it: every key that Attune publishes and that matches the pattern."""
+
+DISPATCH_MESSAGE_TYPE = "ExecutionRequested"
+"""Of a dispatch to a worker, and of a request to the scheduler."""
+COMPLETED_MESSAGE_TYPE = "ExecutionCompleted"

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from dlq_handler.broker.options import AmqpUrl
 from dlq_handler.database.options import PostgresUrl
+from dlq_handler.host.names import DEAD_LETTER_EXCHANGE
 from dlq_handler.options import AmqpName, SchemaName, SecretUrl, SharedSection
 
 # Attune hands the TTL to RabbitMQ as a signed 32-bit number: one more and its queues are declared with a
@@ -50,7 +51,7 @@ class HostDeadLetter(SharedSection):
         ),
     )
     exchange: AmqpName = Field(
-        default="attune.dlx",
+        default=DEAD_LETTER_EXCHANGE,
         description="Dead-letter exchange of Attune's queues, to which the intake queue is bound.",
     )
     ttl_ms: Annotated[int, Field(ge=1, le=TEN_YEARS_MS)] = Field(

@@ -15,10 +15,9 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.moments import age_seconds
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.admission_sql import has_admission
 from dlq_handler.host.ends import SILENT_ERROR, EndOfOurs, UnheardEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.host.execution_rows_sql import EXECUTION_COLUMNS, execution_of
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
 from dlq_handler.host.unscheduled_sql import Place
 from dlq_handler.host.workflow_tasks_sql import IS_WORKFLOW_TASK
 

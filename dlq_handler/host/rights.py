@@ -42,7 +42,6 @@ _HOST_TABLES_READ = (
     "action",
     # Read by a trigger of the host's on `execution`.
     "enforcement",
-    "execution_admission_state",
     "execution_admission_entry",
     # For `executions explain` and the page of an execution: Attune's own steps.
     "execution_history",

@@ -6,19 +6,21 @@ ends of months ago into an interval of today.
 
 import json
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
+from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.admission_sql import has_admission
 from dlq_handler.host.ends import ENDED_BY_MONITOR, STOCK_MONITOR, EndedTask, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.execution_rows_sql import EXECUTION_COLUMNS
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, has_admission
 from dlq_handler.host.reconcile_sql import IS_END_TOLD, RESULT, Page, unheard
 from dlq_handler.host.unscheduled_sql import Place
 from dlq_handler.host.workflow_tasks_sql import retried_among
 
+_NEWEST_ENDS = 1000
 _STATUSES = ", ".join(f"'{status.value}'" for status in sorted(ENDED_BY_MONITOR))
 _IS_SIGNED = f"""
     coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by') = '{STOCK_MONITOR}' AND e.worker IS NOT NULL
@@ -191,3 +193,30 @@ def _json(text: str | None) -> object:
     except ValueError:
         return None
     return value
+
+
+async def count_monitor_ends(database: Database, *, within_seconds: float) -> tuple[int, datetime | None]:
+    """Executions that Attune's own timeout monitor ended lately, and the time of the first. Of the newest ends alone:
+    an hour may hold a million. The monitor's result is small; a large one is not read.
+
+    Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
+    make ends of months ago look new.
+    """
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            """
+            SELECT count(*) AS ends, min(updated) AS first_at
+              FROM ((SELECT result, updated, worker FROM execution WHERE status = 'failed'
+                      ORDER BY updated DESC LIMIT :newest)
+                    UNION ALL
+                    (SELECT result, updated, worker FROM execution WHERE status = 'abandoned'
+                      ORDER BY updated DESC LIMIT :newest)) AS ended
+             WHERE updated > statement_timestamp() - make_interval(secs => :within) AND worker IS NOT NULL
+               AND CASE WHEN pg_column_size(result) < 2000
+                        THEN :monitor IN (result ->> 'failed_by', result ->> 'abandoned_by') END
+            """,
+            newest=_NEWEST_ENDS,
+            within=float(within_seconds),
+            monitor=STOCK_MONITOR,
+        )
+    return row.ends, row.first_at

@@ -16,9 +16,8 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.admission_sql import has_admission
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.execution_rows_sql import EXECUTION_COLUMNS, execution_of
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
 from dlq_handler.host.messages import Destination, ExecutionMessage, repeated_request
 from dlq_handler.host.stale_sql import IS_REFUSED
 from dlq_handler.host.unscheduled import Unscheduled
@@ -222,3 +221,10 @@ def _row(row: Row[Any]) -> UnscheduledRow:
         has_unconfirmed=row.has_unconfirmed,
     )
     return UnscheduledRow(row=unscheduled, now=row.now)
+
+
+async def count_requested(database: Database) -> int:
+    """Executions that are not scheduled yet, for whatever reason."""
+    async with database.transaction() as tx:
+        [row] = await tx.rows("SELECT count(*) AS requested FROM execution WHERE status = 'requested'")
+    return int(row.requested)

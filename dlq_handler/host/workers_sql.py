@@ -89,6 +89,17 @@ async def workers_with_dispatches(database: Database) -> frozenset[int]:
     return frozenset(row.worker for row in rows)
 
 
+async def oldest_runs(tx: Transaction) -> dict[int, datetime]:
+    """The workers that executions run on, each with the `updated` of its oldest running execution."""
+    rows = await tx.rows(
+        """
+        SELECT worker, min(updated) AS oldest FROM execution
+         WHERE status = 'running' AND worker IS NOT NULL GROUP BY worker
+        """
+    )
+    return {row.worker: row.oldest for row in rows}
+
+
 async def list_workers(database: Database) -> list[RegisteredWorker]:
     """All of them, sensors too, by id."""
     async with database.transaction() as tx:

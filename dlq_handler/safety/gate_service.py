@@ -16,9 +16,9 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, GateClosed, Unavailable
 from dlq_handler.health import Readiness
+from dlq_handler.host import database_state_sql
 from dlq_handler.loop import MISSED_LOOKS
 from dlq_handler.metrics import Metrics
-from dlq_handler.safety import gate_sql as store
 from dlq_handler.safety.gate import (
     REMEMBERED,
     ClockLook,
@@ -158,7 +158,7 @@ class Gate:
 
     async def read(self, tx: Transaction) -> None:
         asked_at = monotonic_seconds()
-        seen = await store.look(tx, self._missing)
+        seen = await database_state_sql.read_database_state(tx, self._missing)
         self._looked_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
         self._set(GateCause.SCHEMA, seen.schema.problem)

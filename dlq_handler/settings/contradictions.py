@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlq_handler.broker.options import is_unverified, vhost_of
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.settings.model import Settings
-from dlq_handler.topology.blueprint import STOCK_QUEUE
 from dlq_handler.web.options import LEAST_TOKEN_CHARACTERS, UiOptions, read_token
 
 

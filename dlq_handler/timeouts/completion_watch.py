@@ -16,10 +16,10 @@ from datetime import datetime
 
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.progress_sql import keep_progress, read_progress
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import unpublished_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, MonitorEnd, UnconsumedInterval

@@ -17,10 +17,10 @@ import structlog
 
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.progress_sql import keep_progress, read_progress
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import reconcile_sql, workflow_tasks_sql

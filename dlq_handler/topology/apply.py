@@ -17,14 +17,8 @@ from dlq_handler.broker.admin.queue_probe import (
     probe_exchange_type,
 )
 from dlq_handler.broker.client.broker_errors import ChannelInvalidStateError
-from dlq_handler.topology.blueprint import (
-    STOCK_BINDING_KEY,
-    STOCK_QUEUE,
-    Binding,
-    Blueprint,
-    superseded_bindings,
-    wanted_bindings,
-)
+from dlq_handler.host.names import STOCK_BINDING_KEY, STOCK_QUEUE
+from dlq_handler.topology.blueprint import Binding, Blueprint, superseded_bindings, wanted_bindings
 
 # Number of bindings that are sent without waiting before one reply is awaited. RabbitMQ writes some hundreds of durable
 # bindings a second, so a chunk fits well into its time limit.

@@ -8,33 +8,16 @@ that is a queue for copies, with limits, and the stock queue is left as it is.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from dlq_handler.host.names import (
+    CANCEL_KEY_PATTERN,
+    DEAD_LETTER_EXCHANGE,
+    EVENTS_EXCHANGE,
+    EXECUTIONS_EXCHANGE,
+    NOTIFICATIONS_EXCHANGE,
+    OTHER_KEYS,
+    STOCK_QUEUE,
+)
 from dlq_handler.host.worker import WorkerQueueNames
-
-STOCK_QUEUE = "attune.dlx.queue"
-STOCK_BINDING_KEY = "#"
-
-# Keys of Attune's other dead letters. A stock consumer on attune.dlx.queue takes any ExecutionRequested for
-# an expired dispatch and would fail healthy executions over a rejected scheduler request: never bound there.
-OTHER_KEYS = (
-    "execution.requested",
-    "execution.completed",
-    "execution.status.changed",
-    "enforcement.created",
-    "inquiry.responded",
-)
-# By queue of Attune's and the pattern that binds it: every key that Attune publishes and that matches the pattern.
-KEYS_OF_PATTERNS = {("attune.enforcements.queue", "enforcement.#"): ("enforcement.created",)}
-# Queues in which Attune's services reject messages to the dead-letter exchange.
-SERVICE_QUEUES = (
-    "attune.executor.events.queue",
-    "attune.enforcements.queue",
-    "attune.execution.requests.queue",
-    "attune.execution.status.queue",
-    "attune.execution.completed.queue",
-    "attune.inquiry.responses.queue",
-    "attune.events.queue",
-)
-CANCEL_KEY_PATTERN = "execution.cancel.worker.{id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +63,10 @@ class Blueprint:
     shadow: ShadowLimits | None = None
     """Set in shadow mode, where `intake_queue` is the one for copies."""
 
-    dead_letter_exchange: str = "attune.dlx"
+    dead_letter_exchange: str = DEAD_LETTER_EXCHANGE
     intake_queue: str = STOCK_QUEUE
     has_intake: bool = True
-    executions_exchange: str = "attune.executions"
+    executions_exchange: str = EXECUTIONS_EXCHANGE
     workers: WorkerQueueNames = field(default_factory=WorkerQueueNames)
 
     @property
@@ -94,9 +77,9 @@ class Blueprint:
     @property
     def exchanges(self) -> tuple[ExchangePlan, ...]:
         return (
-            ExchangePlan(name="attune.events", type="topic"),
+            ExchangePlan(name=EVENTS_EXCHANGE, type="topic"),
             ExchangePlan(name=self.executions_exchange, type="topic"),
-            ExchangePlan(name="attune.notifications", type="fanout"),
+            ExchangePlan(name=NOTIFICATIONS_EXCHANGE, type="fanout"),
             ExchangePlan(name=self.dead_letter_exchange, type="direct"),
         )
 

@@ -9,7 +9,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.snapshot import ExchangeFacts, QueueFacts, Snapshot
 from dlq_handler.errors import Unavailable
-from dlq_handler.topology.blueprint import SERVICE_QUEUES
+from dlq_handler.host.names import SERVICE_QUEUES
 from dlq_handler.topology.check import CheckedTopology, check, unknown_topology
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.topology.walk import DEAD_LETTER_EXCHANGE

@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Iterator
 
 from dlq_handler.broker.admin.snapshot import QueueFacts, Snapshot
-from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.finding import Expectation, Finding, Severity, listed
 from dlq_handler.topology.routing import route
 from dlq_handler.topology.walk import DEAD_LETTER_EXCHANGE

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PATTERN
-from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.host.names import STOCK_QUEUE
+from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 
 

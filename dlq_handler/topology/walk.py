@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import islice, product
 
 from dlq_handler.broker.admin.snapshot import QueueFacts, Snapshot, is_pattern
-from dlq_handler.topology.blueprint import KEYS_OF_PATTERNS
+from dlq_handler.host.names import KEYS_OF_PATTERNS
 from dlq_handler.topology.routing import DEFAULT_EXCHANGE, Path, Reach, route
 
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"

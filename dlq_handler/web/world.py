@@ -15,6 +15,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
 from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.host.names import COMPLETED_KEY
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
@@ -64,7 +65,7 @@ class UiWorld:
     replica: str
     tokens: Tokens
     """Empty: every user of this machine may operate."""
-    completed_key: str = "execution.completed"
+    completed_key: str = COMPLETED_KEY
     """Routing key of completion events: the outbox holds requests too."""
     # Below the time that proxies and load balancers allow a silent connection.
     alive_every_seconds: float = 15.0

@@ -1,10 +1,9 @@
-"""The connections that leaders found on workers' queues, and the running executions that make them look.
+"""The connections that leaders found on workers' queues.
 
 A replica in shadow mode has rows of its own, as it has looks of its own.
 """
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
@@ -20,17 +19,6 @@ _MOMENTS = (
     "shared_since",
     "shared_until",
 )
-
-
-async def oldest_runs(tx: Transaction) -> dict[int, datetime]:
-    """The workers that executions run on, each with the `updated` of the oldest one."""
-    rows = await tx.rows(
-        """
-        SELECT worker, min(updated) AS oldest FROM execution
-         WHERE status = 'running' AND worker IS NOT NULL GROUP BY worker
-        """
-    )
-    return {row.worker: row.oldest for row in rows}
 
 
 async def read_connections(

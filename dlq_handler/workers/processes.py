@@ -8,9 +8,10 @@ run something; decides nothing.
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
+from dlq_handler.database.server_sql import database_time
+from dlq_handler.host.workers_sql import oldest_runs
 from dlq_handler.workers import connections_sql
 from dlq_handler.workers.connection import (
     ConnectionLook,
@@ -41,7 +42,7 @@ class WorkerProcesses:
         `asked_at`: the database's time, before this. Raises `LeaseLost`.
         """
         async with self._database.transaction() as tx:
-            runs = await connections_sql.oldest_runs(tx)
+            runs = await oldest_runs(tx)
             asked = runs.keys() & set(worker_ids)
             known = (
                 await connections_sql.read_connections(tx, asked, is_shadow=self._is_shadow) if asked else {}

@@ -12,9 +12,9 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_on_time
 from dlq_handler.loop import every

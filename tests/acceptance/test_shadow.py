@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.host.names import STOCK_QUEUE
 from sandbox.attune import topology
 from tests.crash.world import bind_worker
 from tests.support.eventually import eventually

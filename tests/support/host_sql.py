@@ -180,3 +180,15 @@ def _scope(text: str, position: int) -> str:
     while (inner := re.sub(r"\((?:SELECT|VALUES)\b[^()]*\)", " ", scope)) != scope:
         scope = inner
     return scope
+
+
+def tables_named_in(path: Path) -> set[str]:
+    """The tables of the host that the SQL in this module names."""
+    return {
+        table
+        for text in _strings(path)
+        for table, _ in _SOURCE.findall(_LITERAL.sub("''", text))
+        if table in reference_schema() and table not in _CTE.findall(text)
+    } | {
+        table for text in _strings(path) for table in _LOOKED_UP.findall(text) if table in reference_schema()
+    }

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
-from dlq_handler.topology.blueprint import SERVICE_QUEUES, STOCK_QUEUE, Blueprint
+from dlq_handler.host.names import SERVICE_QUEUES, STOCK_QUEUE
+from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.finding import Expectation
 
 DLX = "attune.dlx"

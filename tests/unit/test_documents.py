@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.settings import Settings, load
-from dlq_handler.topology.blueprint import STOCK_QUEUE
 from dlq_handler.topology.permissions import broker_permissions
 
 ROOT = Path(__file__).parents[2]

@@ -103,7 +103,8 @@ async def test_harm_is_told_of_the_worker_in_whose_queue_letters_died(store: Dat
     await host.session.execute(
         """
         INSERT INTO dlq_handler.stale_decision (
-            execution_id, attempt, original_status, outcome, worker_id, explanation, evidence, decided_at, replica)
+            execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence, decided_at,
+            replica)
         SELECT n, now(), 'running', 'abandoned', 8, '', '{}', now() - make_interval(mins => n * 40), ''
           FROM generate_series(1, 2) AS n
         """

@@ -8,7 +8,7 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import GateClosed
-from dlq_handler.safety import gate_sql as store_gate
+from dlq_handler.host.database_state_sql import read_database_state
 from dlq_handler.safety.gate import GateCause
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import letter_ender
@@ -84,7 +84,7 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
     assert (await host.execution(first))["status"] == "failed"
     # For another gate the clock has been an hour ahead until now: the very batch that reads it next must notice.
     async with store.transaction() as tx:
-        ahead = (await store_gate.look(tx, [])).now + timedelta(hours=1)
+        ahead = (await read_database_state(tx, [])).now + timedelta(hours=1)
     gate = a_gate(store, unavailable_after_seconds=2)
     gate.see_clock(ahead, asked_at=monotonic_seconds(), answered_at=monotonic_seconds())
     assert gate.knows_workers
@@ -96,7 +96,7 @@ async def test_clock_that_jumped_saves_what_a_silent_worker_is_running(store: Da
 async def test_look_tells_the_time_the_role_of_the_server_and_who_exists(store: Database, host: Host) -> None:
     ids = await host.add_executions(3)
     async with store.transaction() as tx:
-        look = await store_gate.look(tx, [*ids, 10**9])
+        look = await read_database_state(tx, [*ids, 10**9])
     assert (look.is_in_recovery, look.existing) == (False, 3)
     assert abs(look.now - await host.session.fetchval("SELECT clock_timestamp()")) < timedelta(minutes=1)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.database.clock_sql import database_time
 from dlq_handler.database.engine import Database
+from dlq_handler.database.server_sql import database_time
 from dlq_handler.host import reconcile_sql, unpublished_sql, workflow_tasks_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, UnconsumedInterval
 from dlq_handler.host.execution import ExecutionStatus

@@ -7,8 +7,9 @@ import pytest
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.errors import Unavailable
+from dlq_handler.host.names import OTHER_KEYS, STOCK_QUEUE
 from dlq_handler.topology.apply import apply, bind, unbind
-from dlq_handler.topology.blueprint import OTHER_KEYS, STOCK_QUEUE, Binding, Blueprint, wanted_bindings
+from dlq_handler.topology.blueprint import Binding, Blueprint, wanted_bindings
 from sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import delete_exchange, keys_bound, queue_names
 

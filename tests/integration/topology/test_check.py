@@ -10,8 +10,9 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.apply import apply
-from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.check import Conclusion
 from dlq_handler.topology.checker import TopologyReport, check_topology
 from dlq_handler.topology.finding import Expectation, Severity

@@ -6,8 +6,9 @@ import pytest
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.apply import apply
-from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint, ShadowLimits
+from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.check import Conclusion
 from dlq_handler.topology.checker import TopologyReport, check_topology
 from dlq_handler.topology.finding import Expectation, Severity

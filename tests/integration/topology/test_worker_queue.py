@@ -5,8 +5,9 @@ import pytest
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.apply import apply
-from dlq_handler.topology.blueprint import STOCK_QUEUE, Blueprint
+from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.walk import Answer, walk
 from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker_queue
 from sandbox.attune.topology import verify_redeclare

@@ -259,8 +259,14 @@ def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueObservatio
 
 def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobody_looks() -> None:
     case = a_case(queue=QueueObservation(consumers=0, ready=0))
-    assert "its dead letter was received" in seen(case, letters=[a_letter(attempt_updated_at=DISPATCHED)]).explanation
-    assert "its dead letter is on the route" in seen(case, letters=[a_letter(attempt_updated_at=NOON)]).explanation
+    assert (
+        "its dead letter was received"
+        in seen(case, letters=[a_letter(attempt_updated_at=DISPATCHED)]).explanation
+    )
+    assert (
+        "its dead letter is on the route"
+        in seen(case, letters=[a_letter(attempt_updated_at=NOON)]).explanation
+    )
     assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).explanation
 
 

@@ -7,21 +7,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.database.catalog_sql import _NEEDED
-from dlq_handler.dead_letters.letter import DISPATCH_MESSAGE_TYPE, REQUEST_KEY
+from dlq_handler.host.catalog_sql import NEEDED_COLUMNS
 from dlq_handler.host.execution import TERMINAL, TRANSITIONS, Execution, ExecutionStatus
 from dlq_handler.host.messages import completion_event, repeated_request
-from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
-from dlq_handler.host.rights import attune_rights
-from dlq_handler.settings import Settings
-from dlq_handler.settings.keys import known_keys
-from dlq_handler.topology.blueprint import (
+from dlq_handler.host.names import (
     CANCEL_KEY_PATTERN,
+    COMPLETED_QUEUE,
+    DISPATCH_MESSAGE_TYPE,
     KEYS_OF_PATTERNS,
     OTHER_KEYS,
+    REQUESTED_KEY,
+    REQUESTS_QUEUE,
     SERVICE_QUEUES,
     STOCK_QUEUE,
 )
+from dlq_handler.host.rights import attune_rights
+from dlq_handler.settings import Settings
+from dlq_handler.settings.keys import known_keys
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from tests.support.builders import COMPLETIONS
 from tests.support.host_sql import PACKAGE, ROOT, host_names, reference_types
@@ -160,7 +162,7 @@ def test_every_table_of_a_statement_has_a_row() -> None:
 
 def test_columns_that_are_needed_are_those_that_doctor_checks() -> None:
     needed = {names_in(row[0])[0] for row in rows("### Columns") if row[2] == "yes"}
-    assert needed == {f"{table}.{column}" for table, columns in _NEEDED.items() for column in columns}
+    assert needed == {f"{table}.{column}" for table, columns in NEEDED_COLUMNS.items() for column in columns}
     assert {row[2] for row in rows("### Columns")} == {"yes", "feature", "optional"}
 
 
@@ -198,7 +200,11 @@ def test_queues_are_those_that_the_code_names() -> None:
 
 
 def test_routing_keys_are_those_that_the_code_names() -> None:
-    expected = {BLUEPRINT.workers.routing_key_pattern, Settings().dlq_handler.outbox.routing_key, REQUEST_KEY}
+    expected = {
+        BLUEPRINT.workers.routing_key_pattern,
+        Settings().dlq_handler.outbox.routing_key,
+        REQUESTED_KEY,
+    }
     assert set(named_in_first_cell("### Routing keys")) == expected | {CANCEL_KEY_PATTERN, *OTHER_KEYS}
 
 

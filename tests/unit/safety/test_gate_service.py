@@ -13,12 +13,12 @@ from dlq_handler.diagnosis.ask_replica import ask_own_gate
 from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.health import Readiness
+from dlq_handler.host import database_state_sql
+from dlq_handler.host.database_state_sql import DatabaseState
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety import gate_service as service
-from dlq_handler.safety import gate_sql as store
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import NOTE, Gate
-from dlq_handler.safety.gate_sql import DatabaseLook
 from dlq_handler.safety.options import GateOptions
 from tests.support.builders import NOON
 
@@ -61,11 +61,11 @@ class World:
     def renew_connections(self) -> None:
         self.renewals += 1
 
-    async def look(self, _: object, ids: list[int]) -> DatabaseLook:
+    async def look(self, _: object, ids: list[int]) -> DatabaseState:
         if self.is_away:
             raise Unavailable("database", "away")
         self.asked_for = list(ids)
-        return DatabaseLook(
+        return DatabaseState(
             now=self.now,
             is_in_recovery=self.is_in_recovery,
             existing=self.existing,
@@ -97,7 +97,7 @@ class World:
 def unlooked(monkeypatch: pytest.MonkeyPatch) -> World:
     it = World()
     monkeypatch.setattr(service, "monotonic_seconds", lambda: it.seconds)
-    monkeypatch.setattr(store, "look", it.look)
+    monkeypatch.setattr(database_state_sql, "read_database_state", it.look)
     return it
 
 

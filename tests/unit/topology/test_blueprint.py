@@ -1,14 +1,8 @@
 """The blueprint: which bindings are wanted, and what changes when workers come and go."""
 
+from dlq_handler.host.names import OTHER_KEYS, STOCK_QUEUE
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.topology.blueprint import (
-    OTHER_KEYS,
-    STOCK_QUEUE,
-    Binding,
-    Blueprint,
-    superseded_bindings,
-    wanted_bindings,
-)
+from dlq_handler.topology.blueprint import Binding, Blueprint, superseded_bindings, wanted_bindings
 
 OWN = Blueprint(intake_queue="attune.dlx.sidecar.queue")
 

@@ -7,7 +7,8 @@ import pytest
 from dlq_handler.broker.admin.snapshot import QueueFacts
 from dlq_handler.diagnosis.check_servers import topology
 from dlq_handler.diagnosis.view import TopologyFact
-from dlq_handler.topology.blueprint import OTHER_KEYS, STOCK_QUEUE, ShadowLimits
+from dlq_handler.host.names import OTHER_KEYS, STOCK_QUEUE
+from dlq_handler.topology.blueprint import ShadowLimits
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.check import CheckedTopology, Conclusion, QueueRole, check
 from dlq_handler.topology.finding import Expectation, Severity

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
-from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.drift import find_drift
 from dlq_handler.topology.finding import Finding, Severity
 from dlq_handler.topology.intake_drift import other_consumers

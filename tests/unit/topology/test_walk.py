@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlq_handler.broker.admin.snapshot import BindingFacts, ExchangeFacts, QueueFacts, Snapshot
-from dlq_handler.topology.blueprint import STOCK_QUEUE
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.topology.routing import route, topic_matches
 from dlq_handler.topology.walk import Answer, Walk, walk
 from tests.support.topologies import DLX, a_stock_world, a_worker_queue, bound, dispatch_key

@@ -1,6 +1,4 @@
-"""What the gate asks the database: is it a standby, what time is it, do these executions exist, which version have the
-tables of dlq-handler?
-"""
+"""The state of the database as the safety gate sees it. Reads only, so that a standby answers too."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,16 +10,15 @@ from dlq_handler.database.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseLook:
+class DatabaseState:
     now: datetime
     is_in_recovery: bool
     existing: int
-    """How many of the executions asked for exist."""
+    """The number of the given executions that exist."""
     schema: SchemaVersion
 
 
-async def look(tx: Transaction, execution_ids: Collection[int]) -> DatabaseLook:
-    """Reads only, so that a standby answers too."""
+async def read_database_state(tx: Transaction, execution_ids: Collection[int]) -> DatabaseState:
     [row] = await tx.rows(
         """
         SELECT clock_timestamp() AS now, pg_is_in_recovery() AS is_in_recovery,
@@ -31,7 +28,7 @@ async def look(tx: Transaction, execution_ids: Collection[int]) -> DatabaseLook:
         """,
         ids=list(execution_ids),
     )
-    return DatabaseLook(
+    return DatabaseState(
         now=row.now,
         is_in_recovery=row.is_in_recovery,
         existing=row.existing,
