@@ -25,8 +25,8 @@ from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
-from dlq_handler.dead_letters.drain import Rescuer
-from dlq_handler.dead_letters.intake import DeadLetterHandler
+from dlq_handler.dead_letters.drain import QueueDrainer
+from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
@@ -277,14 +277,14 @@ class Sidecar:
         )
         deferring = Ender(self.database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
         return [
-            DeadLetterHandler(
+            DeadLetterIntake(
                 self._consumer,
                 self._letters,
                 self.keeper,
+                canaries,
                 own.pause,
                 readiness=self.readiness,
                 metrics=self.metrics,
-                record_canaries=canaries.record_received,
                 # A copy that the broker drops is no loss, so shadow mode defers none.
                 deferring=None if settings.is_shadow else (recorder, deferring),
             )
@@ -296,12 +296,12 @@ class Sidecar:
         if settings.is_shadow or not settings.dlq_handler.worker.drain_queues:
             return []
         return [
-            Rescuer(
+            QueueDrainer(
                 self.database,
                 self._worker_watch,
                 self._leadership,
                 self._letters,
-                source_of=lambda worker_id: self._consumer_of(
+                consumer_of=lambda worker_id: self._consumer_of(
                     settings.worker_queues.queue(worker_id), priority=DRAIN_PRIORITY
                 ),
             )

@@ -1,4 +1,4 @@
-"""When a gone worker's queue may be emptied, and what a message out of it looks like as a letter. Pure."""
+"""When the queue of an unavailable worker may be drained, and how its messages become dead letters. Pure."""
 
 import hashlib
 from dataclasses import replace
@@ -8,22 +8,22 @@ from dlq_handler.dead_letters.letter import RESCUED, DeadLetter, Death, Rescue
 from dlq_handler.host.worker import Worker
 
 
-def why_not_rescue(gone: Worker, found: Worker | None, *, other_consumers: int) -> str | None:
-    """`gone` as its absence was confirmed, `found` as it is now; None: its queue may be emptied."""
+def why_not_drain(unavailable: Worker, found: Worker | None, *, other_consumers: int) -> str | None:
+    """None: the queue may be drained. `unavailable`: the worker as it was confirmed; `found`: as it is now."""
     if found is None:
-        # Its executions have lost their worker by that, so no letter would be of their current attempt.
-        return "its row is gone"
-    if found.last_heartbeat is None or found.last_heartbeat != gone.last_heartbeat:
-        return "it has reported again"
+        # Deleting it has changed its executions, so no message is of their current attempt.
+        return "its row was deleted"
+    if found.last_heartbeat is None or found.last_heartbeat != unavailable.last_heartbeat:
+        return "it has sent a heartbeat"
     if other_consumers > 0:
         return "its queue has a consumer"
     return None
 
 
-def rescued(letter: DeadLetter, rescue: Rescue, *, queue: str, now: datetime) -> DeadLetter:
-    """The message as if it had died in `queue` just now.
+def as_drained(letter: DeadLetter, rescue: Rescue, *, queue: str, now: datetime) -> DeadLetter:
+    """The message as if it had been dead-lettered from `queue` now.
 
-    Its key does not depend on the moment: one that comes back because its acknowledgement was lost is the same letter.
+    Its key does not depend on the time: a message that returns because its acknowledgement was lost has the same key.
     """
     return replace(
         letter,

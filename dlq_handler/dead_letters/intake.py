@@ -8,9 +8,8 @@ return at once, and no more are received. Canaries are recorded as received and 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
-from uuid import UUID
 
 import structlog
 
@@ -28,11 +27,12 @@ from dlq_handler.health import Readiness, heartbeat, locked
 from dlq_handler.loop import Backoff, every, pause
 from dlq_handler.metrics import Metrics
 from dlq_handler.tasks import task_group
+from dlq_handler.topology.canary_watch import CanaryRecorder
 from dlq_handler.topology.keeper import TopologyKeeper
 
 log = structlog.get_logger()
 
-LOOP = "dead-letter-handler"
+LOOP = "dead-letter-intake"
 
 Written = TypeVar("Written")
 
@@ -41,146 +41,141 @@ Written = TypeVar("Written")
 CAREFUL_PREFETCH = 1
 WIDENING_FACTOR = 10
 
-# A bound on memory: more dead letters that are too slow alone are hardly ever counted at a time.
+# A bound on memory.
 MOST_COUNTED_ALONE = 1000
 
 # How long a dead letter waits whose execution is locked, or which the brake has no room for.
 POSTPONE_SECONDS = 1.0
 
-# After a failed batch: so long without a letter, and the intake counts as working again.
+# After a failed batch the intake counts as working again when it was open for this long without a dead letter.
 PROVING_SECONDS = 5.0
 
 
-async def _record_none(_: Collection[UUID]) -> None:
-    """For an intake whose canaries are not recorded."""
-
-
-class DeadLetterHandler:
+class DeadLetterIntake:
     def __init__(
         self,
-        source: QueueConsumer[DeadLetter],
+        consumer: QueueConsumer[DeadLetter],
         ender: Ender[DeadLetter, Entry],
-        topology: TopologyKeeper,
+        keeper: TopologyKeeper,
+        canaries: CanaryRecorder,
         pauses: PauseOptions,
         *,
         readiness: Readiness,
         metrics: Metrics,
-        record_canaries: Callable[[Collection[UUID]], Awaitable[None]] = _record_none,
-        batches_at_once: int = 2,
         deferring: tuple[DeferringRecorder, Ender[DeadLetter, Entry]] | None = None,
+        batches_at_once: int = 2,
     ) -> None:
         """`deferring`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
-        self._record_canaries, self._deferring = record_canaries, deferring
+        self._canaries, self._deferring = canaries, deferring
         # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
         self._too_slow_alone: Counter[str] = Counter()
-        self._source, self._ender, self._topology = source, ender, topology
+        self._consumer, self._ender, self._keeper = consumer, ender, keeper
         self._pauses, self._readiness, self._metrics = pauses, readiness, metrics
         self._batches_at_once = batches_at_once
-        # A batch could not be ended: the next opening waits.
-        self._owes_pause = False
+        # After a failed batch: wait before the next opening, and open with a small prefetch.
+        self._must_pause = False
         self._is_careful = False
-        # Letters are waited for by one at a time, so that batches fill.
+        # One batch at a time waits for dead letters, so that batches fill.
         self._turn = asyncio.Lock()
         self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
-            await every(0, lambda: self._take(stop), stop, name=LOOP)
+            await every(0, lambda: self.tick(stop), stop, name=LOOP)
         finally:
             await self._close("stopped")
 
-    async def _take(self, stop: asyncio.Event) -> None:
-        """Open the intake, or end some batches. Each is a tick: one that succeeds resets the pauses after failures."""
+    async def tick(self, stop: asyncio.Event) -> None:
+        """Open the intake, or process some batches. A tick that succeeds resets the pauses after failures."""
         try:
-            if self._source.is_open:
-                await self._take_batches(stop)
-            elif not await self._pause_owed(stop):
-                # Never probe by consuming: letters taken in vain only wear out their delivery count.
+            if self._consumer.is_open:
+                await self._process_batches(stop)
+            elif not await self._pause_if_needed(stop):
+                # Never test by consuming: each delivery that returns to the queue counts against the delivery limit.
                 await self._ender.check()
                 await self._open()
         except BaseException as error:
-            # Whatever it was, the letters go back: unsettled ones that nobody works on would fill the window for ever.
+            # After any error: dead letters that are neither processed nor returned would fill the prefetch window.
             await self._close(str(error) or type(error).__name__)
             raise
 
-    async def _take_batches(self, stop: asyncio.Event) -> None:
-        """Some at once: while the database works on one batch, another is decided and settled here."""
+    async def _process_batches(self, stop: asyncio.Event) -> None:
+        """Several at once: while the database works on one batch, another is decided and acknowledged here."""
         try:
             async with task_group() as group:
                 for number in range(self._batches_at_once):
-                    group.create_task(self._take_one_batch(stop, number), name=f"batch-{number}")
+                    group.create_task(self._watch_batch(stop, number), name=f"batch-{number}")
         except BaseExceptionGroup as failed:
-            # One reason is enough to give everything back.
             raise worst_error(failed.exceptions, loop=LOOP) from failed
 
-    async def _take_one_batch(self, stop: asyncio.Event, number: int) -> None:
-        # A heartbeat of its own: one batch that hangs would otherwise hide behind the other one that waits.
+    async def _watch_batch(self, stop: asyncio.Event, number: int) -> None:
+        # A heartbeat of its own: a batch that hangs would otherwise hide behind another one that waits.
         with heartbeat(f"{LOOP}, batch {number}"):
-            await self._take_batch(stop)
+            await self._process_batch(stop)
 
-    async def _take_batch(self, stop: asyncio.Event) -> None:
+    async def _process_batch(self, stop: asyncio.Event) -> None:
         is_unproven, is_proof = self._failed_batches.failures > 0, True
         async with locked(self._turn, at_most_seconds=None):
-            batch = await self._source.next_batch(stop, PROVING_SECONDS if is_unproven else None)
+            batch = await self._consumer.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
             try:
-                is_proof = await self._end(batch, stop)
+                is_proof = await self._process(batch, stop)
             except (Braked, GateClosed):
-                # No failure of the batch: the next opening asks both before it takes anything.
+                # The batch did not fail: both are checked before the intake opens again.
                 raise
             except Exception:
-                # Not when it was only called off because the other batch, or the channel, failed.
-                self._owes_pause = self._is_careful = True
+                # Not on cancellation, which follows from the failure of another batch or of the channel.
+                self._must_pause = self._is_careful = True
                 raise
             if is_proof:
                 self._is_careful = False
-                await self._source.grow_prefetch(WIDENING_FACTOR)
+                await self._consumer.grow_prefetch(WIDENING_FACTOR)
         if is_unproven and is_proof:
             self._failed_batches.reset()
             self._report_consuming()
 
-    async def _pause_owed(self, stop: asyncio.Event) -> bool:
-        """Wait, once, after a batch that could not be ended; true when it is time to stop.
+    async def _pause_if_needed(self, stop: asyncio.Event) -> bool:
+        """Wait once after a failed batch. Returns True when it is time to stop.
 
-        Opening works in that case, so its success proves nothing: without a growing pause, one letter that nobody can
-        write would be taken and given back twice a second.
+        Opening succeeds in that case, which proves nothing: without a growing pause, one dead letter that cannot be
+        recorded would be received and returned twice a second.
         """
-        if not self._owes_pause:
+        if not self._must_pause:
             return False
-        self._owes_pause = False
+        self._must_pause = False
         return await pause(stop, self._failed_batches.next_seconds())
 
     async def _open(self) -> None:
         try:
-            await self._source.open(prefetch=CAREFUL_PREFETCH if self._is_careful else None)
+            await self._consumer.open(prefetch=CAREFUL_PREFETCH if self._is_careful else None)
         except QueueMissing:
-            # Deleted, or a wiped broker: the keeper declares it again at once, not at its next full pass.
-            self._topology.reapply_now()
+            # It was deleted, or the broker was reset: the keeper declares it now, not at its next full pass.
+            self._keeper.reapply_now()
             raise
-        # Others may have deleted and created the queue during the pause, and it came back without bindings.
-        self._topology.reapply_now()
+        # During the pause the queue may have been deleted and created again, without its bindings.
+        self._keeper.reapply_now()
         self._readiness.report("broker", ok=True, detail="connected")
         if self._failed_batches.failures == 0:
             self._report_consuming()
         self._metrics.intake_opened.inc()
-        log.info("intake.opened", queue=self._source.queue)
+        log.info("intake.opened", queue=self._consumer.queue)
 
     def _report_consuming(self) -> None:
-        self._readiness.report("consumer", ok=True, detail=f"consuming {self._source.queue}")
+        self._readiness.report("consumer", ok=True, detail=f"consuming {self._consumer.queue}")
 
     async def _close(self, explanation: str) -> None:
-        if self._source.is_open:
-            log.info("intake.closed", queue=self._source.queue, explanation=explanation)
-            # The reason may be a queue that others deleted: bindings must hold during the pause too.
-            self._topology.reapply_now()
+        if self._consumer.is_open:
+            log.info("intake.closed", queue=self._consumer.queue, explanation=explanation)
+            # The queue may have been deleted: it must be bound during the pause too.
+            self._keeper.reapply_now()
         self._readiness.report("consumer", ok=False, detail=explanation)
-        await self._source.close()
+        await self._consumer.close()
 
-    async def _end(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> bool:
+    async def _process(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> bool:
         """Decide, commit, acknowledge, in as many transactions as a slow database needs.
 
-        Short trouble is waited for; in long trouble the dead letters go back to the queue. So does what is left of the
-        batch when it is time to stop. False: all of them are deferred, which proves nothing about deciding.
+        A short outage is waited for; in a long one the dead letters return to the queue. So does the rest of the batch
+        when it is time to stop. Returns False when all were deferred: that does not prove that deciding works.
         """
         rest = await self._defer(await self._receive_canaries(batch, stop), stop)
         if batch and not rest and not any(delivery.item.is_canary for delivery in batch):
@@ -203,8 +198,8 @@ class DeadLetterHandler:
         if not canaries:
             return batch
         ids = [one for delivery in canaries if (one := delivery.item.canary_id) is not None]
-        await self._retry(lambda: self._record_canaries(ids), len(canaries), stop)
-        await self._source.acknowledge(canaries)
+        await self._retry(lambda: self._canaries.record_received(ids), len(canaries), stop)
+        await self._consumer.acknowledge(canaries)
         self._metrics.canaries_arrived.inc(len(canaries))
         return [delivery for delivery in batch if not delivery.item.is_canary]
 
@@ -241,13 +236,13 @@ class DeadLetterHandler:
         letters = [delivery.item for delivery in batch]
         committed = await self._retry(lambda: ender.commit_first(letters), len(letters), stop)
         done = batch[: committed.items]
-        self._source.postpone(
+        self._consumer.postpone(
             [delivery for delivery in done if delivery.item.key in committed.postponed],
             POSTPONE_SECONDS,
         )
         settled = [delivery for delivery in done if delivery.item.key not in committed.postponed]
         # Only after the commit: a crash in between redelivers, and the key of the dead letter absorbs the repeat.
-        await self._source.acknowledge(settled)
+        await self._consumer.acknowledge(settled)
         for delivery in settled:
             self._too_slow_alone.pop(delivery.item.key, None)
         return batch[committed.items :]
@@ -255,9 +250,9 @@ class DeadLetterHandler:
     async def _retry(
         self, write: Callable[[], Awaitable[Written]], count: int, stop: asyncio.Event
     ) -> Written:
-        """Through short trouble of the database; `count`: dead letters that are written."""
+        """Repeat `write` through a short outage of the database. `count`: dead letters that are written."""
         backoff = Backoff(first_seconds=0.1, most_seconds=5.0)
-        give_back_at = monotonic_seconds() + self._pauses.database_outage_seconds
+        return_at = monotonic_seconds() + self._pauses.database_outage_seconds
         while True:
             try:
                 written = await write()
@@ -267,7 +262,7 @@ class DeadLetterHandler:
                 if backoff.failures == 0:
                     log.warning("batch.delayed", letters=count, error=str(error))
                     self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
-                if monotonic_seconds() >= give_back_at or await pause(stop, backoff.next_seconds()):
+                if monotonic_seconds() >= return_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error
             else:
                 if backoff.failures:

@@ -67,7 +67,7 @@ async def test_a_service_that_ends_before_it_was_asked_to_ends_the_process_with_
         dispatches = await world.a_buried(50)
         assert await sidecar.wait(GRACE_SECONDS) == 70
         [ended] = sidecar.events("service.ended")
-        assert (ended["service"], ended["how"], ended["level"]) == ("DeadLetterHandler", how, "error")
+        assert (ended["service"], ended["how"], ended["level"]) == ("DeadLetterIntake", how, "error")
         assert sidecar.events("sidecar.stop_timed_out") == []
     assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
     async with world.sidecar("heir"):

@@ -17,7 +17,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.intake import DeadLetterHandler
+from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
@@ -97,9 +97,9 @@ def a_service_that_is_cancelled(_nth: int) -> None:
 
 
 def _end_intake(*, after: Callable[[], Awaitable[None]]) -> None:
-    run, commit, done = DeadLetterHandler.run, Ender.commit_first, asyncio.Event()
+    run, commit, done = DeadLetterIntake.run, Ender.commit_first, asyncio.Event()
 
-    async def run_for_one_batch(self: DeadLetterHandler, _: asyncio.Event) -> None:
+    async def run_for_one_batch(self: DeadLetterIntake, _: asyncio.Event) -> None:
         await run(self, done)
         await after()
 
@@ -108,7 +108,7 @@ def _end_intake(*, after: Callable[[], Awaitable[None]]) -> None:
         done.set()
         return committed
 
-    DeadLetterHandler.run = run_for_one_batch  # type: ignore[assignment,method-assign]  # the sabotage
+    DeadLetterIntake.run = run_for_one_batch  # type: ignore[assignment,method-assign]  # the sabotage
     Ender.commit_first = commit_and_end  # type: ignore[assignment,method-assign]  # the sabotage
 
 

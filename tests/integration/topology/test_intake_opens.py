@@ -10,7 +10,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.dead_letters.intake import DeadLetterHandler
+from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.errors import Braked, GateClosed, Unavailable
@@ -70,30 +70,31 @@ async def test_a_queue_that_was_created_again_during_a_pause_gets_its_bindings_w
         link, Blueprint(), cast("Any", Registered()), TopologyOptions(), interval_seconds=2
     )
     decide = Decider()
-    handler = DeadLetterHandler(
+    intake = DeadLetterIntake(
         source,
         cast("Any", decide),
         keeper,
+        cast("Any", None),
         PauseOptions(),
         readiness=Readiness(),
         metrics=new_metrics(),
     )
-    await handler._take(asyncio.Event())
+    await intake.tick(asyncio.Event())
     await keeper.tick()
     assert WORKER_KEY in await keys_bound(api, STOCK_QUEUE)
 
     decide.paused_by = paused_by
-    await handler._close("paused")
+    await intake._close("paused")
     await keeper.tick()
     with pytest.raises(type(paused_by)):
-        await handler._take(asyncio.Event())
+        await intake.tick(asyncio.Event())
     await delete_queue(link, STOCK_QUEUE)
     await declare_queue(link, STOCK_QUEUE)
     await keeper.tick()
     assert await keys_bound(api, STOCK_QUEUE) == set(), "created again by others, without any binding"
 
     decide.paused_by = None
-    await handler._take(asyncio.Event())
+    await intake.tick(asyncio.Event())
     assert source.is_open
     await keeper.tick()
 

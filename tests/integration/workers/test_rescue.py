@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.drain import Rescuer
+from dlq_handler.dead_letters.drain import QueueDrainer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Braked
 from sandbox.attune.topology import worker_queue
@@ -23,13 +23,13 @@ STOP = asyncio.Event()
 
 def rescuer_of(
     post: Watchpost, source_of: Callable[[int], QueueConsumer[DeadLetter]] | None = None
-) -> Rescuer:
-    return Rescuer(
+) -> QueueDrainer:
+    return QueueDrainer(
         post.database,
         post.watch,
         post.leadership,
         post.ender,
-        source_of=source_of or post.source_of,
+        consumer_of=source_of or post.source_of,
     )
 
 
@@ -200,7 +200,9 @@ async def test_worker_that_comes_back_in_the_middle_gets_the_rest(post: Watchpos
     with capture_logs() as logs:
         await rescuer_of(post, interrupted(post, come_back)).tick(STOP)
 
-    assert [one["explanation"] for one in logs if one["event"] == "drain.ended"] == ["it has reported again"]
+    assert [one["explanation"] for one in logs if one["event"] == "drain.ended"] == [
+        "it has sent a heartbeat"
+    ]
     await eventually(lambda: len(worker.ran) == 20)
     statuses = await fleet.statuses(dispatched)
     assert (statuses.count("failed"), statuses.count("completed")) == (5, 20)

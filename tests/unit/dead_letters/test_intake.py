@@ -9,7 +9,7 @@ import pytest
 
 from dlq_handler.broker.consume.delivery import Delivery
 from dlq_handler.dead_letters import intake
-from dlq_handler.dead_letters.intake import DeadLetterHandler
+from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.dead_letters.record import Entry
@@ -129,13 +129,20 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-def a_handler(
-    source: Source, decide: Decider, readiness: Readiness, *, batches_at_once: int = 1, **more: Any
-) -> DeadLetterHandler:
-    return DeadLetterHandler(
+def an_intake(
+    source: Source,
+    decide: Decider,
+    readiness: Readiness,
+    *,
+    batches_at_once: int = 1,
+    canaries: object = None,
+    **more: Any,
+) -> DeadLetterIntake:
+    return DeadLetterIntake(
         cast("Any", source),
         cast("Any", decide),
         cast("Any", Deaf()),
+        cast("Any", canaries),
         PauseOptions(),
         batches_at_once=batches_at_once,
         readiness=readiness,
@@ -149,12 +156,12 @@ async def test_batches_that_always_fail_are_tried_ever_more_rarely(
     waits: list[float], batches_at_once: int
 ) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Decider(failures=float("inf")), readiness, batches_at_once=batches_at_once)
+    handler = an_intake(source, Decider(failures=float("inf")), readiness, batches_at_once=batches_at_once)
     stop = asyncio.Event()
     for _ in range(10):
-        await handler._take(stop)
+        await handler.tick(stop)
         with pytest.raises(ValueError, match="a bug"):
-            await handler._take(stop)
+            await handler.tick(stop)
         assert not source.is_open, "the letters are given back"
         assert not readiness.checks["consumer"].ok
     assert len(waits) == source.opened - 1 == 9
@@ -165,10 +172,10 @@ async def test_batches_that_always_fail_are_tried_ever_more_rarely(
 @pytest.mark.parametrize("batches_at_once", [1, 2])
 async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], batches_at_once: int) -> None:
     decide = Decider(failures=float("inf"), error=Braked("too many"))
-    handler = a_handler(Source(), decide, Readiness(), batches_at_once=batches_at_once)
-    await handler._take(asyncio.Event())
+    handler = an_intake(Source(), decide, Readiness(), batches_at_once=batches_at_once)
+    await handler.tick(asyncio.Event())
     with pytest.raises(Braked):
-        await handler._take(asyncio.Event())
+        await handler.tick(asyncio.Event())
     task = asyncio.current_task()
     assert task
     assert task.cancelling() == 0
@@ -179,14 +186,14 @@ async def test_a_failed_batch_leaves_no_cancellation_behind(waits: list[float], 
 
 async def test_one_batch_that_ends_makes_it_quick_and_ready_again(waits: list[float]) -> None:
     source, readiness = Source(), Readiness()
-    handler = a_handler(source, Decider(failures=1), readiness)
+    handler = an_intake(source, Decider(failures=1), readiness)
     stop = asyncio.Event()
-    await handler._take(stop)
+    await handler.tick(stop)
     with pytest.raises(ValueError, match="a bug"):
-        await handler._take(stop)
+        await handler.tick(stop)
     seen = []
     for _ in range(2):
-        await handler._take(stop)
+        await handler.tick(stop)
         seen.append(readiness.checks["consumer"].ok)
     assert seen == [False, True], "that it opened proves nothing"
     assert source.acknowledged == 1
@@ -199,21 +206,21 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
 ) -> None:
     source, readiness = Source(), Readiness()
     decide = Decider(failures=float("inf"), error=error)
-    handler = a_handler(source, decide, readiness)
+    handler = an_intake(source, decide, readiness)
     stop = asyncio.Event()
-    await handler._take(stop)
+    await handler.tick(stop)
     for _ in range(5):
         with pytest.raises(type(error)):
-            await handler._take(stop)
+            await handler.tick(stop)
         assert not source.is_open
         assert readiness.checks["consumer"].detail == str(error)
     assert (decide.commits, source.opened) == (1, 1), (
         "neither tried again with letters in hand, nor by taking some"
     )
     decide.failures = 0
-    await handler._take(stop)
+    await handler.tick(stop)
     assert readiness.checks["consumer"].ok, "it was no failure of the batch: opening proves enough"
-    await handler._take(stop)
+    await handler.tick(stop)
     assert source.acknowledged == 1
     assert waits == []
 
@@ -221,10 +228,10 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
 async def test_a_bug_in_one_batch_is_not_hidden_by_the_closed_gate_that_the_other_met(
     waits: list[float],
 ) -> None:
-    handler = a_handler(Source(), BreaksWhenCalledOff(failures=0), Readiness(), batches_at_once=2)
-    await handler._take(asyncio.Event())
+    handler = an_intake(Source(), BreaksWhenCalledOff(failures=0), Readiness(), batches_at_once=2)
+    await handler.tick(asyncio.Event())
     with pytest.raises(ValueError, match="a bug"):
-        await handler._take(asyncio.Event())
+        await handler.tick(asyncio.Event())
 
 
 async def test_canaries_are_recorded_as_received_and_acknowledged_and_not_decided(waits: list[float]) -> None:
@@ -232,14 +239,15 @@ async def test_canaries_are_recorded_as_received_and_acknowledged_and_not_decide
     letter = Delivery(2, 1, a_dead_letter(key="letter"))
     source, decide, recorded = Source(), Decider(failures=0), list[UUID]()
 
-    async def record(canary_ids: Collection[UUID]) -> None:
-        recorded.extend(canary_ids)
+    class Canaries:
+        async def record_received(self, canary_ids: Collection[UUID]) -> None:
+            recorded.extend(canary_ids)
 
-    handler = a_handler(source, decide, Readiness(), record_canaries=record)
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, decide, Readiness(), canaries=Canaries())
+    await handler.tick(asyncio.Event())
     for batch in ([canary], [canary, letter]):
         source.batch = batch
-        await handler._take(asyncio.Event())
+        await handler.tick(asyncio.Event())
 
     assert recorded == [canary.item.canary_id] * 2
     assert decide.decided == [letter.item]
@@ -250,13 +258,14 @@ async def test_a_canary_that_cannot_be_recorded_goes_back_like_a_dead_letter(wai
     source, readiness = Source(), Readiness()
     source.batch = [Delivery(1, 1, a_canary())]
 
-    async def record(_: Collection[UUID]) -> None:
-        raise ValueError("a bug")
+    class Canaries:
+        async def record_received(self, _: Collection[UUID]) -> None:
+            raise ValueError("a bug")
 
-    handler = a_handler(source, Decider(failures=0), readiness, record_canaries=record)
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, Decider(failures=0), readiness, canaries=Canaries())
+    await handler.tick(asyncio.Event())
     with pytest.raises(ValueError, match="a bug"):
-        await handler._take(asyncio.Event())
+        await handler.tick(asyncio.Event())
 
     assert (source.acknowledged, source.is_open) == (0, False)
 
@@ -282,15 +291,15 @@ async def test_a_batch_that_takes_too_long_is_ended_in_smaller_ones_without_goin
     waits: list[float],
 ) -> None:
     source, decide = Source(), SlowDecider(fits=7)
-    handler = a_handler(source, decide, Readiness())
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, decide, Readiness())
+    await handler.tick(asyncio.Event())
     source.batch = some_deliveries(50)
-    await handler._take(asyncio.Event())
+    await handler.tick(asyncio.Event())
 
     assert decide.sizes == [50, 25, 12, *[6] * 8, 2]
     assert [letter.key for letter in decide.decided] == [str(tag) for tag in range(1, 51)], "in their order"
     assert (source.acknowledged, source.opened, source.is_open) == (50, 1, True)
-    await handler._take(asyncio.Event())
+    await handler.tick(asyncio.Event())
     assert decide.sizes[-9:] == [*[6] * 8, 2], "the size that worked is remembered"
     assert waits == []
 
@@ -299,8 +308,8 @@ async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_res
     waits: list[float],
 ) -> None:
     source, decide = Source(), SlowDecider(fits=10)
-    handler = a_handler(source, decide, Readiness())
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, decide, Readiness())
+    await handler.tick(asyncio.Event())
     source.batch = some_deliveries(40)
     decide.batch_size.too_slow(20)
     real_commit = decide.commit_first
@@ -312,7 +321,7 @@ async def test_what_was_committed_of_a_slow_batch_is_acknowledged_before_the_res
 
     decide.commit_first = commit  # type: ignore[method-assign]  # a decide that breaks halfway
     with pytest.raises(ValueError, match="a bug"):
-        await handler._take(asyncio.Event())
+        await handler.tick(asyncio.Event())
 
     assert (source.acknowledged, source.is_open) == (20, False)
 
@@ -321,12 +330,12 @@ async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intak
     waits: list[float],
 ) -> None:
     source, decide, readiness = Source(), SlowDecider(fits=0), Readiness()
-    handler = a_handler(source, decide, readiness)
+    handler = an_intake(source, decide, readiness)
     stop = asyncio.Event()
     for _ in range(3):
-        await handler._take(stop)
+        await handler.tick(stop)
         with pytest.raises(TooSlow):
-            await handler._take(stop)
+            await handler.tick(stop)
         assert not source.is_open
         assert not readiness.checks["consumer"].ok
     assert source.acknowledged == 0, "it is the database's trouble: nothing is acknowledged"
@@ -335,13 +344,13 @@ async def test_one_dead_letter_that_takes_too_long_alone_goes_back_and_the_intak
 
 async def test_a_stop_ends_a_slow_batch_after_the_part_in_hand(waits: list[float]) -> None:
     source, decide = Source(), SlowDecider(fits=10)
-    handler = a_handler(source, decide, Readiness())
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, decide, Readiness())
+    await handler.tick(asyncio.Event())
     source.batch = some_deliveries(40)
     decide.batch_size.too_slow(20)
     stop = asyncio.Event()
     stop.set()
-    await handler._take(stop)
+    await handler.tick(stop)
 
     assert source.acknowledged == 10
 
@@ -350,20 +359,20 @@ async def test_after_a_failed_batch_few_dead_letters_are_taken_and_more_with_eac
     waits: list[float],
 ) -> None:
     source, decide = Source(), Decider(failures=3)
-    handler = a_handler(source, decide, Readiness())
+    handler = an_intake(source, decide, Readiness())
     stop, seen = asyncio.Event(), []
     for _ in range(3):
-        await handler._take(stop)
+        await handler.tick(stop)
         seen.append(source.prefetch)
         with pytest.raises(ValueError, match="a bug"):
-            await handler._take(stop)
+            await handler.tick(stop)
     assert seen == [1500, 1, 1], "a cycle of failures wears out one dead letter at a time"
     for _ in range(5):
-        await handler._take(stop)
+        await handler.tick(stop)
         seen.append(source.prefetch)
     assert seen[3:] == [1, 10, 100, 1000, 1500]
     await handler._close("lost")
-    await handler._take(stop)
+    await handler.tick(stop)
     assert source.prefetch == 1500, "what closed it was no failed batch"
 
 
@@ -371,13 +380,13 @@ async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided
     waits: list[float],
 ) -> None:
     source, decide, deferrer = Source(), Decider(failures=0), Deferrer(after=5)
-    handler = a_handler(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
-    await handler._take(asyncio.Event())
+    handler = an_intake(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
+    await handler.tick(asyncio.Event())
     source.batch = [
         Delivery(tag, 1, a_dead_letter(key=str(tag), deliveries=count))
         for tag, count in enumerate([0, 5, 4, 17], start=1)
     ]
-    await handler._take(asyncio.Event())
+    await handler.tick(asyncio.Event())
 
     assert deferrer.recorded == ["2", "4"]
     assert [letter.key for letter in decide.decided] == ["1", "3"], "the others are decided at once"
@@ -387,17 +396,17 @@ async def test_dead_letters_that_were_delivered_too_often_are_recorded_undecided
 async def test_deferring_does_not_prove_that_deciding_works(waits: list[float]) -> None:
     source, decide, deferrer = Source(), Decider(failures=1), Deferrer(after=5)
     readiness = Readiness()
-    handler = a_handler(source, decide, readiness, deferring=cast("Any", (deferrer, deferrer)))
+    handler = an_intake(source, decide, readiness, deferring=cast("Any", (deferrer, deferrer)))
     stop = asyncio.Event()
-    await handler._take(stop)
+    await handler.tick(stop)
     with pytest.raises(ValueError, match="a bug"):
-        await handler._take(stop)
+        await handler.tick(stop)
     decidable, source.batch = source.batch, [Delivery(1, 1, a_dead_letter(deliveries=5))]
-    await handler._take(stop)
-    await handler._take(stop)
+    await handler.tick(stop)
+    await handler.tick(stop)
     assert (source.acknowledged, source.prefetch, readiness.checks["consumer"].ok) == (1, 1, False)
     source.batch = decidable
-    await handler._take(stop)
+    await handler.tick(stop)
     assert (source.acknowledged, source.prefetch, readiness.checks["consumer"].ok) == (2, 10, True)
 
 
@@ -405,14 +414,14 @@ async def test_on_a_queue_that_counts_nothing_one_that_is_too_slow_alone_is_defe
     waits: list[float],
 ) -> None:
     source, decide, deferrer = Source(), SlowDecider(fits=0), Deferrer(after=3)
-    handler = a_handler(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
+    handler = an_intake(source, decide, Readiness(), deferring=cast("Any", (deferrer, deferrer)))
     stop = asyncio.Event()
     for _ in range(3):
-        await handler._take(stop)
+        await handler.tick(stop)
         with pytest.raises(TooSlow):
-            await handler._take(stop)
-    await handler._take(stop)
-    await handler._take(stop)
+            await handler.tick(stop)
+    await handler.tick(stop)
+    await handler.tick(stop)
 
     assert deferrer.recorded == [source.batch[0].item.key]
     assert source.acknowledged == 1
