@@ -21,7 +21,6 @@ from dlq_handler.compose import (
     retention_policy,
     worker_sight,
 )
-from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
@@ -49,7 +48,8 @@ from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, database_of, management_api_of
 from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
-from dlq_handler.topology.canary_watch import CanaryRecorder
+from dlq_handler.topology.canary_sender import CanarySender
+from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.ui import ui_app, ui_world
@@ -325,19 +325,29 @@ class Sidecar:
 
     def _canaries(self, watch: IntakeWatch) -> Sequence[Service]:
         """In shadow mode too: they must arrive in the queue of copies."""
-        if not self.settings.message_queue.rabbitmq.dead_letter.enabled:
+        settings, canary = self.settings, self.settings.dlq_handler.canary
+        if not (settings.message_queue.rabbitmq.dead_letter.enabled and canary.enabled):
             return []
-        return compose_canary.watches(
-            self.settings,
+        sender = CanarySender(
             self.database,
             self.link,
             self.publisher,
-            leadership=self._leadership,
-            keeper=self.keeper,
-            intake=watch,
-            readiness=self.readiness,
-            metrics=self.metrics,
+            settings.blueprint,
+            ttl_ms=canary.ttl_ms,
+            replica=settings.replica,
         )
+        return [
+            CanaryWatch(
+                self.database,
+                sender,
+                canary,
+                leadership=self._leadership,
+                intake=watch,
+                keeper=self.keeper,
+                readiness=self.readiness,
+                metrics=self.metrics,
+            )
+        ]
 
     def _batch_size(self, most: int) -> BatchSize:
         return BatchSize(most, limit_seconds=self.database.statement_seconds)

@@ -7,7 +7,6 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose import open_publisher
 from dlq_handler.compose.backstop import connection_source
 from dlq_handler.compose.view import CALL_TIMEOUT_SECONDS, command_collector
@@ -17,6 +16,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, management_api_of, open_database
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.topology.canary_runner import CanaryRun
+from dlq_handler.topology.canary_sender import CanarySender
 
 LONGEST_LIMIT_SECONDS = 10.0
 
@@ -37,7 +37,14 @@ async def open_doctor(
             database,
             link,
             api,
-            compose_canary.sender(settings, database, link, publisher),
+            CanarySender(
+                database,
+                link,
+                publisher,
+                settings.blueprint,
+                ttl_ms=canary.ttl_ms,
+                replica=settings.replica,
+            ),
             queue=settings.blueprint.intake_queue,
             own_prefix=CONSUMER_TAG_PREFIX,
             limit_seconds=min(canary.limit_seconds, LONGEST_LIMIT_SECONDS),

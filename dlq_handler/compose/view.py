@@ -8,7 +8,6 @@ from functools import partial
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
-from dlq_handler.compose import canary as compose_canary
 from dlq_handler.compose import expectation
 from dlq_handler.compose.backstop import leadership_policy, unscheduled_policy
 from dlq_handler.database.engine import Database
@@ -30,7 +29,7 @@ def collector_options(settings: Settings) -> CollectorOptions:
     return CollectorOptions(
         availability=settings.availability,
         brake=settings.dlq_handler.brake,
-        canary=compose_canary.decision_policy(settings) if own.canary.enabled else None,
+        canary=own.canary if own.canary.enabled else None,
         lease=leadership_policy(settings).name if own.monitor.enabled else None,
         intake_queue=settings.blueprint.intake_queue,
         completed_queue=COMPLETED_QUEUE,

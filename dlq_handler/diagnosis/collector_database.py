@@ -38,7 +38,8 @@ from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from dlq_handler.topology import canary_sql as canary_store
-from dlq_handler.topology.decide_canary import CanaryPolicy, Probe
+from dlq_handler.topology.decide_canary import Probe
+from dlq_handler.topology.options import CanaryOptions
 from dlq_handler.workers import service_looks_sql as service_looks
 from dlq_handler.workers.service_look import ServiceLooks
 
@@ -47,7 +48,7 @@ from dlq_handler.workers.service_look import ServiceLooks
 class CollectorOptions:
     availability: AvailabilityPolicy
     brake: BrakeOptions
-    canary: CanaryPolicy | None
+    canary: CanaryOptions | None
     """None: there are none."""
     lease: str | None
     """The name of the leader's; None: the timeout monitor is off."""

@@ -36,8 +36,8 @@ from dlq_handler.topology.canary_run import (
 )
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.consumers import Consumers, read_consumers
-from dlq_handler.topology.decide_canary import CanaryPolicy, choose_due
-from dlq_handler.workers.availability import is_history
+from dlq_handler.topology.decide_canary import choose_due
+from dlq_handler.workers.availability import HISTORY_AFTER_SECONDS
 
 POLL_SECONDS = 0.1
 # A replica that registers its consumer again has none for a moment.
@@ -97,10 +97,9 @@ class CanaryRun:
 
     async def _choose_workers(self, number: int) -> list[int]:
         """Those whose last canary is longest ago first; with fewer workers than canaries, each in turn."""
-        workers = [one.id for one in await read_fleet(self._database) if not is_history(one)]
+        fleet = await read_fleet(self._database, heard_within_seconds=HISTORY_AFTER_SECONDS)
         known = await store.read_probes(self._database, self._queue)
-        policy = CanaryPolicy(interval_seconds=0, limit_seconds=0, round_size=number)
-        chosen = choose_due(workers, known, policy)
+        chosen = choose_due([one.id for one in fleet], known, interval_seconds=0, most=number)
         return [chosen[place % len(chosen)] for place in range(number)] if chosen else []
 
     async def _wait_for_replica(self) -> Problem | None:

@@ -1,11 +1,9 @@
-"""Send canaries: write each one down, publish it with its worker's key, note that the broker took it over.
+"""Send canaries: write each one to the database, publish it with its worker's key, and note the broker's confirm.
 
-Promises: what it declares is ours alone; a canary that was not sent, or of which nobody knows, is never taken for one
-that was lost. Never: decides who gets one, or what it means that one does not arrive.
+Promises: declares nothing but the canary's own exchange and queue. A canary without a confirm never counts as lost.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
@@ -13,29 +11,31 @@ from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
-from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology import canary_sql as store
+from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CanaryPlan, canary_body
 from dlq_handler.topology.canary_queue import declare_canary
 from dlq_handler.topology.canary_run import PublishedCanary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderPolicy:
-    plan: CanaryPlan
-    names: WorkerQueueNames
-    queue: str
-    """The intake queue that canaries are to arrive in."""
-    replica: str
-
-
 class CanarySender:
     def __init__(
-        self, database: Database, link: AdminConnection, publisher: Publisher, policy: SenderPolicy
+        self,
+        database: Database,
+        admin: AdminConnection,
+        publisher: Publisher,
+        blueprint: Blueprint,
+        *,
+        ttl_ms: int,
+        replica: str,
     ) -> None:
-        self._database, self._link, self._publisher, self._policy = database, link, publisher, policy
+        self._database, self._admin, self._publisher = database, admin, publisher
+        self._workers, self._replica = blueprint.workers, replica
+        self._plan = CanaryPlan(dead_letter_exchange=blueprint.dead_letter_exchange, ttl_ms=ttl_ms)
         self._declared_incarnation: int | None = None
-        self._ttl_ms = policy.plan.ttl_ms
+        self._ttl_ms = ttl_ms
+        self.queue = blueprint.intake_queue
+        """The intake queue that canaries are to arrive in."""
 
     @property
     def ttl_seconds(self) -> float:
@@ -53,22 +53,22 @@ class CanarySender:
     async def publish(self, workers: Collection[int]) -> list[PublishedCanary]:
         """One for each worker, in this order, confirmed or not. Raises `Unavailable`, `CanaryRefused`."""
         await self._declare()
-        policy, worker_of = self._policy, {uuid4(): worker for worker in workers}
+        worker_of = {uuid4(): worker for worker in workers}
         now = await store.add_probes(
             self._database,
             worker_of,
-            queue=policy.queue,
+            queue=self.queue,
             ttl_seconds=self.ttl_seconds,
-            by=policy.replica,
+            by=self._replica,
         )
         messages = [
             OutgoingMessage(
                 message_id=str(probe_id),
                 correlation_id=str(probe_id),
                 exchange=CANARY_EXCHANGE,
-                routing_key=policy.names.routing_key(worker),
+                routing_key=self._workers.routing_key(worker),
                 body=canary_body(
-                    probe_id, worker_id=worker, queue=policy.queue, sent_by=policy.replica, now=now
+                    probe_id, worker_id=worker, queue=self.queue, sent_by=self._replica, now=now
                 ),
             )
             for probe_id, worker in worker_of.items()
@@ -90,7 +90,7 @@ class CanarySender:
         ]
 
     async def _declare(self) -> None:
-        incarnation = await self._link.open()
+        incarnation = await self._admin.open()
         if incarnation != self._declared_incarnation:
-            self._ttl_ms = await declare_canary(self._link, self._policy.plan)
+            self._ttl_ms = await declare_canary(self._admin, self._plan)
             self._declared_incarnation = incarnation

@@ -15,7 +15,7 @@ KEPT_SECONDS = 86_400.0
 async def read_probes(
     database: Database, queue: str, *, among: Collection[UUID] | None = None
 ) -> list[Probe]:
-    """All that are to arrive in this queue, or those of them that are `among` some."""
+    """Of each worker the newest received one and later ones: those that are to arrive in this queue, `among` some."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -23,8 +23,12 @@ async def read_probes(
                    CAST(extract(epoch FROM clock_timestamp() - created_at) AS double precision) AS created,
                    CAST(extract(epoch FROM clock_timestamp() - sent_at) AS double precision) AS sent,
                    CAST(extract(epoch FROM received_at - sent_at) AS double precision) AS took
-              FROM own.canary
-             WHERE queue = :queue AND (CAST(:among AS uuid[]) IS NULL OR id = ANY (CAST(:among AS uuid[])))
+              FROM (SELECT c.*, max(created_at) FILTER (WHERE received_at IS NOT NULL)
+                                OVER (PARTITION BY worker_id) AS newest_received_created_at
+                      FROM own.canary c
+                     WHERE queue = :queue
+                       AND (CAST(:among AS uuid[]) IS NULL OR id = ANY (CAST(:among AS uuid[])))) AS canary
+             WHERE newest_received_created_at IS NULL OR created_at >= newest_received_created_at
             """,
             queue=queue,
             among=None if among is None else list(among),

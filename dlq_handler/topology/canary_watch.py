@@ -1,12 +1,11 @@
-"""Have canaries sent in rotation, and tell whether they arrive. One replica sends; every replica decides.
+"""Send canaries in rotation, and check whether they arrive. On the leader.
 
-Promises: which replica takes a canary does not matter, for what was seen is shared; a change is told once; a canary
-that is lost makes nobody unready, but has the topology put back at once. Never: says "ok" of what it cannot know.
+Promises: any replica may receive a canary, because they share what was received. A change is logged once. A lost canary
+makes no replica unready, but has the bindings applied again at once. Never: reports "ok" of an unknown route.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 import structlog
@@ -19,13 +18,12 @@ from dlq_handler.health import Readiness
 from dlq_handler.host.workers_sql import read_fleet
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
+from dlq_handler.pace import Pace
 from dlq_handler.topology import canary_sql as store
 from dlq_handler.topology.canary_queue import CanaryRefused
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.decide_canary import (
-    CanaryPolicy,
     CanaryState,
-    IntakeView,
     Probe,
     WorkerCanary,
     choose_due,
@@ -35,23 +33,22 @@ from dlq_handler.topology.decide_canary import (
     longest,
     worst_of,
 )
-from dlq_handler.workers.availability import is_history
+from dlq_handler.topology.intake_watch import IntakeWatch
+from dlq_handler.topology.keeper import TopologyKeeper
+from dlq_handler.topology.options import ROUND_SIZE, CanaryOptions
+from dlq_handler.workers.availability import HISTORY_AFTER_SECONDS
 
 log = structlog.get_logger()
 
 NOTE = "canary"
 
-# A right that is missing may be given while we run. Each try leaves a line in the broker's log.
+# A missing right may be granted meanwhile. Each attempt leaves a line in the broker's log.
 TRY_REFUSED_AGAIN_SECONDS = 300.0
 
-_TOLD_IDS = 20
+MOST_ROUND_SECONDS = 30.0
+MOST_AT_ONCE = 200
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryWatchPolicy:
-    decide: CanaryPolicy
-    queue: str
-    """The intake queue that canaries are to arrive in."""
+_LOGGED_IDS = 20
 
 
 class CanaryWatch:
@@ -59,53 +56,70 @@ class CanaryWatch:
         self,
         database: Database,
         sender: CanarySender,
-        policy: CanaryWatchPolicy,
+        options: CanaryOptions,
         *,
         leadership: Leadership,
-        view: Callable[[], IntakeView],
-        bound_workers: Callable[[], Collection[int]],
-        on_lost: Callable[[], None],
+        intake: IntakeWatch,
+        keeper: TopologyKeeper,
         readiness: Readiness,
         metrics: Metrics,
     ) -> None:
-        """`bound_workers()`: whose keys we have bound. One that has just registered is no hole yet."""
-        self._database, self._sender, self._policy = database, sender, policy
-        self._leadership, self._view, self._bound_workers = leadership, view, bound_workers
-        self._on_lost, self._readiness, self._metrics = on_lost, readiness, metrics
+        self._database, self._sender, self._options = database, sender, options
+        self._leadership, self._intake, self._keeper = leadership, intake, keeper
+        self._readiness, self._metrics = readiness, metrics
         self._lost: set[int] = set()
         self._refused: str | None = None
         self._refused_until = float("-inf")
+        self._pace = Pace(most_seconds=MOST_ROUND_SECONDS)
+        self._sent_at = monotonic_seconds() - options.round_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
         wake = asyncio.Event()
         self._leadership.wake_when_taken(wake)
-        await every(self._policy.decide.round_seconds, self.tick, stop, name="canary", wake=wake)
+        await every(self._options.round_seconds, self._tick_at_pace, stop, name="canary", wake=wake)
+
+    async def _tick_at_pace(self) -> None:
+        if self._pace.is_due or not self._leadership.is_leader:
+            with self._pace.measure():
+                await self.tick()
 
     async def tick(self) -> None:
+        if not self._leadership.is_leader:
+            self._metrics.set_canaries(None)
+            self._readiness.note(NOTE, None)
+            return
         try:
-            fleet = await read_fleet(self._database)
-            bound = self._bound_workers()
-            workers = [one.id for one in fleet if one.id in bound and not is_history(one)]
-            probes = await store.read_probes(self._database, self._policy.queue)
+            fleet = await read_fleet(self._database, heard_within_seconds=HISTORY_AFTER_SECONDS)
+            probes = await store.read_probes(self._database, self._sender.queue)
         except (Unavailable, Contended) as error:
             self._metrics.set_canaries(None)
             self._readiness.note(NOTE, f"unknown: {error}")
             raise
-        self._tell(self._decide(probes, workers))
-        # Should that fail, what was decided stands: a canary that is lost stays so, and all grow old if none goes out.
-        await self._send(choose_due(workers, probes, self._policy.decide), len(workers))
+        # A worker that has just registered has no broken route yet.
+        workers = [one.id for one in fleet if one.id in self._keeper.bound_workers]
+        # In a thread: for thousands of workers this takes a tenth of a second.
+        canaries = await asyncio.to_thread(
+            decide_canaries, probes, workers, self._intake.view, self._options, queue=self._sender.queue
+        )
+        self._report(canaries)
+        # A failure here changes nothing of what was decided: a lost canary stays lost, and all grow old.
+        await self._send(workers, probes)
 
-    def _decide(self, probes: Sequence[Probe], workers: Collection[int]) -> list[WorkerCanary]:
-        return decide_canaries(probes, workers, self._view(), self._policy.decide, queue=self._policy.queue)
-
-    async def _send(self, due: Collection[int], workers: int) -> None:
-        """Only while we consume: what nobody takes would pile up in the intake queue."""
-        is_on = self._leadership.is_leader and self._view().consuming_seconds > 0
-        if not (due and is_on and monotonic_seconds() >= self._refused_until):
+    async def _send(self, workers: Collection[int], probes: Sequence[Probe]) -> None:
+        """Only while this replica consumes: canaries that no replica takes would pile up in the intake queue."""
+        now = monotonic_seconds()
+        if self._intake.view.consuming_seconds <= 0 or now < self._refused_until:
             return
-        # Before anything is sent: each round writes probes down, also one that the broker then takes none of.
-        fresh_seconds = self._policy.decide.fresh_seconds(workers, ttl_seconds=0)
-        await store.delete_old(self._database, self._policy.queue, fresh_seconds=fresh_seconds)
+        # Rounds that the pace has left out are made up for: the number sent in an hour does not depend on it.
+        rounds = max(1, round((now - self._sent_at) / self._options.round_seconds))
+        most = min(MOST_AT_ONCE, ROUND_SIZE * rounds)
+        due = choose_due(workers, probes, interval_seconds=self._options.interval_seconds, most=most)
+        if not due:
+            return
+        self._sent_at = now
+        # Before anything is sent: each round writes canaries, also one that the broker then accepts none of.
+        fresh_seconds = self._options.fresh_seconds(len(workers), ttl_seconds=0)
+        await store.delete_old(self._database, self._sender.queue, fresh_seconds=fresh_seconds)
         try:
             await self._sender.send(due)
         except CanaryRefused as refused:
@@ -116,7 +130,7 @@ class CanaryWatch:
             return
         self._refused = None
 
-    def _tell(self, canaries: Sequence[WorkerCanary]) -> None:
+    def _report(self, canaries: Sequence[WorkerCanary]) -> None:
         self._metrics.set_canaries(
             count_by_state(canaries),
             oldest_age_seconds=longest(one.seen_seconds_ago for one in canaries),
@@ -127,12 +141,12 @@ class CanaryWatch:
         lost = {one.worker_id for one in canaries if one.state is CanaryState.LOST}
         arrived = {one.worker_id for one in canaries if one.state is CanaryState.OK}
         went, returned = lost - self._lost, self._lost & arrived
-        # A worker that is history by now is not waited for.
+        # A worker that was silent for a day meanwhile is not waited for.
         self._lost = (self._lost | lost) & {one.worker_id for one in canaries} - arrived
         if went:
             explanation = next(one.explanation for one in canaries if one.worker_id in went)
             log.error("canary.lost", count=len(went), worker_ids=_first(went), explanation=explanation)
-            self._on_lost()
+            self._keeper.reapply_now()
         if returned:
             log.info("canary.recovered", count=len(returned), worker_ids=_first(returned))
 
@@ -149,4 +163,4 @@ class CanaryRecorder:
 
 
 def _first(worker_ids: Collection[int]) -> list[int]:
-    return sorted(worker_ids)[:_TOLD_IDS]
+    return sorted(worker_ids)[:_LOGGED_IDS]

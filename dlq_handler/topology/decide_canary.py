@@ -9,28 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dlq_handler.topology.options import CanaryOptions
+
 
 class CanaryState(StrEnum):
     OK = "ok"
     LOST = "lost"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryPolicy:
-    interval_seconds: float
-    """Every how many seconds each worker gets a probe."""
-    limit_seconds: float
-    """For so long after its TTL a probe may be on its way."""
-    round_seconds: float = 5.0
-    round_size: int = 20
-    """So many probes are sent at once, and no more until the next round: a fleet of thousands takes its time."""
-
-    def fresh_seconds(self, workers: int, ttl_seconds: float) -> float:
-        """A probe older than this says nothing any more: by now there should have been two others."""
-        rounds = -(-workers // self.round_size)
-        period = max(self.interval_seconds, rounds * self.round_seconds)
-        return 2 * period + ttl_seconds + self.limit_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +75,7 @@ def blindness(view: IntakeView, queue: str) -> str | None:
 
 
 def decide_canaries(
-    probes: Iterable[Probe], workers: Collection[int], view: IntakeView, policy: CanaryPolicy, *, queue: str
+    probes: Iterable[Probe], workers: Collection[int], view: IntakeView, options: CanaryOptions, *, queue: str
 ) -> list[WorkerCanary]:
     """One answer for each worker, by id."""
     by_worker: dict[int, list[Probe]] = {worker: [] for worker in sorted(workers)}
@@ -99,7 +84,7 @@ def decide_canaries(
             by_worker[probe.worker_id].append(probe)
     blind = blindness(view, queue)
     return [
-        _decide(worker, sent, blind=blind, view=view, policy=policy, workers=len(by_worker))
+        _decide(worker, sent, blind=blind, view=view, options=options, workers=len(by_worker))
         for worker, sent in by_worker.items()
     ]
 
@@ -140,7 +125,7 @@ def _decide(
     *,
     blind: str | None,
     view: IntakeView,
-    policy: CanaryPolicy,
+    options: CanaryOptions,
     workers: int,
 ) -> WorkerCanary:
     seen = next((probe for probe in newest_first if probe.took_seconds is not None), None)
@@ -159,16 +144,16 @@ def _decide(
         return answer(CanaryState.UNKNOWN, blind)
     doubt = _Doubt("no probe tells anything yet" if not newest_first else "none has arrived yet")
     for probe in newest_first:
-        if probe.created_seconds_ago > policy.fresh_seconds(workers, probe.ttl_seconds):
+        if probe.created_seconds_ago > options.fresh_seconds(workers, probe.ttl_seconds):
             doubt = _Doubt("the last probe that tells anything is too old")
             break
         if probe.took_seconds is not None:
             return answer(CanaryState.OK, f"arrived {probe.took_seconds:.1f} s after it was sent")
-        if not probe.is_overdue(policy.limit_seconds) or probe.sent_seconds_ago is None:
+        if not probe.is_overdue(options.limit_seconds) or probe.sent_seconds_ago is None:
             continue
         excuse = _excuse(probe.sent_seconds_ago, view)
         if excuse is None:
-            limit = probe.ttl_seconds + policy.limit_seconds
+            limit = probe.ttl_seconds + options.limit_seconds
             explanation = f"sent {probe.sent_seconds_ago:.0f} s ago and did not arrive within {limit:g} s"
             return answer(CanaryState.LOST, explanation)
         doubt = excuse
@@ -192,14 +177,16 @@ def _seen_seconds_ago(probe: Probe | None) -> float | None:
     return max(0.0, probe.sent_seconds_ago - probe.took_seconds)
 
 
-def choose_due(workers: Collection[int], probes: Iterable[Probe], policy: CanaryPolicy) -> list[int]:
-    """Who gets a probe now: those whose last one is longest ago first, and no more than fit into one round."""
+def choose_due(
+    workers: Collection[int], probes: Iterable[Probe], *, interval_seconds: float, most: int
+) -> list[int]:
+    """Workers that get a canary now: those whose last one is longest ago first, and at most this many."""
     last: dict[int, float] = {}
     for probe in probes:
         last[probe.worker_id] = min(last.get(probe.worker_id, float("inf")), probe.created_seconds_ago)
     ages = {worker: last.get(worker, float("inf")) for worker in workers}
-    due = [worker for worker, age in ages.items() if age >= policy.interval_seconds]
-    return sorted(due, key=lambda worker: (-ages[worker], worker))[: policy.round_size]
+    due = [worker for worker, age in ages.items() if age >= interval_seconds]
+    return sorted(due, key=lambda worker: (-ages[worker], worker))[:most]
 
 
 def worst_of(canaries: Collection[WorkerCanary]) -> CanaryState:

@@ -6,6 +6,10 @@ from pydantic import Field
 
 from dlq_handler.options import OwnSection, Seconds
 
+LONGEST_ROUND_SECONDS = 5.0
+ROUND_SIZE = 20
+"""Number of canaries in a round."""
+
 
 class TopologyOptions(OwnSection):
     """How exchanges, queues and bindings are kept."""
@@ -43,3 +47,14 @@ class CanaryOptions(OwnSection):
         default=30,
         description="Seconds after which a probe that died and did not arrive counts as lost.",
     )
+
+    @property
+    def round_seconds(self) -> float:
+        """Interval between two rounds: a fleet of thousands gets its canaries a few at a time."""
+        return min(LONGEST_ROUND_SECONDS, self.interval_seconds / 2)
+
+    def fresh_seconds(self, workers: int, ttl_seconds: float) -> float:
+        """A canary older than this proves nothing: two others should have followed it."""
+        rounds = -(-workers // ROUND_SIZE)
+        period = max(self.interval_seconds, rounds * self.round_seconds)
+        return 2 * period + ttl_seconds + self.limit_seconds

@@ -6,7 +6,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from dlq_handler.compose.canary import open_run
+from dlq_handler.cli.canary import open_run
 from dlq_handler.settings import load
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, Stage

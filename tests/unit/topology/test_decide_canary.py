@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from dlq_handler.topology.decide_canary import (
-    CanaryPolicy,
     CanaryState,
     IntakeView,
     Probe,
@@ -19,9 +18,10 @@ from dlq_handler.topology.decide_canary import (
     proven,
     worst_of,
 )
+from dlq_handler.topology.options import CanaryOptions
 
 OK, LOST, UNKNOWN = CanaryState.OK, CanaryState.LOST, CanaryState.UNKNOWN
-POLICY = CanaryPolicy(interval_seconds=60, limit_seconds=30, round_seconds=5, round_size=20)
+OPTIONS = CanaryOptions(interval_seconds=60, limit_seconds=30)
 QUEUE = "attune.dlx.queue"
 
 
@@ -42,7 +42,7 @@ def a_view(**changes: Any) -> IntakeView:
 
 
 def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
-    [canary] = decide_canaries(probes, {7}, view or a_view(), POLICY, queue=QUEUE)
+    [canary] = decide_canaries(probes, {7}, view or a_view(), OPTIONS, queue=QUEUE)
     return canary
 
 
@@ -156,7 +156,7 @@ def test_when_one_arrived_last_is_told_whatever_became_of_later_ones() -> None:
 def test_each_worker_is_decided_by_its_own_probes() -> None:
     probes = [a_probe(40, worker=9), a_probe(10, took=5.0, worker=8)]
 
-    canaries = decide_canaries(probes, {9, 8, 7}, a_view(), POLICY, queue=QUEUE)
+    canaries = decide_canaries(probes, {9, 8, 7}, a_view(), OPTIONS, queue=QUEUE)
 
     assert [(one.worker_id, one.state) for one in canaries] == [(7, UNKNOWN), (8, OK), (9, LOST)]
     assert count_by_state(canaries) == {OK: 1, LOST: 1, UNKNOWN: 1}
@@ -168,16 +168,16 @@ def test_the_longest_of_the_known_durations_counts_and_of_none_it_is_unknown() -
 
 
 def test_in_a_large_fleet_a_probe_stays_fresh_for_as_long_as_a_round_of_all_takes() -> None:
-    assert POLICY.fresh_seconds(20, 5) == POLICY.fresh_seconds(240, 5) == 155
-    assert POLICY.fresh_seconds(2400, 5) == 2 * 600 + 35
+    assert OPTIONS.fresh_seconds(20, 5) == OPTIONS.fresh_seconds(240, 5) == 155
+    assert OPTIONS.fresh_seconds(2400, 5) == 2 * 600 + 35
 
 
 def test_those_without_a_probe_for_longest_are_due_first_and_no_more_than_a_round() -> None:
     probes = [a_probe(61, worker=1), a_probe(59, worker=2), a_probe(200, worker=3), a_probe(300, worker=2)]
 
-    assert choose_due({1, 2, 3, 4}, probes, POLICY) == [4, 3, 1]
-    assert choose_due(range(1000), (), POLICY) == list(range(20))
-    assert choose_due((), probes, POLICY) == []
+    assert choose_due({1, 2, 3, 4}, probes, interval_seconds=60, most=20) == [4, 3, 1]
+    assert choose_due(range(1000), (), interval_seconds=60, most=20) == list(range(20))
+    assert choose_due((), probes, interval_seconds=60, most=20) == []
 
 
 @pytest.mark.parametrize(
