@@ -22,6 +22,8 @@ from dlq_handler.compose import (
     worker_sight,
 )
 from dlq_handler.compose.retention import retention_steps
+from dlq_handler.dashboard.refresh import PageRefresher
+from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import QueueDrainer
@@ -200,11 +202,13 @@ class Sidecar:
             reprocessor=self._reprocessor,
             diagnoser=self._diagnoser,
         )
+        site = Site(world=world)
         self.web = WebServer(
             self.listeners,
             ops_app=ops_app(self.readiness, self.metrics),
-            ui_app=ui_app(world),
+            ui_app=ui_app(site),
             world=world,
+            beside=[PageRefresher(site)],
         )
 
     def services_that_end_first(self) -> Sequence[Service]:

@@ -10,6 +10,7 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.compose import backstop, retention_policy
 from dlq_handler.dashboard.errors import error_page
 from dlq_handler.dashboard.router import dashboard_router
+from dlq_handler.dashboard.site import Site
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
@@ -27,10 +28,11 @@ from dlq_handler.workers.sight import WorkerObservation
 MANAGEMENT_SECONDS = 2.0
 
 
-def ui_app(world: UiWorld) -> FastAPI:
+def ui_app(site: Site) -> FastAPI:
+    world = site.world
     return guarded_app(
         world,
-        [api_router(world), dashboard_router(world)],
+        [api_router(world), dashboard_router(site)],
         error_page=partial(error_page, environment=world.environment),
     )
 

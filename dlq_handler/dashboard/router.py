@@ -20,7 +20,6 @@ from dlq_handler.dashboard.pages.workers import worker_page, workers_page
 from dlq_handler.dashboard.shell import STATIC
 from dlq_handler.dashboard.site import Site
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.world import UiWorld
 
 Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
 WorkerNumber = Annotated[int, Path(ge=-1, le=2**63 - 1)]
@@ -42,9 +41,8 @@ ACTS: dict[str, Page] = {"/brake/release": release_page}
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def dashboard_router(world: UiWorld) -> APIRouter:
+def dashboard_router(site: Site) -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    site = Site(world=world)
     for address, page in PLAIN.items():
         router.add_api_route(address, _bound(site, page), methods=["GET"], response_model=None)
     for address, page in ACTS.items():

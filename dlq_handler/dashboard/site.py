@@ -53,6 +53,10 @@ class Site:
     def workers(self) -> WorkersKept | Unknown:
         return self._workers.recall(self.world.workers(), at=self.world.seen_at)
 
+    def keep_workers(self) -> None:
+        """Remember them as they are observed now."""
+        _ = self.workers
+
     @property
     def worker_names(self) -> Mapping[int, str]:
         """As they were seen last: they are called as before while nobody sees them."""

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import httpx
 
+from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.batch_sql import record_letters
@@ -95,11 +96,11 @@ async def a_ui_world(
 
 @asynccontextmanager
 async def asking(
-    world: UiWorld, *, token: str | None = None, **more: Any
+    world: UiWorld, *, token: str | None = None, site: Site | None = None, **more: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the world's application, without a socket in between."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    transport = httpx.ASGITransport(app=ui_app(world))
+    transport = httpx.ASGITransport(app=ui_app(site or Site(world=world)))
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost:8085", headers=headers, **more
     ) as client:
@@ -111,7 +112,7 @@ async def listening(world: UiWorld) -> AsyncIterator[str]:
     """The same behind a real listener, for answers that go on and on: its URL. It ends when `world.stop` is set."""
     listener = Listener(host="127.0.0.1", port=0, setting="dlq_handler.ui")
     async with asyncio.TaskGroup() as group:
-        group.create_task(listener.run(world.stop, ui_app(world)))
+        group.create_task(listener.run(world.stop, ui_app(Site(world=world))))
         try:
             yield f"http://127.0.0.1:{listener.port}"
         finally:

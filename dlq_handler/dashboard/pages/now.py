@@ -14,6 +14,7 @@ from dlq_handler.dashboard.chart import section as chart_section
 from dlq_handler.dashboard.chart.draw import ChartFacts
 from dlq_handler.dashboard.chart.gaps import with_outage
 from dlq_handler.dashboard.chart.scale import Window
+from dlq_handler.dashboard.kept import Remembered
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.strip import strip
@@ -88,6 +89,17 @@ def counted_until(window: Window, at: datetime | None) -> datetime:
     return window.until if at is None else at.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
+def _window(span: str, until: datetime) -> Window:
+    return chart_section.window_of(chart_section.SPANS[span], until)
+
+
+async def read(site: Site, span: str, at: datetime | None = None) -> Remembered[NowFacts]:
+    window, ttl_seconds = _window(span, at or site.now), site.world.ttl_seconds
+    return await site.ask(
+        f"/ {span} {at}", lambda: gather(site.world.database, window, at, ttl_seconds=ttl_seconds)
+    )
+
+
 async def now_page(site: Site, request: Request) -> Response:
     asked = request.query_params
     if unknown := next((name for name in asked if name not in ASKED), None):
@@ -98,11 +110,8 @@ async def now_page(site: Site, request: Request) -> Response:
     at = read_at(asked.get("at"), site.now)
     is_table = asked.get("chart") == "table"
     until = at or site.now
-    window = chart_section.window_of(chart_section.SPANS[span], until)
-    ttl_seconds = site.world.ttl_seconds
-    remembered = await site.ask(
-        f"/ {span} {at}", lambda: gather(site.world.database, window, at, ttl_seconds=ttl_seconds)
-    )
+    window, ttl_seconds = _window(span, until), site.world.ttl_seconds
+    remembered = await read(site, span, at)
     facts = remembered.facts or NOTHING
     kept_at = remembered.away.kept_at if remembered.away else None
     view, diagnoses = (None, ()) if at else site.seen_with(remembered.away)

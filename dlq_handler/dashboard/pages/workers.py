@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.dashboard import group_rows
-from dlq_handler.dashboard.kept import Away, WorkersKept
+from dlq_handler.dashboard.kept import Away, Remembered, WorkersKept
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import AVAILABILITIES, NONE, UNKNOWN, State, thousands
@@ -53,8 +53,12 @@ async def gather(site: Site) -> WorkersFacts:
     )
 
 
+async def read(site: Site) -> Remembered[WorkersFacts]:
+    return await site.ask("/workers", lambda: gather(site))
+
+
 async def workers_page(site: Site, request: Request) -> Response:
-    remembered = await site.ask("/workers", lambda: gather(site))
+    remembered = await read(site)
     facts, seen = remembered.facts, site.workers
     rows = (
         ()
@@ -86,7 +90,7 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
             503, f"What is known of workers cannot be told: {seen.explanation}. Try again in a moment."
         )
     one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
-    remembered = await site.ask("/workers", lambda: gather(site))
+    remembered = await read(site)
     facts = remembered.facts
     timeline = next((one for one in facts.timelines if one.worker_id == worker_id), None) if facts else None
     left = None

@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+from dlq_handler.dashboard.refresh import PageRefresher
+from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.since import dated
@@ -58,6 +60,32 @@ async def test_pages_are_shown_from_memory_with_the_time_of_their_figures(
                 assert "nothing is kept of this page" in unseen.text
         finally:
             await through.dispose()
+
+
+async def test_an_outage_leaves_the_figures_of_the_last_observation_and_not_of_the_last_visit(
+    store: Database, database: str
+) -> None:
+    """OS1 of the operating review: at night there may be no visit for hours."""
+    await put_on_record(store, a_dead_letter())
+    async with TcpProxy.to(database) as link:
+        through = Database(link.url)
+        try:
+            world = await a_ui_world(through)
+            seen = world.diagnoser.latest
+            assert seen is not None
+            site = Site(world=world)
+            await PageRefresher(site).tick()
+            await link.refuse()
+            world.diagnoser.latest = replace(
+                seen, view=replace(seen.view, workers=Unknown("the database does not answer"))
+            )
+            async with asking(world, site=site) as client:
+                now, workers = [(await client.get(path)).text for path in ("/", "/workers")]
+        finally:
+            await through.dispose()
+    assert "figures are from" in now
+    assert "Not taken in time" in now
+    assert 'id="worker-7">worker-python' in workers
 
 
 async def test_since_when_it_is_away_is_when_a_look_found_it_and_not_when_somebody_asked(

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations.audit_sql import list_operations
@@ -400,7 +401,7 @@ async def test_guesses_are_limited_before_they_are_compared(
         return owner_of(tokens, token)
 
     monkeypatch.setattr(Tokens, "owner_of", counted)
-    app = ui_app(await a_ui_world(ui_store, tokens=TOKENS))
+    app = ui_app(Site(world=await a_ui_world(ui_store, tokens=TOKENS)))
 
     def at(address: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app=app, client=(address, 1))
