@@ -7,7 +7,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from dlq_handler.api.acts import act_routes
+from dlq_handler.api.actions import action_routes
 from dlq_handler.api.events import event_routes
 from dlq_handler.api.fleet import fleet_routes
 from dlq_handler.api.groups import group_routes
@@ -31,7 +31,7 @@ def api_router(world: UiWorld) -> APIRouter:
         fleet_routes,
         history_routes,
         event_routes,
-        act_routes,
+        action_routes,
     ):
         router.include_router(routes(world))
     return router

@@ -35,7 +35,7 @@ _PAGES = {
     Check.TOPOLOGY: _TOPOLOGY,
     Check.CANARY: _TOPOLOGY,
 }
-_ACTS = {Check.BRAKE: "Releasing it"}
+_ACTIONS = {Check.BRAKE: "Releasing it"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Told:
     """None: nobody said where the runbook is; then its page is named."""
     page: tuple[str, str] | None
     """Where of these pages more is to be seen, or done."""
-    act: str | None
+    action: str | None
     """What is done there, which only the role operate may; None: it is only to be seen."""
 
 
@@ -143,7 +143,7 @@ def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | Non
         runbook=diagnosis.runbook,
         runbook_link=None if diagnosis.runbook is None else link(diagnosis.runbook),
         page=None if diagnosis.health is Health.OK else _page_of(diagnosis),
-        act=None if diagnosis.health is Health.OK else _ACTS.get(diagnosis.check),
+        action=None if diagnosis.health is Health.OK else _ACTIONS.get(diagnosis.check),
     )
 
 

@@ -51,4 +51,5 @@ def outcome_in_words(record: LetterRecord) -> str:
 
 
 def state_of_outcome(outcome: Outcome) -> State | None:
-    return None if outcome.is_resolved else State.WARN
+    """No sign for unrelated ones: no operator has to act on them."""
+    return None if outcome.is_resolved or outcome is Outcome.UNRELATED else State.WARN

@@ -6,8 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import FileResponse, Response
 
-from dlq_handler.dashboard.pages.act_brake import release_page
-from dlq_handler.dashboard.pages.act_reprocess import reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.audit import audit_page
 from dlq_handler.dashboard.pages.execution import execution_page
 from dlq_handler.dashboard.pages.groups import group_page, groups_page
@@ -15,6 +13,8 @@ from dlq_handler.dashboard.pages.letter import letter_page, raw_body_page
 from dlq_handler.dashboard.pages.letters import letters_page
 from dlq_handler.dashboard.pages.login import login_page
 from dlq_handler.dashboard.pages.now import now_page
+from dlq_handler.dashboard.pages.release_brake import release_page
+from dlq_handler.dashboard.pages.reprocess import reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.topology import topology_page
 from dlq_handler.dashboard.pages.workers import worker_page, workers_page
 from dlq_handler.dashboard.shell import STATIC
@@ -36,7 +36,7 @@ PLAIN: dict[str, Page] = {
     "/audit": audit_page,
     "/login": login_page,
 }
-ACTS: dict[str, Page] = {"/brake/release": release_page}
+ACTIONS: dict[str, Page] = {"/brake/release": release_page}
 
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -45,7 +45,7 @@ def dashboard_router(site: Site) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     for address, page in PLAIN.items():
         router.add_api_route(address, _bound(site, page), methods=["GET"], response_model=None)
-    for address, page in ACTS.items():
+    for address, page in ACTIONS.items():
         router.add_api_route(address, _bound(site, page), methods=["GET", "POST"], response_model=None)
 
     @router.get("/letters/{letter_id}")

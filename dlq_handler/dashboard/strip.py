@@ -1,4 +1,4 @@
-"""The strip of five: Sidecar, Broker, Database, Workers, Announcing; each a sign, a word and one number. Pure."""
+"""The strip of five: Sidecar, Broker, Database, Workers, Publishing; each a sign, a word and one number. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
         ),
         _workers(view, known),
         _cell(
-            "Announcing",
+            "Publishing",
             "/#looked",
             known=known,
             words=_PUBLISHING_WORDS,
@@ -64,11 +64,12 @@ _REPLICA_WORDS: Mapping[Check, str] = {
 _BROKER_WORDS: Mapping[Check, str] = {
     Check.BROKER: "away",
     Check.BROKER_ALARM: "alarm",
-    Check.TOPOLOGY: "hole",
+    Check.TOPOLOGY: "broken route",
     Check.CANARY: "canary lost",
     Check.OTHER_CONSUMERS: "other consumer",
 }
-_PUBLISHING_WORDS: Mapping[Check, str] = {Check.PUBLISHING: "stuck"}
+# Without the broker nothing can be published, whatever the outbox holds.
+_PUBLISHING_WORDS: Mapping[Check, str] = {Check.BROKER: "paused", Check.PUBLISHING: "stuck"}
 _DATABASE_WORDS: Mapping[Check, str] = {
     Check.DATABASE: "away or slow",
     Check.OWN_TABLES: "tables outdated",
@@ -165,6 +166,16 @@ def _is_of_executor(diagnosis: Diagnosis, view: View | None) -> bool:
     return diagnosis.component is Component.EXECUTOR and not has_worker
 
 
+def _needs_broker(check: Check, known: Mapping[Check, Diagnosis]) -> bool:
+    """Without the broker the queues are unknown, but heartbeats are in the database: availability is known."""
+    broker = known.get(Check.BROKER)
+    is_away = broker is not None and broker.health is Health.PROBLEM
+    return is_away and check in _OF_QUEUES and known[check].health is Health.UNKNOWN
+
+
+_OF_QUEUES = (Check.WORKER_HUNG, Check.SERVICES, Check.WORKER_QUEUE, Check.WORKER_BACKLOG)
+
+
 def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     """The worst of their diagnoses gives the state, a count the word: how many of how many."""
     words = {
@@ -178,7 +189,7 @@ def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     found = [
         (known[check], word)
         for check, word in words.items()
-        if check in known and not _is_of_executor(known[check], view)
+        if check in known and not _is_of_executor(known[check], view) and not _needs_broker(check, known)
     ]
     state, word = _worst(found, "available")
     number = None

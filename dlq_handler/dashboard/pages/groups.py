@@ -136,6 +136,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "worker_name": site.worker_names.get(group.worker_id or 0),
         "rows": letter_rows(facts.records, site.worker_names),
         "reprocessable": str(kept) if kept and kept.count else None,
+        "may_help": group.category is not Category.UNRELATED,
         "command": f"dlq-handler letters list --group {group.id}",
         "away": remembered.away,
     }

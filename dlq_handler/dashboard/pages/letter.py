@@ -16,7 +16,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.story import facts as facts_of
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
-from dlq_handler.dead_letters.decision import REPROCESSABLE
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.group import Group, title_in
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.diagnosis.view import TopologyFact
@@ -92,6 +92,7 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
         "kept": None if body.size == record.body_size else words.size(body.size),
         "shown_limit": words.size(SHOWN_BYTES),
         "can_reprocess": record.outcome in REPROCESSABLE and not record.is_shadow,
+        "may_help": record.outcome is not Outcome.UNRELATED,
         "raw": {"may": user.may_operate, "role": user.role.value, "csrf": csrf_of(request)},
         "away": remembered.away,
     }

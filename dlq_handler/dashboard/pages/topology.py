@@ -108,7 +108,7 @@ def _state(one: CheckedQueue) -> tuple[State, str]:
             return State.UNKNOWN, "unknown"
         case Answer.HOLE:
             # Of a queue that is no worker's a record is lost, and no execution hangs.
-            return (State.BAD, "hole") if is_worker else (State.WARN, "no record")
+            return (State.BAD, "broken route") if is_worker else (State.WARN, "no record")
         case Answer.NO_QUEUE:
             return (State.BAD if is_worker else State.WARN), "no queue"
 

@@ -82,8 +82,8 @@ async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> 
         told = (await client.get("/api/v1/diagnosis")).json()
     assert told["conclusion"] == "problem"
     worst = told["diagnoses"][0]
-    assert (worst["component"], worst["kind"]) == ("workers", "worker gone")
-    assert "worker-python (7)" in worst["sentence"]
+    assert (worst["component"], worst["check"]) == ("workers", "worker unavailable")
+    assert "worker-python (7)" in worst["explanation"]
     assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-gone"
 
 
@@ -104,7 +104,7 @@ async def test_the_night_is_told_in_the_morning(api: httpx.AsyncClient, ui_store
         await diagnoses_sql.record_change(tx, ill.diagnoses, at=night)
     told = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
     assert datetime.fromisoformat(told["at"]) == night
-    assert told["diagnoses"][0]["sentence"] == ill.diagnoses[0].explanation
+    assert told["diagnoses"][0]["explanation"] == ill.diagnoses[0].explanation
     before = await api.get("diagnosis", params={"at": (night - timedelta(hours=1)).isoformat()})
     assert before.status_code == 404
 

@@ -232,7 +232,7 @@ async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, st
 async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Database, world: UiWorld) -> None:
     night = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
     well = world.diagnoser.latest.diagnoses[0]  # type: ignore[union-attr]  # it has looked
-    ill = replace(well, health=Health.PROBLEM, sentence="it was a bad night")
+    ill = replace(well, health=Health.PROBLEM, explanation="it was a bad night")
     await put_on_record(store, a_dead_letter())
     async with store.transaction() as tx:
         await diagnoses_sql.record_change(tx, [ill], at=night - timedelta(minutes=1))
@@ -364,7 +364,7 @@ async def test_an_outage_of_the_broker_is_a_gap_from_its_first_moment(store: Dat
         of_past = (await client.get("/?at=2026-11-15T18:34:30Z")).text
     assert page.count('<rect class="band"') == 2, "at a desk, and on a phone"
     assert re.search("not connected [0-9:]+–[0-9:]+", page)
-    assert "what came then is not known" in table
+    assert "dead letters of this time are not complete" in table
     assert "not connected" not in of_past
     async with asking(await a_ui_world(store)) as client:
         assert "not connected" not in (await client.get("/")).text
@@ -396,10 +396,10 @@ async def test_an_unresolved_letter_offers_to_be_decided_again(
 
 
 async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx.AsyncClient) -> None:
-    page = html.unescape((await browser.get("/audit?what=brake.release&who=a%26b")).text)
-    assert 'href="/audit?who=a%26b" aria-label="Remove the filter what: brake.release"' in page
-    assert 'href="/audit?what=brake.release" aria-label="Remove the filter who: a&b"' in page
-    assert 'href="/audit" aria-label' in html.unescape((await browser.get("/audit?who=ada")).text)
+    page = html.unescape((await browser.get("/audit?action=brake.release&username=a%26b")).text)
+    assert 'href="/audit?username=a%26b" aria-label="Remove the filter action: brake.release"' in page
+    assert 'href="/audit?action=brake.release" aria-label="Remove the filter username: a&b"' in page
+    assert 'href="/audit" aria-label' in html.unescape((await browser.get("/audit?username=ada")).text)
 
 
 async def test_a_time_that_cannot_be_understood_is_said_and_not_another_one_shown(

@@ -92,7 +92,7 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
         ("Broker", "✓", "connected", "canary 0.9 s"),
         ("Database", "✓", "connected", "2 ms"),
         ("Workers", "✓", "2 of 2 available", None),
-        ("Announcing", "✓", "working", "0 waiting"),
+        ("Publishing", "✓", "working", "0 waiting"),
     ]
 
 
@@ -141,10 +141,17 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
         )
     )
     assert shown["Database"].state is State.BAD
-    assert {shown[component].state for component in ("Broker", "Workers", "Announcing", "Sidecar")} == {
+    assert {shown[component].state for component in ("Broker", "Workers", "Publishing", "Sidecar")} == {
         State.UNKNOWN
     }
     assert {cell.number for cell in shown.values()} == {None}
+
+
+def test_without_the_broker_publishing_is_paused_and_heartbeats_still_count() -> None:
+    """OS6 of the operating review."""
+    shown = cells(a_view(broker=BrokerFact(error="connection refused"), intake=Unknown("broker")))
+    assert (shown["Publishing"].state, shown["Publishing"].word) == (State.BAD, "paused")
+    assert (shown["Workers"].state, shown["Workers"].word) == (State.OK, "2 of 2 available")
 
 
 def test_a_broker_that_is_away_is_a_cross() -> None:
@@ -164,7 +171,7 @@ def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
 
 
 def test_notices_that_wait_too_long_are_told() -> None:
-    cell = cells(a_view(outbox=OutboxFact(pending=12_431, oldest_seconds=300)))["Announcing"]
+    cell = cells(a_view(outbox=OutboxFact(pending=12_431, oldest_seconds=300)))["Publishing"]
     assert (cell.state, cell.word, cell.number) == (State.BAD, "stuck", "12,431 waiting")
 
 

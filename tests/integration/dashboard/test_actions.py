@@ -136,8 +136,8 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
         [group] = await tx.rows("SELECT id FROM own.letter_group")
     pages = {
         "/": ("/brake/release", "Releasing it needs the role operate."),
-        f"/letters/{number}": ("/reprocess", "Deciding it again needs the role operate."),
-        f"/groups/{group.id}": ("/reprocess", "Deciding 1 kept letter again needs the role operate."),
+        f"/letters/{number}": ("/reprocess", "Reprocessing this dead letter needs the role operate."),
+        f"/groups/{group.id}": ("/reprocess", "Reprocessing 1 dead letter needs the role operate."),
     }
     view = a_view(brake=a_brake(tripped_at=NOW, tripped_by="one", explanation="many"))
     world = await a_ui_world(store, view=view, tokens=TOKENS)
@@ -149,11 +149,28 @@ async def test_who_may_only_read_is_told_what_needs_another_role_and_offered_not
             assert (path, offer in page, words in page) == (path, True, False)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "is_prominent"), [(Outcome.UNKNOWN_EXECUTION, True), (Outcome.UNRELATED, False)]
+)
+async def test_reprocessing_is_a_button_only_where_it_can_help(
+    store: Database, outcome: Outcome, is_prominent: bool
+) -> None:
+    """OS11 of the operating review."""
+    [number] = await put_on_record(store, a_dead_letter(), outcome=outcome)
+    async with store.transaction() as tx:
+        [group] = await tx.rows("SELECT id FROM own.letter_group")
+    async with asking(await a_ui_world(store)) as client:
+        for path in (f"/letters/{number}", f"/groups/{group.id}"):
+            page = (await client.get(path)).text
+            assert f'href="{path}/reprocess"' in page
+            assert (path, f'class="button" href="{path}/reprocess"' in page) == (path, is_prominent)
+
+
 async def test_a_kept_letter_is_decided_again(store: Database) -> None:
     [number] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/letters/{number}/reprocess")).text
-        assert f"<button>Decider letter {number} again</button>" in page
+        assert f"<button>Reprocess letter {number}</button>" in page
         answer = await client.post(
             f"/letters/{number}/reprocess", data={**fields(page), "comment": "its row is back"}
         )
@@ -170,7 +187,7 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_decided_a
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
         page = (await client.get(f"/groups/{row.id}/reprocess")).text
-        assert "<button>Decider 3 letters again</button>" in page
+        assert "<button>Reprocess 3 letters</button>" in page
         answer = await client.post(
             f"/groups/{row.id}/reprocess", data={**fields(page), "comment": "restored"}
         )
@@ -186,7 +203,7 @@ async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT id FROM own.letter_group")
     async with asking(await a_ui_world(store)) as client:
-        assert "Decider 2+ kept letters again" in (await client.get(f"/groups/{row.id}")).text
+        assert "Reprocess 2+ dead letters" in (await client.get(f"/groups/{row.id}")).text
         page = (await client.get(f"/groups/{row.id}/reprocess")).text
         assert "2+ letters of this group can be reprocessed: 2 at a time" in page
         answer = await client.post(

@@ -1,6 +1,6 @@
-"""Operating: a page of its own for each act, which works without a script.
+"""Operating: a page of its own for each action, which works without a script.
 
-It says what will happen, to how many, and what cannot be undone, and asks for a reason; the button says the act. Who
+It says what will happen, to how many, and what cannot be undone, and asks for a reason; the button says the action. Who
 may only read is told which role may do it. What came of it stands on the page after it, with a link to the audit.
 """
 
@@ -30,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
+class Action:
     title: str
     happens: Sequence[str]
     """What will happen, to how many, and what cannot be undone."""
@@ -55,11 +55,11 @@ Doing = Callable[[Actor, str, str, FormData], Awaitable[Done]]
 
 
 async def confirm(
-    site: Site, request: Request, act: Act, *, problem: str | None = None, comment: str = ""
+    site: Site, request: Request, action: Action, *, problem: str | None = None, comment: str = ""
 ) -> Response:
     user = user_of(request)
     context = {
-        "act": act,
+        "action": action,
         "may": user.may_operate,
         "user": user,
         "csrf": csrf_of(request),
@@ -67,25 +67,25 @@ async def confirm(
         "comment": comment,
         "longest": LONGEST_COMMENT,
     }
-    shell = site.shell(request, act.title, here=act.here)
-    return render("act.html", shell, context, status=422 if problem else 200)
+    shell = site.shell(request, action.title, here=action.here)
+    return render("action.html", shell, context, status=422 if problem else 200)
 
 
-async def carry_out(site: Site, request: Request, act: Act, doing: Doing) -> Response:
+async def carry_out(site: Site, request: Request, action: Action, doing: Doing) -> Response:
     needs_operate(request)
-    if act.impossible is not None:
-        raise Refused(409, f"{act.impossible} Nothing was done.")
+    if action.impossible is not None:
+        raise Refused(409, f"{action.impossible} Nothing was done.")
     form = await request.form()
     comment = str(form.get("comment", "")).strip()
     if not comment or len(comment) > LONGEST_COMMENT:
         wanted = f"A reason is needed, of at most {LONGEST_COMMENT} characters: the audit shows it. Nothing was done."
-        return await confirm(site, request, act, problem=wanted, comment=comment[:LONGEST_COMMENT])
+        return await confirm(site, request, action, problem=wanted, comment=comment[:LONGEST_COMMENT])
     try:
         done = await doing(user_of(request).actor, comment, str(form.get("version", "")), form)
     except Impossible as error:
         raise Refused(409, f"{error}. Nothing was done.") from error
-    context = {"done": done, "back": act.back}
-    return render("done.html", site.shell(request, done.title, here=act.here), context)
+    context = {"done": done, "back": action.back}
+    return render("done.html", site.shell(request, done.title, here=action.here), context)
 
 
 def chosen_seconds(form: FormData, choice: Choice) -> float:

@@ -1,10 +1,10 @@
-"""Decider kept letters again: one, or those of a group."""
+"""Reprocess recorded dead letters: one, or those of a group."""
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard.pages.acts import Act, Doing, Done, carry_out, confirm
+from dlq_handler.dashboard.pages.actions import Action, Doing, Done, carry_out, confirm
 from dlq_handler.dashboard.pages.groups import group_not_on_record, timelines_of
 from dlq_handler.dashboard.pages.letter import not_on_record
 from dlq_handler.dashboard.site import Site
@@ -24,8 +24,8 @@ from dlq_handler.operations.operations import QueuedReprocessing
 AT_ONCE = 20
 
 _CONSEQUENCE = (
-    "Each is decided as if it came now. Where its execution is open by the letter's own attempt, the execution ends as "
-    "failed and is announced. That cannot be undone: whoever owns it has to run it again."
+    "Each is decided as if it arrived now. If its execution is still open for the same attempt, the execution is "
+    "marked failed and its completion event is published. This cannot be undone: its owner has to run it again."
 )
 
 
@@ -34,15 +34,15 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
     if record is None:
         raise not_on_record(site)
     impossible = _why_not(record)
-    act = Act(
-        title=f"Decider letter {letter_id} again",
+    action = Action(
+        title=f"Reprocess letter {letter_id}",
         happens=[
             stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.explanation}"),
             _CONSEQUENCE,
         ]
         if impossible is None
         else (),
-        button=f"Decider letter {letter_id} again",
+        button=f"Reprocess letter {letter_id}",
         version=letter_version(record),
         back=(f"/letters/{letter_id}", f"Letter {letter_id}"),
         here="/letters",
@@ -56,7 +56,7 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
             )
         )
 
-    return await _answer(site, request, act, decide)
+    return await _answer(site, request, action, decide)
 
 
 def _why_not(record: LetterRecord) -> str | None:
@@ -79,10 +79,10 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     ttl_seconds = site.world.ttl_seconds
     timelines = await timelines_of(site.world.database, group, ttl_seconds=ttl_seconds)
     title = title_in(group, timelines, site.worker_names, ttl_seconds=ttl_seconds)
-    act = Act(
-        title=f"Decider letters again: {title}",
+    action = Action(
+        title=f"Reprocess letters: {title}",
         happens=[_reach(kept.letters), _CONSEQUENCE] if kept.letters.count else (),
-        button=f"Decider {counted(kept.letters.count, 'letter')} again",
+        button=f"Reprocess {counted(kept.letters.count, 'letter')}",
         version=group_version(kept.digest),
         back=(f"/groups/{group_id}", title),
         here="/letters",
@@ -95,13 +95,13 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
         )
         return _done(put_up)
 
-    return await _answer(site, request, act, decide)
+    return await _answer(site, request, action, decide)
 
 
-async def _answer(site: Site, request: Request, act: Act, decide: Doing) -> Response:
+async def _answer(site: Site, request: Request, action: Action, decide: Doing) -> Response:
     if request.method == "POST":
-        return await carry_out(site, request, act, decide)
-    return await confirm(site, request, act)
+        return await carry_out(site, request, action, decide)
+    return await confirm(site, request, action)
 
 
 def _reach(letters: CappedCount) -> str:

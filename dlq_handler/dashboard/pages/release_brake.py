@@ -9,7 +9,15 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard.pages.acts import Act, Choice, Doing, Done, carry_out, chosen_seconds, confirm
+from dlq_handler.dashboard.pages.actions import (
+    Action,
+    Choice,
+    Doing,
+    Done,
+    carry_out,
+    chosen_seconds,
+    confirm,
+)
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import ago, counted, moment, stopped
 from dlq_handler.dead_letters.state_version import brake_version
@@ -46,10 +54,10 @@ class Waiting:
 
 
 async def release_page(site: Site, request: Request) -> Response:
-    act = _act(site, await _look(site), await _waiting(site))
+    action = _act(site, await _look(site), await _waiting(site))
     if request.method == "POST":
-        return await carry_out(site, request, act, _release(site))
-    return await confirm(site, request, act)
+        return await carry_out(site, request, action, _release(site))
+    return await confirm(site, request, action)
 
 
 async def _look(site: Site) -> BrakeView:
@@ -57,12 +65,12 @@ async def _look(site: Site) -> BrakeView:
         return await brake_store.look(tx)
 
 
-def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Act:
+def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Action:
     policy = site.world.brake_policy
     decided = "the dead letters" if waiting is None else waiting.letters
     aged = f" (as seen {waiting.seen})" if waiting is not None and waiting.seen else ""
     is_tripped = mode_of(seen, policy).is_tripped
-    return Act(
+    return Action(
         title="Release the brake",
         happens=[
             stopped(f"The brake is {the_brake.in_words(seen, policy)}"),

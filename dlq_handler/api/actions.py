@@ -73,7 +73,7 @@ class PutUp(Shape):
     """Of a very large group, those that were not put up: ask for it again."""
 
 
-def act_routes(world: UiWorld) -> APIRouter:
+def action_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(
         tags=["operating"],
         dependencies=[Depends(needs_operate)],
@@ -91,7 +91,7 @@ def act_routes(world: UiWorld) -> APIRouter:
 
     @router.post("/letters/reprocess", responses=failures(404))
     async def reprocess(request: Request, ask: ReprocessAsk) -> PutUp:
-        """Decider a kept letter again, or those of a group that can be: 10,000 at a time, decided longest ago first."""
+        """Reprocess one recorded dead letter, or those of a group: 10,000 at a time, decided longest ago first."""
         done = await operating.reprocess(
             user_of(request).actor,
             letter_ids=None if ask.letter_id is None else [ask.letter_id],
