@@ -38,6 +38,9 @@ MOST_KEPT = 20
 # Longer than an observation may take in which no question has an answer in time.
 TOO_OLD_SECONDS = 90.0
 
+# A replica that stops has no more time for this.
+STOP_SECONDS = 1.0
+
 # A busy or slow fleet is observed less often: the pause is this many times as long as the observation took.
 PAUSE_FACTOR = 20.0
 LONGEST_PAUSE_SECONDS = 120.0
@@ -115,6 +118,11 @@ class Diagnoser:
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser")
+        if self._leadership.is_leader:
+            # Without the database the view becomes too old by itself.
+            await answer_of(
+                shared_view_sql.withdraw(self._database, self._replica), within_seconds=STOP_SECONDS
+            )
 
     async def _paced(self) -> None:
         """Observe, unless the last observation took so long that it is too early for the next one."""

@@ -44,6 +44,12 @@ async def share(
     )
 
 
+async def withdraw(database: Database, replica: str) -> None:
+    """What a replica shared that stops: commands do not report its view as if it still ran."""
+    async with database.transaction() as tx:
+        await tx.run("DELETE FROM own.shared_view WHERE replica = :replica", replica=replica)
+
+
 async def read_shared(database: Database, *, newer_than: datetime | None = None) -> SharedView | None:
     """None: no leader has shared one yet. Its parts only if it is newer than that: they may be megabytes."""
     async with database.transaction() as tx:

@@ -141,7 +141,7 @@ async def test_the_printed_rights_suffice_for_canaries_and_the_doctor(
         await sidecar.start()
         await until(sidecar, ok=1)
         code, out, _ = await sidecar.cli("doctor", "--output", "json")
-        found = {one["check"]: one["health"] for one in json.loads(out)["observations"]}
+        found = {one["check"]: one["health"] for one in json.loads(out)["diagnoses"]}
         assert (found["broker rights"], found["database rights"], found["canary"]) == ("ok", "ok", "ok")
         # No management API answers, and no executor consumes.
         assert (code, found["topology"]) == (1, "unknown")

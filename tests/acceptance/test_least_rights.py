@@ -208,7 +208,7 @@ async def management_api_is_read(world: World, sidecar: SidecarProcess) -> None:
         code, _, warning = await sidecar.cli("workers", "list")
         assert (code, warning) == (0, "")
         _, out, _ = await sidecar.cli("doctor", "--no-canary", "--output", "json")
-        found = {one["check"]: one for one in json.loads(out)["observations"]}
+        found = {one["check"]: one for one in json.loads(out)["diagnoses"]}
         assert found["worker restarts"]["health"] == "ok", found["worker restarts"]
         assert found["topology"]["health"] != "unknown", found["topology"]
 

@@ -62,7 +62,7 @@ async def services(sidecar: SidecarProcess) -> dict[str, Any]:
     """What `dlq-handler status` says of them: a process of its own, which looks once."""
     _, out, err = await sidecar.cli("status", "--output", "json")
     assert out, err
-    [found] = [one for one in json.loads(out)["diagnoses"] if one["kind"] == "services"]
+    [found] = [one for one in json.loads(out)["diagnoses"] if one["check"] == "services"]
     return dict(found)
 
 
@@ -85,7 +85,7 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
     async def are_named() -> dict[str, Any]:
         found = await services(sidecar)
         assert found["health"] == "problem", found
-        assert found["sentence"].startswith("The broker restarted at "), found
+        assert found["explanation"].startswith("The broker restarted at "), found
         assert str(workers[1]) in found["about"], found
         return found
 
@@ -108,16 +108,16 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
 
             await eventually(metrics_say)
             _, doctor, _ = await sidecar.cli("doctor", "--no-canary")
-            shown = {one["kind"]: one for one in await sidecar.diagnoses()}["services"]
+            shown = {one["check"]: one for one in await sidecar.diagnoses()}["services"]
 
         assert ready == [0, 0], "no message waits"
-        assert "Since then the executor's queues have no consumer, and worker-0" in found["sentence"]
-        assert found["sentence"].endswith("report without consuming.")
-        assert found["next_step"] == "restart the executor and these workers"
+        assert "Since then the executor's queues have no consumer, and worker-0" in found["explanation"]
+        assert found["explanation"].endswith("report without consuming.")
+        assert found["action"] == "Restart the executor and these workers."
         assert found["about"] == " ".join(map(str, sorted(workers)))
         assert found["runbook"] == "docs/runbook.md#services-without-consumers"
-        assert found["sentence"] in doctor
-        assert (shown["sentence"], shown["since"][:19]) == (found["sentence"], found["since"][:19])
+        assert found["explanation"] in doctor
+        assert (shown["explanation"], shown["since"][:19]) == (found["explanation"], found["since"][:19])
 
         # As an operator must: the services are restarted, and consume again.
         async with consumed(world.vhost, [*EXECUTOR, *queues]):

@@ -28,7 +28,7 @@ async def test_every_surface_says_that_the_database_is_unreachable(
     async with world.sidecar(ui__refresh_seconds="300") as sidecar:
 
         async def is_healthy() -> bool:
-            told = {one["kind"]: one["health"] for one in await sidecar.diagnoses()}
+            told = {one["check"]: one["health"] for one in await sidecar.diagnoses()}
             return told.get("database") == "ok"
 
         await eventually(is_healthy, timeout=60)
@@ -54,11 +54,13 @@ async def test_every_surface_says_that_the_database_is_unreachable(
         await sidecar.wait_ready()
 
     assert ready["checks"]["database"]["detail"].startswith("unreachable (")
-    assert (first["kind"], first["headline"]) == ("database", HEADLINE)
+    assert (first["check"], first["headline"]) == ("database", HEADLINE)
     assert before <= datetime.fromisoformat(first["since"]) <= noticed
-    unknown = {one["kind"]: one["sentence"] for one in others if one["health"] == "unknown"}
-    assert {"workers", "worker gone", "brake"} <= set(unknown)
-    assert {unknown[kind] for kind in ("workers", "worker gone", "brake")} == {"the database is unreachable"}
+    unknown = {one["check"]: one["explanation"] for one in others if one["health"] == "unknown"}
+    assert {"workers", "worker unavailable", "brake"} <= set(unknown)
+    assert {unknown[kind] for kind in ("workers", "worker unavailable", "brake")} == {
+        "the database is unreachable"
+    }
     assert f"<title>{HEADLINE} since " in page
     assert code == 1
     assert "unreachable (connect to " in out

@@ -40,7 +40,9 @@ async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
         assert await world.failed() == 70
         assert len(await world.auditor.notices()) == 20
         # By its own connection: no management API tells it.
-        await eventually(lambda: says_of_alarm(sidecar, "problem", "our connection is blocked"), timeout=60)
+        await eventually(
+            lambda: says_of_alarm(sidecar, "problem", "the broker blocks the connection"), timeout=60
+        )
         await alarmed.set_memory_alarm(False)
         await world.settled_once(dispatches)
         await eventually(lambda: says_of_alarm(sidecar, "unknown", ""), timeout=60)
@@ -121,8 +123,8 @@ async def test_execution_whose_dispatch_hangs_in_an_alarm_is_not_failed_and_runs
 
 
 async def says_of_alarm(sidecar: SidecarProcess, health: str, beginning: str) -> bool:
-    found = {one["kind"]: one for one in await sidecar.diagnoses()}["broker alarm"]
-    return bool(found["health"] == health and found["sentence"].startswith(beginning))
+    found = {one["check"]: one for one in await sidecar.diagnoses()}["broker alarm"]
+    return bool(found["health"] == health and found["explanation"].startswith(beginning))
 
 
 async def has_pending(sidecar: SidecarProcess, count: int) -> bool:

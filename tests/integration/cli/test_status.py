@@ -113,7 +113,7 @@ async def test_in_a_pipe_each_answer_begins_with_its_time(terminal: Terminal, st
         assert await ended_by_ctrl_c(process) == 1
 
     first, second, _ = answers
-    assert first[0].startswith("STATE\tPART\tKIND\t")
+    assert first[0].startswith("STATE\tCOMPONENT\tCHECK\t")
     assert first[1].startswith("problem\tbroker\tbroker\t")
     assert [line.split("\t")[:3] for line in second] == [line.split("\t")[:3] for line in first]
 
