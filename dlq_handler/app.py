@@ -14,7 +14,6 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import (
-    backstop,
     history,
     letter_recorder,
     record_options,
@@ -22,6 +21,7 @@ from dlq_handler.compose import (
     worker_sight,
 )
 from dlq_handler.compose.retention import retention_steps
+from dlq_handler.compose.timeouts import timeout_services
 from dlq_handler.dashboard.refresh import PageRefresher
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import Leadership
@@ -48,7 +48,6 @@ from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, database_of, management_api_of
-from dlq_handler.timeouts.commit import StaleDecider
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch
@@ -107,7 +106,7 @@ class Sidecar:
         )
         self._leadership = Leadership(
             self.database,
-            backstop.leadership_policy(settings),
+            settings.leadership,
             holder=holder,
             metrics=self.metrics,
             may_lead=lambda: self._gate.fits_schema,
@@ -166,18 +165,6 @@ class Sidecar:
             self.database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
         )
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
-
-        # Timeouts.
-        self._stale_decide = StaleDecider(
-            self.database,
-            backstop.stale_decide_policy(settings),
-            leadership=self._leadership,
-            brake=self._brake,
-            gate=self._gate,
-            metrics=self.metrics,
-            relay=self._relay,
-            publishes=self.publisher.recorder.view,
-        )
 
         # Diagnosis.
         self._diagnoser = history.diagnoser(
@@ -265,7 +252,7 @@ class Sidecar:
             ),
             DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
             RetentionRunner(self.database, retention_policy(settings), retention_steps()),
-            SlotWatch(self.database, held_slot_seconds=own.monitor.held_slot_seconds, metrics=self.metrics),
+            SlotWatch(self.database, own.monitor, self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
         ]
 
@@ -312,18 +299,17 @@ class Sidecar:
         ]
 
     def _timeouts(self) -> Sequence[Service]:
-        return backstop.monitors(
+        return timeout_services(
             self.settings,
             self.database,
             self.link,
             self._queues,
-            decide=self._stale_decide,
+            writer=self._writer,
             leadership=self._leadership,
-            brake=self._brake,
             gate=self._gate,
             sight=self._sight,
             publisher=self.publisher,
-            source=self._consumer,
+            consumer=self._consumer,
             metrics=self.metrics,
         )
 

@@ -6,7 +6,7 @@ from dlq_handler.diagnosis.check_services import ServiceFinding
 from dlq_handler.metrics import LabelValues, Metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decision import StaleOutcome
-from dlq_handler.timeouts.reconcile import Finding
+from dlq_handler.timeouts.findings import Finding
 from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import Availability
 

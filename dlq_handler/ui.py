@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from dlq_handler.api.router import api_router
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.compose import backstop, retention_policy
+from dlq_handler.compose import explain_policy, retention_policy
 from dlq_handler.dashboard.errors import error_page
 from dlq_handler.dashboard.router import dashboard_router
 from dlq_handler.dashboard.site import Site
@@ -16,7 +16,7 @@ from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import management_api_of, ui_database_of
+from dlq_handler.settings.servers import connection_source_of, management_api_of, ui_database_of
 from dlq_handler.web.application import guarded_app
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.services import Services
@@ -57,8 +57,8 @@ def ui_world(
         management=management_api_of(settings, timeout_seconds=MANAGEMENT_SECONDS),
         consumer=consumer,
         reprocessor=reprocessor,
-        connections=backstop.connection_source(settings),
-        explain_policy=backstop.explain_policy(settings),
+        connections=connection_source_of(settings),
+        explain_policy=explain_policy(settings),
     )
     return UiWorld(
         options=own.ui,

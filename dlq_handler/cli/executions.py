@@ -14,14 +14,14 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_warning, printable, shown
-from dlq_handler.compose import backstop
+from dlq_handler.compose import explain_policy
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Moment
 from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, open_database
+from dlq_handler.settings.servers import broker_of, connection_source_of, open_database
 from dlq_handler.text import in_units
 from dlq_handler.web.no_record import no_record_sentence
 
@@ -75,10 +75,10 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
         explanation = await explain_execution(
             database,
             execution_id,
-            backstop.explain_policy(settings),
+            explain_policy(settings),
             sight=sight,
             requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
-            connections=backstop.connection_source(settings),
+            connections=connection_source_of(settings),
         )
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")

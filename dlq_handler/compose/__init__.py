@@ -10,6 +10,7 @@ from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.recorder import LetterRecorder, RecordOptions
+from dlq_handler.explain.explain import ExplainPolicy
 from dlq_handler.health import Readiness
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.metrics import Metrics
@@ -112,4 +113,15 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
         unresolved_seconds=own.retention.unresolved_days * 86_400,
         interval_seconds=own.retention.interval_seconds,
         history_seconds=own.retention.history_days * 86_400,
+    )
+
+
+def explain_policy(settings: Settings) -> ExplainPolicy:
+    return ExplainPolicy(
+        limits=settings.stale_limits,
+        brake=settings.dlq_handler.brake,
+        names=settings.worker_queues,
+        lease=settings.leadership.name,
+        is_monitored=settings.dlq_handler.monitor.enabled,
+        is_shadow=settings.is_shadow,
     )

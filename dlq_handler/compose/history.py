@@ -7,7 +7,6 @@ from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import view as compose_view
-from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -59,5 +58,5 @@ def patience(settings: Settings, interval_seconds: float) -> Patience:
     back_within_seconds = Backoff().most_seconds + interval_seconds
     return Patience(
         opens_within_seconds=back_within_seconds,
-        leads_within_seconds=max(back_within_seconds, leadership_policy(settings).taken_within_seconds),
+        leads_within_seconds=max(back_within_seconds, settings.leadership.taken_within_seconds),
     )

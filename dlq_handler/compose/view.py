@@ -9,7 +9,6 @@ from functools import partial
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
 from dlq_handler.compose import expectation
-from dlq_handler.compose.backstop import leadership_policy, unscheduled_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.collector import ViewCollector
@@ -30,11 +29,11 @@ def collector_options(settings: Settings) -> CollectorOptions:
         availability=settings.availability,
         brake=settings.dlq_handler.brake,
         canary=own.canary if own.canary.enabled else None,
-        lease=leadership_policy(settings).name if own.monitor.enabled else None,
+        lease=settings.leadership.name if own.monitor.enabled else None,
         intake_queue=settings.blueprint.intake_queue,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,
-        requests=unscheduled_policy(settings),
+        monitor=settings.dlq_handler.monitor,
         is_shadow=own.shadow.enabled,
         attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
     )

@@ -109,7 +109,7 @@ class ViewCollector:
             workers=self._workers(database, broker.queues),
             requested=database.requested,
             at_request_limit=database.at_request_limit,
-            republishes_requests=self._options.requests.republishes,
+            republishes_requests=self._options.monitor.republish_requests,
             letters=database.letters,
             attune_monitor=database.attune_monitor,
             completions=broker.completions,

@@ -36,7 +36,7 @@ from dlq_handler.host.worker import AvailabilityPolicy, RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
+from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.topology import canary_sql as canary_store
 from dlq_handler.topology.decide_canary import Probe
 from dlq_handler.topology.options import CanaryOptions
@@ -55,7 +55,7 @@ class CollectorOptions:
     intake_queue: str
     completed_queue: str
     requests_queue: str
-    requests: UnscheduledPolicy
+    monitor: MonitorOptions
     is_shadow: bool
     attune_monitor_is_enabled: bool
 
@@ -103,7 +103,7 @@ async def collect_from_database(database: Database, options: CollectorOptions) -
         workers=await answer_of(_workers(database)),
         harm=await answer_of(status_sql.harm_by_worker(database)),
         requested=await answer_of(count_requested(database)),
-        at_request_limit=await answer_of(_at_request_limit(database, options.requests)),
+        at_request_limit=await answer_of(_at_request_limit(database, options.monitor)),
         attune_monitor=await answer_of(
             status_sql.attune_monitor(database, is_enabled=options.attune_monitor_is_enabled)
         ),
@@ -123,11 +123,13 @@ async def read_brake(database: Database, policy: BrakeOptions) -> BrakeFact | Un
     return await answer_of(_brake(database, policy))
 
 
-async def _at_request_limit(database: Database, policy: UnscheduledPolicy) -> int:
+async def _at_request_limit(database: Database, options: MonitorOptions) -> int:
     """Executions that wait for the scheduler and whose request dlq-handler does not publish again."""
-    if policy.republishes:
-        return await unscheduled_sql.count_at_request_limit(database, policy.republish_limit)
-    return await unscheduled_sql.count_overdue(database, older_than_seconds=policy.timeout_seconds)
+    if options.republish_requests:
+        return await unscheduled_sql.count_at_request_limit(database, options.republish_limit)
+    return await unscheduled_sql.count_overdue(
+        database, older_than_seconds=options.unscheduled_timeout_seconds
+    )
 
 
 def _unavailable(database: Database, answer: Unknown) -> DatabaseFacts:

@@ -2,6 +2,7 @@
 
 `LiveWriter` does the work. `ShadowWriter` (shadow mode, a dry run) reads what the other would lock, and changes and
 publishes nothing. `RecordsWriter` writes tables of dlq-handler only, whatever the brake and the safety gate say.
+`EventWriter` also publishes: for subjects that end nothing, so that no brake stops them.
 """
 
 from collections.abc import Collection, Sequence
@@ -127,6 +128,12 @@ class RecordsWriter:
 
     def offer(self, entries: Sequence[OutboxEntry]) -> None:
         """Nothing is published."""
+
+
+class EventWriter(RecordsWriter):
+    async def publish(self, tx: Transaction, messages: Sequence[ExecutionMessage]) -> Sequence[OutboxEntry]:
+        """Without a lease, as it is not urgent: the relay finds them at its next poll."""
+        return await outbox_sql.add_to_outbox(tx, messages)
 
 
 class ShadowWriter(RecordsWriter):

@@ -24,15 +24,11 @@ from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.masking import masked_object
 from dlq_handler.safety import brake_sql as brake
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.case import StaleCase, StalePolicy
-from dlq_handler.timeouts.cases import Sight, gather_cases
+from dlq_handler.timeouts.case import StaleCase, StaleLimits
+from dlq_handler.timeouts.cases import QueueObserver, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
-from dlq_handler.timeouts.decide_unscheduled import (
-    UNSCHEDULED,
-    UnscheduledDecision,
-    UnscheduledPolicy,
-    decide_unscheduled,
-)
+from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledDecision, decide_unscheduled
+from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import look_at_process
@@ -45,8 +41,7 @@ _MOVED = Waiting(explanation="its row changes while it is read; run the command 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainPolicy:
-    stale: StalePolicy
-    unscheduled: UnscheduledPolicy
+    limits: StaleLimits
     brake: BrakeOptions
     names: WorkerQueueNames
     lease: str
@@ -81,7 +76,7 @@ async def explain(
     execution_id: int,
     policy: ExplainPolicy,
     *,
-    sight: Sight,
+    sight: QueueObserver,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None = None,
 ) -> Explanation | None:
@@ -106,7 +101,7 @@ async def _waiting(
     database: Database,
     records: Records,
     policy: ExplainPolicy,
-    sight: Sight,
+    sight: QueueObserver,
     *,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
@@ -135,20 +130,20 @@ async def _decide(
     database: Database,
     execution: ExecutionFacts,
     policy: ExplainPolicy,
-    sight: Sight,
+    sight: QueueObserver,
     *,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> _Decided | None:
     """None: the host has no such row."""
     if execution.status in UNSCHEDULED:
-        return await _unscheduled(database, execution.id, policy.unscheduled, requests_queue)
+        return await _unscheduled(database, execution.id, policy.limits.monitor, requests_queue)
     # As a replica decides that has watched for long enough: the connection of a command is always young.
-    watched_seconds = policy.stale.availability.unavailable_after_seconds
+    watched_seconds = policy.limits.availability.unavailable_after_seconds
     case = await observe_case(
         database,
         sight,
-        policy.stale,
+        policy.limits,
         watched_seconds,
         execution.id,
         is_shadow=policy.is_shadow,
@@ -163,7 +158,7 @@ async def _decide(
 async def _unscheduled(
     database: Database,
     execution_id: int,
-    policy: UnscheduledPolicy,
+    options: MonitorOptions,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
 ) -> _Decided | None:
     try:
@@ -172,14 +167,14 @@ async def _unscheduled(
         counts = None
     # One observation stands for those of the whole quiet time: a replica has observed the queue for that long.
     is_quiet = counts is not None and counts.consumers > 0 and counts.ready == 0
-    quiet_seconds = policy.quiet_seconds if is_quiet else None
+    quiet_seconds = options.quiet_seconds if is_quiet else None
     async with database.transaction() as tx:
-        one = await unscheduled_row(tx, execution_id)
-    if one is None:
+        row = await unscheduled_row(tx, execution_id)
+    if row is None:
         return None
-    decision = decide_unscheduled(one.row, quiet_seconds=quiet_seconds, policy=policy, now=one.now)
+    decision = decide_unscheduled(row, quiet_seconds=quiet_seconds, options=options)
     note = EXECUTOR_DOES_NOT_CONSUME if counts is not None and counts.consumers == 0 else None
-    return _Decided(execution=one.row.execution, decision=decision, note=note)
+    return _Decided(execution=row.execution, decision=decision, note=note)
 
 
 async def _replicas(database: Database, policy: ExplainPolicy) -> Replicas:
@@ -198,8 +193,8 @@ async def _replicas(database: Database, policy: ExplainPolicy) -> Replicas:
 
 async def observe_case(
     database: Database,
-    sight: Sight,
-    policy: StalePolicy,
+    sight: QueueObserver,
+    limits: StaleLimits,
     gate_watched_seconds: float,
     execution_id: int,
     *,
@@ -220,7 +215,7 @@ async def observe_case(
     if execution is None:
         return None
     # Not inside a transaction: the broker may take its time.
-    sights = {} if execution.worker_id is None else await sight.look([execution.worker_id])
+    queues = {} if execution.worker_id is None else await sight.look([execution.worker_id])
     longest_ttl_ms = await sight.longest_ttl_ms(fleet)
     processes: dict[int, ProcessView] = {}
     if (
@@ -235,13 +230,13 @@ async def observe_case(
         gathered = await gather_cases(
             tx,
             view,
-            sights=sights,
+            queues=queues,
             looks={},
             watched_seconds=gate_watched_seconds,
             steady_since=None,
             longest_ttl_ms=longest_ttl_ms,
             publishes=PublishView(quick_seconds=float("inf"), confirmed_seconds_ago=0.0),
-            policy=policy,
+            limits=limits,
             is_shadow=is_shadow,
             processes=processes,
         )

@@ -15,7 +15,7 @@ from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
-from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
 from dlq_handler.workers.look import is_empty, is_unattended
 from dlq_handler.workers.service_look import ServiceLooks, has_reported_twice
 
@@ -97,7 +97,7 @@ def waiting_of(
             )
         case NotStale(explanation=explanation):
             return Waiting(explanation=f"dlq-handler does not end it: {explanation}", notes=notes)
-        case AnnounceAgain(explanation=explanation, evidence=evidence):
+        case RepublishRequest(explanation=explanation, evidence=evidence):
             promise = _promise(decision, decisions, replicas)
             return Waiting(
                 explanation=f"{promise}: {explanation}",
@@ -126,14 +126,14 @@ def _of_this_attempt(records: Records) -> list[StaleRecord]:
     return [one for one in records.decisions if one.attempt_updated_at == attempt_updated_at]
 
 
-def _promise(decision: End | AnnounceAgain, decisions: Sequence[StaleRecord], replicas: Replicas) -> str:
+def _promise(decision: End | RepublishRequest, decisions: Sequence[StaleRecord], replicas: Replicas) -> str:
     """What the next scan does; in the conditional if no replica will do it."""
     decided = [one for one in decisions if one.is_shadow and one.outcome is decision.outcome]
     if replicas.is_shadow and decided:
-        would_be = "requested again" if isinstance(decision, AnnounceAgain) else decision.becomes
+        would_be = "requested again" if isinstance(decision, RepublishRequest) else decision.becomes
         return f"decided in shadow already, at {clock(decided[-1].decided_at)}: it would have been {would_be}"
     is_conditional = replicas.is_shadow or replicas.unwatched is not None
-    if isinstance(decision, AnnounceAgain):
+    if isinstance(decision, RepublishRequest):
         return f"{'would be' if is_conditional else 'about to be'} requested again"
     if is_conditional:
         return f"{'a' if replicas.unwatched else 'the next'} scan would make it {decision.becomes}"
@@ -149,7 +149,7 @@ def _why_it_waits(
     if case is None:
         return explanation
     row, queue, status = case.worker.row, case.worker.queue, case.execution.status
-    if status is ExecutionStatus.RUNNING and row is not None and case.silence is None:
+    if status is ExecutionStatus.RUNNING and row is not None and case.why_unavailable is None:
         age = row.heartbeat_age_seconds
         is_process_known = case.worker.process is not None
         if age is None:
@@ -157,8 +157,13 @@ def _why_it_waits(
             return f"{known}; {explanation}" if is_process_known else known
         known = f"it runs; worker {row.id} reported {max(age, 0.0):.0f} s ago"
         return f"{known}; {explanation if is_process_known else 'nothing to do'}"
-    is_before_horizon = status is ExecutionStatus.SCHEDULED and case.age_seconds < case.horizon_seconds
-    if not is_before_horizon or queue is None or queue.ready or not (is_empty(queue) or is_unattended(queue)):
+    is_before_deadline = status is ExecutionStatus.SCHEDULED and case.age_seconds < case.deadline_seconds
+    if (
+        not is_before_deadline
+        or queue is None
+        or queue.ready
+        or not (is_empty(queue) or is_unattended(queue))
+    ):
         return explanation
     if any(letter.attempt_updated_at == case.execution.updated for letter in records.letters):
         where = "its dead letter was received, see above"
@@ -195,7 +200,7 @@ def _is_restart_hidden(case: StaleCase | None) -> bool:
         case is not None
         and case.execution.status is ExecutionStatus.RUNNING
         and case.execution.worker_id is not None
-        and case.silence is None
+        and case.why_unavailable is None
         and case.worker.process is None
     )
 
@@ -203,10 +208,10 @@ def _is_restart_hidden(case: StaleCase | None) -> bool:
 def _seen(evidence: Mapping[str, object], case: StaleCase | None) -> dict[str, object]:
     """Without what a command has assumed or observed itself: only observations of a replica are evidence."""
     seen = {name: value for name, value in evidence.items() if name not in _ASSUMED}
-    looks = seen.pop("looks", None)
-    if isinstance(looks, Mapping) and case is not None:
-        kept = {name: at for name, at in looks.items() if at != case.now.isoformat()}
-        seen |= {"looks": kept} if kept else {}
+    checks = seen.pop("checks", None)
+    if isinstance(checks, Mapping) and case is not None:
+        kept = {name: at for name, at in checks.items() if at != case.now.isoformat()}
+        seen |= {"checks": kept} if kept else {}
     return seen
 
 
@@ -218,7 +223,7 @@ def worker_note(case: StaleCase, looks: ServiceLooks, names: WorkerQueueNames) -
     if not case.worker.is_queue_known or not is_unattended(case.worker.queue):
         return None
     look = looks.by_queue.get(names.queue(worker.id)) if looks.are_current(case.now) else None
-    is_reporting = is_on_time(worker, policy=case.policy.availability)
+    is_reporting = is_on_time(worker, policy=case.limits.availability)
     if (
         look is None
         or not is_reporting

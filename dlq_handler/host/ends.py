@@ -6,7 +6,7 @@ from datetime import datetime
 
 from dlq_handler.host.execution import Execution, ExecutionStatus
 
-SILENT_ERROR = "Worker queue TTL expired"
+HANDLER_ERROR = "Worker queue TTL expired"
 """Error that Attune's dead-letter handler writes. It publishes no event. dlq-handler adds `failed_by` to this error."""
 
 STOCK_MONITOR = "execution_timeout_monitor"
@@ -16,7 +16,7 @@ ENDED_BY_MONITOR = frozenset({ExecutionStatus.FAILED, ExecutionStatus.ABANDONED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnheardEnd:
+class EndWithoutEvent:
     """An execution that has ended, and whose completion event may be lost."""
 
     execution: Execution
@@ -25,7 +25,7 @@ class UnheardEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndOfOurs:
+class OwnEnd:
     """An end that dlq-handler wrote, and the row as it is now."""
 
     ended_at: datetime
@@ -74,7 +74,7 @@ class EndedTask:
 class MonitorEnd:
     """An execution that Attune's own timeout monitor ended, and whose completion event may be lost."""
 
-    end: UnheardEnd
+    end: EndWithoutEvent
     interval: UnconsumedInterval | None
     """It ended within this interval. None: it was found by the slot that it still holds."""
     task: EndedTask | None

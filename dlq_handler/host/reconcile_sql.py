@@ -1,73 +1,59 @@
-"""Find ends that somebody does not know of, and executions that came back after we ended them. Read only, in pages.
-
-Each page is bounded by what is looked at, not by what is found: a statement that reads on until it has found enough
-would read a whole table on a day when all is well.
-"""
+"""Find ends without a completion event, and executions that came back after their end. Read only, in pages."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.moments import age_seconds
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.ends import SILENT_ERROR, EndOfOurs, UnheardEnd
+from dlq_handler.host.ends import HANDLER_ERROR, EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
 from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
-from dlq_handler.host.unscheduled_sql import Place
+from dlq_handler.host.page import Page, Place
 from dlq_handler.host.workflow_tasks_sql import IS_WORKFLOW_TASK
-
-Found = TypeVar("Found")
 
 _TERMINAL = (
     "CAST(e.status AS text) IN (" + ", ".join(f"'{status.value}'" for status in sorted(TERMINAL)) + ")"
 )
 
-# Whoever hears of an end reads the row. A result of megabytes, as a worker may write it, would fill the outbox.
+# The consumer of the event reads the row. A result of megabytes, as a worker may write it, would fill the outbox.
 RESULT = "CASE WHEN pg_column_size(e.result) <= 8192 THEN CAST(e.result AS text) END AS result"
 
-# Not while an older notice of it is still to be published. With LIMIT 1, as EXISTS may be planned as a join of
+# Not while an older event of it is still to be published. With LIMIT 1, as EXISTS may be planned as a join of
 # everything.
-_TOLD = (
-    "SELECT true FROM own.stale_decision told"
-    " WHERE told.execution_id = e.id AND told.outcome = 'completion_published'"
-)
+_PUBLISHED = """
+    SELECT true FROM own.stale_decision published
+     WHERE published.execution_id = e.id AND published.outcome = 'completion_published'
+"""
 _UNPUBLISHED = "SELECT true FROM own.outbox open WHERE open.execution_id = e.id AND open.confirmed_at IS NULL"
 
 # Once, whatever becomes of the row: deleting a worker moves the `updated` of all that it ever had.
-IS_END_TOLD = f"""
-    coalesce(({_TOLD} AND told.is_shadow = :is_shadow LIMIT 1), ({_UNPUBLISHED} LIMIT 1), false)
+IS_END_PUBLISHED = f"""
+    coalesce(({_PUBLISHED} AND published.is_shadow = :is_shadow LIMIT 1), ({_UNPUBLISHED} LIMIT 1), false)
 """
 
-# Once for each state of a row: its slot is free, unless the listener lost the notice. To lose one is rare, and a row
-# may be touched every minute, so another one goes out only when the last is long past.
-_IS_SLOT_TOLD = f"""
-    coalesce(({_TOLD} AND told.is_shadow = :is_shadow
-               AND (told.attempt_updated_at = e.updated
-                    OR told.decided_at > statement_timestamp() - make_interval(secs => :again_after)) LIMIT 1),
+# Once for each state of a row: its slot is free, unless the executor lost the event. To lose one is rare, and a row may
+# change every minute, so another event is published only when the last is long past.
+_IS_SLOT_PUBLISHED = f"""
+    coalesce(({_PUBLISHED} AND published.is_shadow = :is_shadow
+               AND (published.attempt_updated_at = e.updated
+                    OR published.decided_at > statement_timestamp() - make_interval(secs => :again_after)) LIMIT 1),
              ({_UNPUBLISHED} LIMIT 1), false)
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[Found]):
-    ends: Sequence[Found]
-    last: Place | None
-    """Where the next page goes on; None: there is no next."""
-
-
 async def held_slots(
     tx: Transaction, *, held_seconds: float, again_after_seconds: float, limit: int, is_shadow: bool
-) -> list[UnheardEnd]:
-    """Slots that executions hold which have ended that long ago. Those told of are not found again, unless the row has
-    moved since, and so much time has passed.
+) -> list[EndWithoutEvent]:
+    """Slots of executions that ended that long ago. An end that was published is not found again, unless the row has
+    moved since and `again_after_seconds` have passed.
 
-    A workflow task is left out: for it a second notice can make a second retry. A table of slots is as small as what is
-    under way, so it is simply read.
+    A workflow task is left out: a second event can make a second retry of it. The table of slots is as small as the
+    work in progress, so it is simply read.
     """
     if not await has_admission(tx):
         return []
@@ -77,7 +63,7 @@ async def held_slots(
           FROM execution_admission_entry slot JOIN execution e ON e.id = slot.execution_id
          WHERE slot.status = 'active' AND {_TERMINAL} AND NOT {IS_WORKFLOW_TASK}
            AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
-           AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_SLOT_TOLD}
+           AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_SLOT_PUBLISHED}
          ORDER BY slot.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout
         held=float(held_seconds),
@@ -86,13 +72,14 @@ async def held_slots(
         is_shadow=is_shadow,
     )
     return [
-        unheard(row, {"slot_taken_at": row.activated_at and row.activated_at.isoformat()}) for row in rows
+        end_without_event(row, {"slot_taken_at": row.activated_at and row.activated_at.isoformat()})
+        for row in rows
     ]
 
 
 async def count_leaked_slots(database: Database, *, held_seconds: float) -> int | None:
-    """Slots that executions hold which have ended that long ago, told of or not. A host without slots leaks none; None:
-    it has some, and we may not read them.
+    """Slots of executions that ended that long ago, whether their ends were published or not. A host without slots
+    leaks none; None: dlq-handler may not read them.
     """
     async with database.transaction() as tx:
         if not await has_admission(tx):
@@ -111,20 +98,21 @@ async def count_leaked_slots(database: Database, *, held_seconds: float) -> int 
     return row.slots if row is not None else None
 
 
-async def silent_ends(
-    tx: Transaction, *, after: Place, until: datetime, limit: int, is_shadow: bool
-) -> Page[UnheardEnd]:
+async def ends_without_event(
+    tx: Transaction, after: Place, *, until: datetime, limit: int, is_shadow: bool
+) -> Page[EndWithoutEvent, Place]:
     """Walk the failed executions along the host's (status, updated) index."""
     rows = await tx.rows(
         f"""
         SELECT {EXECUTION_COLUMNS}, {RESULT}, left(e.result ->> 'expired_at', 64) AS expired_at,
-               e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {IS_END_TOLD} AS is_silent
+               e.result ->> 'error' = :error AND e.result ->> 'failed_by' IS NULL AND NOT {IS_END_PUBLISHED}
+                   AS is_without_event
           FROM execution e
          WHERE e.status = 'failed' AND e.updated <= :until
            AND (e.updated, e.id) > (:after_updated, :after_id)
          ORDER BY e.updated, e.id LIMIT :limit
         """,  # noqa: S608  # our own text throughout
-        error=SILENT_ERROR,
+        error=HANDLER_ERROR,
         until=until,
         after_updated=after[0],
         after_id=after[1],
@@ -132,20 +120,23 @@ async def silent_ends(
         is_shadow=is_shadow,
     )
     return Page(
-        ends=[unheard(row, {"expired_at": row.expired_at}) for row in rows if row.is_silent],
+        found=[
+            end_without_event(row, {"expired_at": row.expired_at}) for row in rows if row.is_without_event
+        ],
         last=(rows[-1].updated, rows[-1].id) if len(rows) == limit else None,
     )
 
 
-async def ends_of_ours(
-    tx: Transaction, status: ExecutionStatus, *, after: Place, until: datetime, limit: int
-) -> Page[EndOfOurs]:
-    """Walk the executions of one status, for those that we had ended before and that moved since.
+async def own_ends(
+    tx: Transaction, after: Place, *, status: ExecutionStatus, until: datetime, limit: int
+) -> Page[OwnEnd, Place]:
+    """Walk the executions of one status, for those that dlq-handler had ended before and that moved since.
 
     Along the host's (status, updated) index, and from there to our records by key. The other way round, from the
-    records, a flood of a million letters would be looked up again at every look, for as long as they are kept.
+    records, a flood of a million dead letters would be read again at every scan, for as long as they are kept.
     """
-    # One that has not moved since is as we left it. One that runs may have begun before we wrote, and waited for us.
+    # A terminal row that has not moved is as it was left. The transaction that wrote a running row may have begun
+    # before ours, and have waited for it.
     moved = "AND e.updated > {at}" if status.is_terminal else ""
     rows = await tx.rows(
         f"""
@@ -178,22 +169,22 @@ async def ends_of_ours(
         limit=limit,
     )
     return Page(
-        ends=[_end_of_ours(row) for row in rows if row.at is not None],
+        found=[_own_end(row) for row in rows if row.at is not None],
         # Of one execution there may be several.
         last=(rows[-1].updated, rows[-1].id) if len({row.id for row in rows}) == limit else None,
     )
 
 
-def unheard(row: Row[Any], evidence: Mapping[str, object]) -> UnheardEnd:
-    return UnheardEnd(
+def end_without_event(row: Row[Any], evidence: Mapping[str, object]) -> EndWithoutEvent:
+    return EndWithoutEvent(
         execution=execution_of(row),
         result=None if row.result is None else json.loads(row.result),
         evidence=evidence,
     )
 
 
-def _end_of_ours(row: Row[Any]) -> EndOfOurs:
-    return EndOfOurs(
+def _own_end(row: Row[Any]) -> OwnEnd:
+    return OwnEnd(
         ended_at=row.at,
         ended_by=row.ended_by,
         replica=row.replica,

@@ -5,7 +5,7 @@ ends of months ago into an interval of today.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,8 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.ends import ENDED_BY_MONITOR, STOCK_MONITOR, EndedTask, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, has_admission
-from dlq_handler.host.reconcile_sql import IS_END_TOLD, RESULT, Page, unheard
-from dlq_handler.host.unscheduled_sql import Place
+from dlq_handler.host.page import Page, Place
+from dlq_handler.host.reconcile_sql import IS_END_PUBLISHED, RESULT, end_without_event
 from dlq_handler.host.workflow_tasks_sql import retried_among
 
 _NEWEST_ENDS = 1000
@@ -33,19 +33,19 @@ _HOLDS_SLOT = """
 
 async def ends_within(
     tx: Transaction,
+    after: Place,
+    *,
     interval: UnconsumedInterval,
     status: ExecutionStatus,
-    *,
-    after: Place,
     limit: int,
     is_shadow: bool,
-) -> Page[MonitorEnd]:
+) -> Page[MonitorEnd, Place]:
     """Walk the executions of one status along the host's (status, updated) index, from one end of the interval to the
     other.
     """
     rows = await tx.rows(
         f"""
-        SELECT e.id, e.updated, {_IS_SIGNED} AND NOT {IS_END_TOLD} AS is_unpublished
+        SELECT e.id, e.updated, {_IS_SIGNED} AND NOT {IS_END_PUBLISHED} AS is_unpublished
           FROM execution e
          WHERE e.status = '{status.value}' AND e.updated >= :began_at AND e.updated <= :last_observed_at
            AND (e.updated, e.id) > (:after_updated, :after_id)
@@ -60,23 +60,23 @@ async def ends_within(
     )
     found = [row.id for row in rows if row.is_unpublished]
     return Page(
-        ends=await _ends(tx, found, interval),
+        found=await _ends(tx, found, interval),
         last=(rows[-1].updated, rows[-1].id) if len(rows) == limit else None,
     )
 
 
 async def tasks_with_slots(
-    tx: Transaction, *, held_seconds: float, after_id: int, limit: int, is_shadow: bool
-) -> tuple[Sequence[MonitorEnd], int | None]:
-    """Workflow tasks that hold a slot although they have ended that long ago, whenever that was; and the id after which
-    the next page begins. All other executions with slots are found by `reconcile.held_slots`.
+    tx: Transaction, after_id: int, *, held_seconds: float, limit: int, is_shadow: bool
+) -> Page[MonitorEnd, int]:
+    """Workflow tasks that hold a slot although they ended that long ago, by execution id. All other executions with
+    slots are found by `held_slots`.
     """
     if not await has_admission(tx):
-        return [], None
+        return Page(found=[], last=None)
     rows = await tx.rows(
         f"""
         SELECT slot.execution_id AS id,
-               coalesce(e.is_workflow_task AND e.is_ended AND {_IS_SIGNED} AND NOT {IS_END_TOLD}, false)
+               coalesce(e.is_workflow_task AND e.is_ended AND {_IS_SIGNED} AND NOT {IS_END_PUBLISHED}, false)
                    AS is_unpublished
           FROM (SELECT * FROM execution_admission_entry
                  WHERE status = 'active' AND execution_id > :after_id
@@ -95,12 +95,12 @@ async def tasks_with_slots(
         is_shadow=is_shadow,
     )
     found = [row.id for row in rows if row.is_unpublished]
-    return await _ends(tx, found, None), rows[-1].id if len(rows) == limit else None
+    return Page(found=await _ends(tx, found, None), last=rows[-1].id if len(rows) == limit else None)
 
 
 async def monitor_end(tx: Transaction, execution_id: int) -> MonitorEnd | None:
-    """For one who only asks. None: Attune's monitor did not end it, dlq-handler published its end, or nothing says that
-    it was not published.
+    """One execution. None: Attune's monitor did not end it, dlq-handler published its end, or nothing says that it was
+    not published.
     """
     slot = _HOLDS_SLOT if await has_admission(tx) else "false"
     row = await tx.row(
@@ -109,7 +109,7 @@ async def monitor_end(tx: Transaction, execution_id: int) -> MonitorEnd | None:
           FROM execution e LEFT JOIN LATERAL (
             SELECT began_at, last_observed_at FROM own.unconsumed_interval
              WHERE e.updated >= began_at AND e.updated <= last_observed_at ORDER BY id LIMIT 1) AS gap ON true
-         WHERE e.id = :id AND CAST(e.status AS text) IN ({_STATUSES}) AND {_IS_SIGNED} AND NOT {IS_END_TOLD}
+         WHERE e.id = :id AND CAST(e.status AS text) IN ({_STATUSES}) AND {_IS_SIGNED} AND NOT {IS_END_PUBLISHED}
         """,  # noqa: S608  # our own text throughout
         id=execution_id,
         is_shadow=False,
@@ -153,7 +153,7 @@ async def _ends(
     retried = await retried_among(tx, tasks) if tasks else frozenset()
     return [
         MonitorEnd(
-            end=unheard(row, interval.evidence if interval else {}),
+            end=end_without_event(row, interval.evidence if interval else {}),
             interval=interval,
             task=_task(row, is_retried=row.id in retried, is_workflow_readable=is_workflow_readable)
             if row.is_workflow_task

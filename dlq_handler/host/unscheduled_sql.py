@@ -6,9 +6,8 @@ belongs to an execution, not to a state of its row. It is deleted when the execu
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
@@ -19,17 +18,13 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
 from dlq_handler.host.messages import Destination, ExecutionMessage, repeated_request
+from dlq_handler.host.page import Page, Place
 from dlq_handler.host.stale_sql import IS_REFUSED
 from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.workflow_tasks_sql import is_workflow_parent
 
-Place = tuple[datetime, int]
-"""A place in the order of a scan: `updated` and id of the last row seen."""
-
-BEGINNING: Place = (datetime(1970, 1, 1, tzinfo=UTC), 0)
-
 # With LIMIT 1, as EXISTS may be planned as a join of everything.
-_IN_LINE = """
+_WAITS_FOR_SLOT = """
     coalesce((SELECT true FROM execution_admission_entry entry
                WHERE entry.execution_id = e.id AND entry.status = 'queued' LIMIT 1), false)
 """
@@ -41,48 +36,41 @@ _COLUMNS = f"""
              false) AS has_unconfirmed
 """  # noqa: S608  # our own text throughout
 
-# Who runs it reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
+# The scheduler reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
 _CONFIG = "CASE WHEN pg_column_size(e.config) <= 8192 THEN CAST(e.config AS text) END AS config"
 
-_ANNOUNCED_AGAIN = """
+_REQUESTED_AGAIN = """
     LEFT JOIN own.repeated_request again ON again.execution_id = e.id AND again.is_shadow = :is_shadow
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnscheduledRow:
-    row: Unscheduled
-    now: datetime
-    """The database's clock."""
-
-
 async def unscheduled_page(
     tx: Transaction,
-    status: ExecutionStatus,
-    *,
-    older_than_seconds: float,
     after: Place,
+    *,
+    status: ExecutionStatus,
+    older_than_seconds: float,
     limit: int,
     is_shadow: bool,
-) -> Sequence[UnscheduledRow]:
-    """The oldest first, those that wait in a line left out: there may be very many of them, and all may wait.
+) -> Page[Unscheduled, Place]:
+    """The oldest first, without those that wait for a slot: there may be very many of them, and all may wait.
 
     `is_shadow` says which requests count: those that were published, or those that would have been published.
     """
-    in_line = f"AND NOT {_IN_LINE}" if await has_admission(tx) else ""
+    slot = f"AND NOT {_WAITS_FOR_SLOT}" if await has_admission(tx) else ""
     # The status is a bare literal, as the enum's name is the host's own business. The time is the statement's, because
     # no index can be searched by a clock that moves.
     rows = await tx.rows(
         f"""
-        SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, false AS is_in_line
+        SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, false AS waits_for_slot
           FROM (SELECT * FROM execution e
                  WHERE e.status = '{status.value}'
                    AND e.updated <= statement_timestamp() - make_interval(secs => :age)
-                   AND (e.updated, e.id) > (:after_updated, :after_id) {in_line}
+                   AND (e.updated, e.id) > (:after_updated, :after_id) {slot}
                    -- Those that the database refused to let end wait until they are due again.
                    AND NOT {IS_REFUSED}
                  ORDER BY e.updated, e.id LIMIT :limit) AS e
-          {_ANNOUNCED_AGAIN}
+          {_REQUESTED_AGAIN}
          ORDER BY e.updated, e.id
         """,  # noqa: S608  # our own text throughout
         age=float(older_than_seconds),
@@ -91,29 +79,32 @@ async def unscheduled_page(
         limit=limit,
         is_shadow=is_shadow,
     )
-    return [_row(row) for row in rows]
+    return Page(
+        found=[_unscheduled(row) for row in rows],
+        last=(rows[-1].updated, rows[-1].id) if len(rows) == limit else None,
+    )
 
 
-async def unscheduled_row(tx: Transaction, execution_id: int) -> UnscheduledRow | None:
+async def unscheduled_row(tx: Transaction, execution_id: int) -> Unscheduled | None:
     """One execution, whatever its status or age."""
-    in_line = _IN_LINE if await has_admission(tx) else "false"
+    slot = _WAITS_FOR_SLOT if await has_admission(tx) else "false"
     row = await tx.row(
         f"""
-        SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, {in_line} AS is_in_line
-          FROM execution e {_ANNOUNCED_AGAIN} WHERE e.id = :id
+        SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, {slot} AS waits_for_slot
+          FROM execution e {_REQUESTED_AGAIN} WHERE e.id = :id
         """,  # noqa: S608  # our own text throughout
         id=execution_id,
         is_shadow=False,
     )
-    return None if row is None else _row(row)
+    return None if row is None else _unscheduled(row)
 
 
 async def count_overdue(database: Database, *, older_than_seconds: float) -> int:
-    """Executions of that age that are requested or scheduling, and that nothing allows to wait: neither a line nor the
+    """Executions of that age that are requested or scheduling, and that nothing allows to wait: neither a slot nor the
     time of a retry. Without parents of workflows.
     """
     async with database.transaction() as tx:
-        in_line = _IN_LINE if await has_admission(tx) else "false"
+        slot = _WAITS_FOR_SLOT if await has_admission(tx) else "false"
         [row] = await tx.rows(
             f"""
             SELECT count(*) AS executions FROM execution e
@@ -122,7 +113,7 @@ async def count_overdue(database: Database, *, older_than_seconds: float) -> int
                -- As text: both are ISO 8601 in UTC, and what others wrote may be no time at all.
                AND coalesce(e.workflow_task ->> 'next_retry_at', '')
                    <= to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-               AND NOT {in_line} AND NOT {await is_workflow_parent(tx)}
+               AND NOT {slot} AND NOT {await is_workflow_parent(tx)}
             """,  # noqa: S608  # our own text throughout
             age=float(older_than_seconds),
         )
@@ -210,17 +201,17 @@ async def delete_request_counts(database: Database, *, may_go_on: MayGoOn = alwa
     )
 
 
-def _row(row: Row[Any]) -> UnscheduledRow:
-    unscheduled = Unscheduled(
+def _unscheduled(row: Row[Any]) -> Unscheduled:
+    return Unscheduled(
         execution=execution_of(row),
-        is_in_line=row.is_in_line,
+        waits_for_slot=row.waits_for_slot,
         next_retry_at=row.next_retry_at,
         is_workflow_parent=row.is_workflow_parent,
         republished_at=row.republished_at,
         requests=row.requests,
         has_unconfirmed=row.has_unconfirmed,
+        now=row.now,
     )
-    return UnscheduledRow(row=unscheduled, now=row.now)
 
 
 async def count_requested(database: Database) -> int:

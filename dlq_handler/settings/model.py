@@ -12,10 +12,12 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
+from dlq_handler.database.leadership import LeadershipPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.options import SecretUrl
 from dlq_handler.settings.own import DlqHandler
+from dlq_handler.timeouts.case import StaleLimits
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 
 
@@ -97,6 +99,21 @@ class Settings(BaseSettings):
             unavailable_after_seconds=self.worker_unavailable_after_seconds,
             late_after_seconds=3.0 * self.worker.heartbeat_interval,
         )
+
+    @property
+    def stale_limits(self) -> StaleLimits:
+        return StaleLimits(
+            monitor=self.dlq_handler.monitor,
+            deadline_seconds=self.deadline_seconds,
+            after_ttl_seconds=self.dlq_handler.grace.after_ttl_seconds,
+            availability=self.availability,
+            run_limit_seconds=self.dlq_handler.worker.run_limit_seconds,
+        )
+
+    @property
+    def leadership(self) -> LeadershipPolicy:
+        # Another lease in shadow mode: a replica that changes nothing must not keep the others from working.
+        return LeadershipPolicy(name="shadow leader" if self.is_shadow else "leader")
 
     @property
     def worker_queues(self) -> WorkerQueueNames:

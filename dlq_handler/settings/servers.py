@@ -7,11 +7,12 @@ from urllib.parse import unquote
 
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.options import vhost_of
+from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
 from dlq_handler.database.engine import Database
 from dlq_handler.database.link import silence_within
 from dlq_handler.metrics import Metrics
 from dlq_handler.settings.model import Settings
+from dlq_handler.workers.connection_source import ConnectionSource
 
 
 def database_of(settings: Settings) -> Database:
@@ -64,6 +65,18 @@ def broker_of(settings: Settings, *, metrics: Metrics | None = None) -> BrokerAd
         replica=f"dlq-handler {settings.replica}",
     )
     return replace(address, on_reconnect=metrics.count_reconnect) if metrics else address
+
+
+def connection_source_of(settings: Settings) -> ConnectionSource | None:
+    """None: workers reconnect, so a new connection is not a new process."""
+    if settings.dlq_handler.worker.reconnects:
+        return None
+    return ConnectionSource(
+        # The timeout monitor waits for its answers.
+        management_api_of(settings, timeout_seconds=5.0),
+        names=settings.worker_queues,
+        own_tag_prefix=CONSUMER_TAG_PREFIX,
+    )
 
 
 def management_api_of(settings: Settings, *, timeout_seconds: float = 10.0) -> ManagementApi:

@@ -1,7 +1,7 @@
-"""Decider one execution that no letter told of. Pure and total: no I/O, no clock, no exception for odd input.
+"""Decide one execution that no dead letter reports. Pure and total: no I/O, no clock, no exception for odd input.
 
 Promises: never ends a terminal execution, a running or canceling one without a worker, or a scheduled one before its
-message must have died. In doubt it waits: an execution ended late costs time, a live one ended is run twice.
+message must have expired. When unsure it waits: an execution ended late costs time, a live one ended runs twice.
 """
 
 from datetime import datetime
@@ -39,16 +39,16 @@ def decide_stale(case: StaleCase) -> StaleDecision:
 
 
 def _decide_scheduled(case: StaleCase) -> StaleDecision:
-    horizon = case.horizon_seconds
-    if case.age_seconds < horizon:
-        return _wait(case, "its message may still be in the worker's queue", case.when_aged(horizon))
+    deadline = case.deadline_seconds
+    if case.age_seconds < deadline:
+        return _wait(case, "its message may still be in the worker's queue", case.when_aged(deadline))
     if case.execution.worker_id is not None and not case.worker.is_queue_known:
-        # The deadline is not known either: the queue may have been declared with more time than the settings say, and
-        # a worker that comes back before that time is over takes the message and runs it.
+        # The deadline is unknown too: the queue may have been declared with a longer TTL than that of the settings, and
+        # a worker that comes back before the message expires runs it.
         return _wait(case, "the broker cannot be asked about the queue of its worker", None)
-    held_timeout = case.policy.held_timeout_seconds
+    held_timeout = case.limits.monitor.held_timeout_seconds
     if (queue := case.worker.queue) is not None and queue.has_no_ttl:
-        # No message expires there: a worker that comes back takes it and runs it, however late that is.
+        # No message expires there: a worker that comes back runs it, however late that is.
         if queue.holds_messages:
             explanation = f"the queue of worker {case.execution.worker_id} has no TTL and holds messages"
             return _wait(case, explanation, None)
@@ -58,62 +58,64 @@ def _decide_scheduled(case: StaleCase) -> StaleDecision:
             )
             return _wait(case, explanation, case.when_aged(held_timeout))
     if case.execution.worker_id is None:
-        explanation = "it has no worker any more: the worker's row was deleted"
-        return _end(case, ExecutionStatus.FAILED, explanation, horizon)
-    if case.silence is not None:
-        return _decide_unavailable(case, case.silence)
-    finding = _what_a_second_look_must_find(case)
-    first = _first_such_look(case)
-    confirm_after = case.policy.confirm_after_seconds
-    is_proof = case.publishes.cover(horizon)
+        explanation = "its worker's row was deleted"
+        return _end(case, ExecutionStatus.FAILED, explanation, deadline)
+    if case.why_unavailable is not None:
+        return _decide_unavailable(case, case.why_unavailable)
+    finding = _message_is_lost(case)
+    first = _first_same_check(case)
+    confirm_after = case.limits.monitor.confirm_after_seconds
+    is_proof = case.publishes.cover(deadline)
     is_confirmed = first is not None and case.seconds_since(first) >= confirm_after
     if finding is not None and is_proof and is_confirmed:
-        return _end(case, ExecutionStatus.FAILED, finding, horizon)
-    # Beyond both limits only a publish that hangs right now counts: a broker that is slow now and then must not keep
-    # the execution open without end.
-    is_beyond_both = case.age_seconds >= held_timeout + horizon
-    is_slow = case.publishes.hang_now if is_beyond_both else case.publishes.were_slow_within(horizon)
+        return _end(case, ExecutionStatus.FAILED, finding, deadline)
+    # Beyond both limits only a publish that hangs right now counts: a broker that is slow from time to time must not
+    # keep the execution open without end.
+    is_beyond_both = case.age_seconds >= held_timeout + deadline
+    is_slow = case.publishes.hang_now if is_beyond_both else case.publishes.were_slow_within(deadline)
     if case.age_seconds >= held_timeout and case.are_heartbeats_believed and not is_slow:
         explanation = f"it was not run within {held_timeout:g} s; {_what_is_known(case)}"
-        return _end(case, ExecutionStatus.FAILED, explanation, max(horizon, held_timeout))
+        return _end(case, ExecutionStatus.FAILED, explanation, max(deadline, held_timeout))
     if finding is not None and is_proof:
-        explanation = f"{finding}; a second look must find it so"
+        explanation = f"{finding}; a second check must confirm it"
         return _wait(case, explanation, case.after(first or case.now, confirm_after))
     if finding is not None or is_slow:
-        seen = finding or _what_is_known(case)
-        explanation = f"{seen}; its message may hang on the way to the broker: {case.publishes.description}"
-        return _wait(case, explanation, case.when_publishes_cover(horizon))
+        known = finding or _what_is_known(case)
+        explanation = f"{known}; its message may hang on the way to the broker: {case.publishes.description}"
+        return _wait(case, explanation, case.when_publishes_cover(deadline))
     if case.age_seconds >= held_timeout:
         return _wait(case, _what_is_known(case), case.when_heartbeats_are_believed)
     return _wait(case, _what_is_known(case), case.when_aged(held_timeout))
 
 
-def _decide_unavailable(case: StaleCase, silence: str) -> StaleDecision:
-    """Of a scheduled execution. A worker that consumes may still run it, however old its heartbeat is: two looks."""
-    queue, limit = case.worker.queue, case.policy.confirm_after_seconds
-    first = _first_silent_look(case)
+def _decide_unavailable(case: StaleCase, unavailable: str) -> StaleDecision:
+    """Decide a scheduled execution. A worker that consumes may still run it, however old its heartbeat: two checks."""
+    queue, limit = case.worker.queue, case.limits.monitor.confirm_after_seconds
+    first = _first_unavailable_check(case)
     if is_unattended(queue) or (first is not None and case.seconds_since(first) >= limit):
-        return _end(case, ExecutionStatus.FAILED, silence, case.horizon_seconds)
-    explanation = f"{silence}, but its queue has a consumer; a second look must find it so"
+        return _end(case, ExecutionStatus.FAILED, unavailable, case.deadline_seconds)
+    explanation = f"{unavailable}, but its queue has a consumer; a second check must confirm it"
     return _wait(case, explanation, case.after(first or case.now, limit))
 
 
 def _decide_running(case: StaleCase) -> StaleDecision:
     if case.execution.worker_id is None:
         return NotStale("running without a worker, as the parent of a workflow does")
-    silence = case.silence
-    if silence is None:
+    unavailable = case.why_unavailable
+    if unavailable is None:
         return _decide_process(case)
-    limit = case.policy.confirm_after_seconds
-    first = _first_silent_look(case)
+    limit = case.limits.monitor.confirm_after_seconds
+    first = _first_unavailable_check(case)
     if first is None or case.seconds_since(first) < limit:
-        return _wait(case, f"{silence}; a second look must find it so", case.after(first or case.now, limit))
-    unavailable_after = case.policy.availability.unavailable_after_seconds
-    return _end(case, ExecutionStatus.ABANDONED, silence, unavailable_after)
+        return _wait(
+            case, f"{unavailable}; a second check must confirm it", case.after(first or case.now, limit)
+        )
+    unavailable_after = case.limits.availability.unavailable_after_seconds
+    return _end(case, ExecutionStatus.ABANDONED, unavailable, unavailable_after)
 
 
 def _decide_process(case: StaleCase) -> StaleDecision:
-    """Of a running execution whose worker is not known to be unavailable: it may have been restarted under its name."""
+    """Decide a running execution whose worker is not known to be unavailable: it may have been restarted."""
     worker_id, process = case.execution.worker_id, case.worker.process
     if process is None:
         return _wait(case, f"worker {worker_id} is not known to be unavailable", None)
@@ -122,10 +124,10 @@ def _decide_process(case: StaleCase) -> StaleDecision:
             explanation = f"the process of worker {worker_id} that began this run still consumes its queue"
             return _wait(case, explanation, None)
         case Began.BY_FORMER:
-            limit, first = case.policy.confirm_after_seconds, process.look.alone_since or case.now
-            explanation = f"worker {worker_id} was restarted: the process that began this run is gone"
+            limit, first = case.limits.monitor.confirm_after_seconds, process.look.alone_since or case.now
+            explanation = f"worker {worker_id} was restarted: the process that began this run has ended"
             if case.seconds_since(first) < limit:
-                return _wait(case, f"{explanation}; a second look must find it so", case.after(first, limit))
+                return _wait(case, f"{explanation}; a second check must confirm it", case.after(first, limit))
             return _end(case, ExecutionStatus.ABANDONED, explanation, limit, error="Worker restarted")
         case Began.UNKNOWN:
             return _decide_run_limit(case, process)
@@ -143,21 +145,21 @@ def _decide_run_limit(case: StaleCase, process: ProcessView) -> StaleDecision:
         explanation = f"{unknown}; it is abandoned if it still runs at its limit of {limit:g} s"
         return _wait(case, explanation, case.when_aged(limit))
     if not case.are_heartbeats_believed:
-        # While the database was away no worker could write that the run has ended.
-        return _wait(case, f"{unknown}; the database was away", case.when_heartbeats_are_believed)
-    first, needed = process.look.unknown_since(updated), case.policy.confirm_after_seconds
+        # During a database outage no worker could write that the run has ended.
+        return _wait(case, f"{unknown}; the database was unavailable", case.when_heartbeats_are_believed)
+    first, needed = process.look.unknown_since(updated), case.limits.monitor.confirm_after_seconds
     if process.look.is_proven(updated):
-        # Its process was there at the last look that found one: an answer that is missing proves nothing.
+        # The last check that found a process found this one: a missing answer proves nothing.
         needed = max(KEPT_SECONDS, 3 * needed)
     if case.seconds_since(first) < needed:
-        explanation = f"it was not ended within {limit:g} s; {unknown}; a second look must find it so"
+        explanation = f"it was not ended within {limit:g} s; {unknown}; a second check must confirm it"
         return _wait(case, explanation, case.after(first, needed))
     explanation = f"it was not ended within {limit:g} s; {unknown}"
     return _end(case, ExecutionStatus.ABANDONED, explanation, limit, error="Execution timeout")
 
 
 def _decide_canceling(case: StaleCase) -> StaleDecision:
-    limit = case.policy.canceling_timeout_seconds
+    limit = case.limits.monitor.canceling_timeout_seconds
     if case.execution.worker_id is None:
         return NotStale("canceling without a worker, as the parent of a workflow does")
     if case.age_seconds < limit:
@@ -166,10 +168,10 @@ def _decide_canceling(case: StaleCase) -> StaleDecision:
     return _end(case, ExecutionStatus.CANCELLED, explanation, limit)
 
 
-def _what_a_second_look_must_find(case: StaleCase) -> str | None:
-    """Of a worker that is not known to be unavailable. None: its queue looks as that of a live worker should."""
+def _message_is_lost(case: StaleCase) -> str | None:
+    """Why the message seems lost, of a worker that is not known to be unavailable. None: the queue is in order."""
     queue, worker_id = case.worker.queue, case.execution.worker_id
-    # After a restart of the broker we may be back before a worker is that holds the message, and runs it.
+    # After a restart of the broker dlq-handler may be back before the worker that holds the message and runs it.
     if queue is None:
         return f"the queue of worker {worker_id} does not exist"
     if is_unattended(queue):
@@ -181,21 +183,21 @@ def _what_a_second_look_must_find(case: StaleCase) -> str | None:
 
 
 def _what_is_known(case: StaleCase) -> str:
-    """Of a worker that is not known to be unavailable. Unknown is never worded as alive."""
+    """About a worker that is not known to be unavailable. Unknown is never worded as alive."""
     queue = case.worker.queue
     if queue is None:
         return f"{case.heartbeat_knowledge}; it has no queue"
     known = f"{case.heartbeat_knowledge}; its queue has {queue.consumers} consumer(s)"
-    if case.age_seconds >= case.policy.held_timeout_seconds:
+    if case.age_seconds >= case.limits.monitor.held_timeout_seconds:
         return known
     if queue.unacked is None:
         return f"{known}; only the management API could show whether it has the message"
     return f"{known}; {queue.ready} message(s) are ready, its consumers hold {queue.unacked}"
 
 
-def _first_such_look(case: StaleCase) -> datetime | None:
-    """The earlier one of the last two looks, if it found the queue as it is now and was after the dispatch: one before
-    that says nothing about its message.
+def _first_same_check(case: StaleCase) -> datetime | None:
+    """The earlier one of the last two checks, if it found the queue as it is now and was after the dispatch: an earlier
+    check says nothing about its message.
     """
     look = case.worker.look
     if look is None:
@@ -204,14 +206,14 @@ def _first_such_look(case: StaleCase) -> datetime | None:
     return None if since is None or since < case.execution.updated else since
 
 
-def _first_silent_look(case: StaleCase) -> datetime | None:
-    """The first look that found both the worker and the execution as they are now."""
+def _first_unavailable_check(case: StaleCase) -> datetime | None:
+    """The first check that found both the worker and the execution as they are now."""
     look, row = case.worker.look, case.worker.row
     if look is None or look.unavailable_since is None:
         return None
     if look.last_heartbeat != (row.last_heartbeat if row else None):
         return None
-    # Whoever wrote the execution since then was perhaps the worker itself.
+    # A later change of the execution may be the worker's own.
     return max(look.unavailable_since, case.execution.updated)
 
 

@@ -1,6 +1,6 @@
-"""What becomes of an execution that no letter told of, and how it goes on record.
+"""What becomes of an execution that no dead letter reports, and how the decision is recorded. Values only.
 
-The decides return one of these decisions; on record go only decisions, never that something still waits.
+Only decisions are recorded, never that an execution still waits.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.endings.refusal import next_attempt
 from dlq_handler.host.execution import Execution, ExecutionStatus
 
@@ -17,24 +18,24 @@ class StaleOutcome(StrEnum):
     ABANDONED = "abandoned"
     CANCELLED = "cancelled"
     REQUEST_REPUBLISHED = "request_republished"
-    """Still not scheduled: its request was published once more."""
+    """Not scheduled yet: dlq-handler published its request again."""
     COMPLETION_PUBLISHED = "completion_published"
-    """Ended by somebody who did not tell: its end was published."""
+    """Another component ended it without an event: dlq-handler published its completion event."""
     REVERTED_BY_WORKER = "reverted_by_worker"
-    """Ended by us, and brought back by a late worker."""
+    """dlq-handler ended it, and a late worker brought it back."""
     UPDATE_FAILED = "update_failed"
     """The database refused the change; it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Stale: it ends, and its end is announced."""
+    """Stale: it ends, and its completion event is published."""
 
     becomes: ExecutionStatus
     explanation: str
     evidence: Mapping[str, object]
     limit_seconds: float
-    """The limit it went beyond: the horizon, or what stands for it in another status."""
+    """The limit that it has exceeded: the deadline, or the limit of its status."""
     error: str = "Worker unavailable"
     """How the `error` of an abandoned execution begins."""
 
@@ -44,8 +45,8 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnounceAgain:
-    """Not scheduled yet: its request is published once more; the row stays as it is."""
+class RepublishRequest:
+    """Not scheduled yet: its request is published again; the row stays as it is."""
 
     explanation: str
     evidence: Mapping[str, object]
@@ -57,16 +58,17 @@ class AnnounceAgain:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not to be ended yet; `until` is when it is worth while to look again, None when only an event can tell."""
+    """Not to be ended yet."""
 
     explanation: str
     until: datetime | None
+    """When the answer may change by time alone; None: only an event can change it."""
     evidence: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class NotStale:
-    """None of the monitor's business as long as it is in this status, or has no worker."""
+    """The monitor does not end it as long as it is in this status, or has no worker."""
 
     explanation: str
 
@@ -76,7 +78,7 @@ StaleDecision = End | Wait | NotStale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleRecord:
-    """One decision about one attempt of an execution, as it is kept."""
+    """One decision about one attempt of an execution, as it is stored."""
 
     execution_id: int
     attempt_updated_at: datetime
@@ -98,7 +100,7 @@ class StaleRecord:
 
 def record_of(
     execution: Execution,
-    decision: End | AnnounceAgain,
+    decision: End | RepublishRequest,
     *,
     now: datetime,
     replica: str,
@@ -121,7 +123,7 @@ def record_of(
 def refused_record(
     execution: Execution, error: str, *, attempts: int, now: datetime, replica: str
 ) -> StaleRecord:
-    """`attempts` counts this refusal too."""
+    """`attempts` includes this refusal."""
     return StaleRecord(
         execution_id=execution.id,
         attempt_updated_at=execution.updated,
@@ -135,3 +137,25 @@ def refused_record(
         decided_at=now,
         replica=replica,
     )
+
+
+def stale_result(execution: Execution, decision: End, now: datetime) -> dict[str, object]:
+    """The `result` of the execution: the fields that Attune's own monitor writes, and the evidence."""
+    if decision.becomes is ExecutionStatus.ABANDONED:
+        return {
+            "error": f"{decision.error}: {decision.explanation}",
+            "abandoned_by": FAILED_BY,
+            "original_status": execution.status.value,
+            "worker": execution.worker_id,
+            "reconciled_at": now.isoformat(),
+            "evidence": dict(decision.evidence),
+        }
+    is_cancelled = decision.becomes is ExecutionStatus.CANCELLED
+    return {
+        "error": f"Execution timeout: {decision.explanation}",
+        "cancelled_by" if is_cancelled else "failed_by": FAILED_BY,
+        "timeout_seconds": int(decision.limit_seconds),
+        "age_seconds": int((now - execution.updated).total_seconds()),
+        "original_status": execution.status.value,
+        "evidence": dict(decision.evidence),
+    }

@@ -1,4 +1,4 @@
-"""The decisions about executions that no letter told of: written with what they changed, read for their story."""
+"""Decisions about executions that no dead letter reports: written with the change, read for `executions explain`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from dlq_handler.dead_letters.masked_rows_sql import for_people
 from dlq_handler.text import storable
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 
-# The end itself tells the rest; what was only announced must not be announced again.
+# These are in the rows themselves. An event that was published must not be published again.
 _RESOLVED = (StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED)
 
 
@@ -26,14 +26,12 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
         """
         INSERT INTO own.stale_decision AS known (
             execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence, error,
-            attempts,
-            next_attempt_at, is_shadow, decided_at, replica)
+            attempts, next_attempt_at, is_shadow, decided_at, replica)
         SELECT * FROM unnest(
             CAST(:execution_id AS bigint[]), CAST(:attempt_updated_at AS timestamptz[]),
-            CAST(:original_status AS text[]),
-            CAST(:outcome AS text[]), CAST(:worker_id AS bigint[]), CAST(:explanation AS text[]),
-            CAST(:evidence AS jsonb[]), CAST(:error AS text[]), CAST(:attempts AS integer[]),
-            CAST(:next_attempt_at AS timestamptz[]), CAST(:is_shadow AS boolean[]),
+            CAST(:original_status AS text[]), CAST(:outcome AS text[]), CAST(:worker_id AS bigint[]),
+            CAST(:explanation AS text[]), CAST(:evidence AS jsonb[]), CAST(:error AS text[]),
+            CAST(:attempts AS integer[]), CAST(:next_attempt_at AS timestamptz[]), CAST(:is_shadow AS boolean[]),
             CAST(:decided_at AS timestamptz[]), CAST(:replica AS text[]))
         ON CONFLICT (execution_id, attempt_updated_at, outcome, is_shadow) DO UPDATE
            SET error = excluded.error, attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at,
@@ -65,7 +63,7 @@ async def refusals(tx: Transaction, execution_id: int, attempt_updated_at: datet
         """
         SELECT attempts FROM own.stale_decision
          WHERE execution_id = :execution_id AND attempt_updated_at = :attempt_updated_at
-         AND outcome = 'update_failed' AND NOT is_shadow
+           AND outcome = 'update_failed' AND NOT is_shadow
         """,
         execution_id=execution_id,
         attempt_updated_at=attempt_updated_at,
@@ -78,9 +76,8 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence,
-            error, attempts,
-                   next_attempt_at, is_shadow, decided_at, replica
+            SELECT execution_id, attempt_updated_at, original_status, outcome, worker_id, explanation, evidence, error,
+                   attempts, next_attempt_at, is_shadow, decided_at, replica
               FROM own.stale_decision WHERE execution_id = :execution_id ORDER BY decided_at, id
             """,
             execution_id=execution_id,

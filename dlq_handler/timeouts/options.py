@@ -13,8 +13,9 @@ class MonitorOptions(OwnSection):
     enabled: bool = Field(
         default=True,
         description=(
-            "Whether executions are looked for that no dead letter told of; when false, one whose message was "
-            "lost, or whose worker died while running it, hangs for ever."
+            "Enable the timeout monitor. Without it, an execution whose message was lost, or whose worker stopped "
+            "while running it, never ends. `executor.enable_timeout_monitor` does not switch it: that is Attune's own "
+            "monitor."
         ),
     )
     interval_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
@@ -28,26 +29,26 @@ class MonitorOptions(OwnSection):
     confirm_after_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=30,
         description=(
-            "Minimum number of seconds between the two looks that must both find a worker unavailable, with the same "
-            "last heartbeat, before the executions that it was running are abandoned."
+            "Minimum time between the two checks that must both find a worker unavailable, with the same last "
+            "heartbeat, before the executions that it was running are abandoned, in seconds."
         ),
     )
     held_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=3600,
         description=(
-            "Age in seconds at which a scheduled execution is failed although its worker is not known to be "
-            "unavailable; a busy worker holds prefetched messages for long and runs them in the end."
+            "Age at which a scheduled execution is failed although its worker is not known to be unavailable, in "
+            "seconds. A busy worker holds prefetched messages for long and runs them in the end."
         ),
     )
     canceling_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=3600,
-        description="Seconds after which an execution that is still canceling is cancelled.",
+        description="Age at which an execution that is still canceling is cancelled, in seconds.",
     )
     unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=900,
         description=(
-            "Seconds after which an execution that is still requested or scheduling is requested again, if nothing "
-            "says that it may wait. The pause before each further request doubles, up to 16 times this value."
+            "Age at which an execution that is still requested or scheduling is requested again, in seconds, if "
+            "nothing says that it may wait. The pause before each further request doubles, up to 16 times this value."
         ),
     )
     republish_requests: bool = Field(
@@ -70,8 +71,8 @@ class MonitorOptions(OwnSection):
     quiet_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
-            "Time in seconds for which a queue of the executor must have been empty, with a consumer, before "
-            "dlq-handler publishes what seems lost: requests for the queue of requests, and ends of Attune's own "
+            "Time for which a queue of the executor must have been empty, with a consumer, before dlq-handler "
+            "publishes what seems lost, in seconds: requests for the queue of requests, and ends of Attune's own "
             "timeout monitor for the queue of completion events. Until then the message may still be in that queue."
         ),
     )
@@ -84,7 +85,7 @@ class MonitorOptions(OwnSection):
     )
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1000,
-        description="Executions looked at in one transaction of a scan.",
+        description="Maximum number of executions in one transaction of a scan.",
     )
     reconcile_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
@@ -96,14 +97,14 @@ class MonitorOptions(OwnSection):
     missing_event_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
-            "Seconds that Attune's own dead-letter handler gets to announce an execution it failed; then it is "
-            "taken for the silent end it is in stock Attune, and we announce it."
+            "Time that Attune's own dead-letter handler gets to publish the completion event of an execution that it "
+            "failed, in seconds. It never does in stock Attune; then dlq-handler publishes the event."
         ),
     )
     held_slot_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = Field(
         default=600,
         description=(
-            "Seconds for which an execution that has ended may still hold its slot before its end is announced "
-            "again; earlier, the notice may be on its way."
+            "Time for which an execution that has ended may still hold its slot before its completion event is "
+            "published again, in seconds. Earlier, the event may still be on its way."
         ),
     )

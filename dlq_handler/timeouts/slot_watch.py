@@ -1,6 +1,6 @@
-"""Count the slots that ended executions still hold. Every replica counts: the number is the same for all of them.
+"""Count the slots that ended executions still hold, on every replica, for the metric. Read only.
 
-Read only. The reconciler, on the leader, is who tells of such slots, and then it is for the host to free them.
+The reconciler, on the leader, publishes the ends of these executions; then the host frees the slots.
 """
 
 import asyncio
@@ -10,27 +10,21 @@ from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.reconcile_sql import count_leaked_slots
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
+from dlq_handler.timeouts.options import MonitorOptions
+
+INTERVAL_SECONDS = 30.0
 
 
 class SlotWatch:
-    def __init__(
-        self,
-        database: Database,
-        *,
-        held_slot_seconds: float,
-        metrics: Metrics,
-        interval_seconds: float = 30.0,
-    ) -> None:
-        """`held_slot_seconds`: before this much time the notice that frees a slot may be on its way."""
-        self._database, self._metrics = database, metrics
-        self._held_slot_seconds, self._interval_seconds = held_slot_seconds, interval_seconds
+    def __init__(self, database: Database, options: MonitorOptions, metrics: Metrics) -> None:
+        self._database, self._options, self._metrics = database, options, metrics
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self.tick, stop, name="slot-watch")
+        await every(INTERVAL_SECONDS, self.tick, stop, name="slot-watch")
 
     async def tick(self) -> None:
         try:
-            count = await count_leaked_slots(self._database, held_seconds=self._held_slot_seconds)
+            count = await count_leaked_slots(self._database, held_seconds=self._options.held_slot_seconds)
         except (Unavailable, Contended):
             self._metrics.set_leaked_slots(None)
             raise

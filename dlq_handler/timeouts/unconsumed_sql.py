@@ -1,7 +1,7 @@
 """The intervals in which the queue of completion events had no consumer, by the database's clock.
 
-An interval is what looks have shown: from after the first look that found no consumer to before the last one. Times
-between two looks that are far apart, and the edges, are in no interval: what happened there is unknown.
+An interval is what the checks have shown: from after the first check without a consumer to before the last one. Times
+between two checks that are far apart, and the edges, are in no interval: what happened there is unknown.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.ends import UnconsumedInterval
 
 
-async def note_no_consumer(tx: Transaction, *, asked_at: datetime, longest_gap_seconds: float) -> None:
-    """Extend the interval that the latest look belongs to, or begin one. `asked_at`: the clock before this look."""
+async def extend_interval(tx: Transaction, *, asked_at: datetime, longest_gap_seconds: float) -> None:
+    """Extend the interval of the last check, or begin one. `asked_at`: the clock before this check."""
     extended = await tx.row(
         """
         UPDATE own.unconsumed_interval SET last_observed_at = greatest(last_observed_at, CAST(:asked_at AS timestamptz))
@@ -34,8 +34,8 @@ async def note_no_consumer(tx: Transaction, *, asked_at: datetime, longest_gap_s
         )
 
 
-async def note_consumer(tx: Transaction) -> None:
-    """A consumer is back: what a later look finds is another interval."""
+async def close_interval(tx: Transaction) -> None:
+    """A consumer is back: the next check without a consumer begins another interval."""
     await tx.run("UPDATE own.unconsumed_interval SET is_open = false WHERE is_open")
 
 

@@ -13,7 +13,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessed, Reprocessor
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.names import REQUESTS_QUEUE
-from dlq_handler.timeouts.cases import Sights
+from dlq_handler.timeouts.cases import WorkerQueues
 from dlq_handler.topology.consumers import Consumers, read_consumers
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.workers.connection_source import ConnectionSource
@@ -67,7 +67,7 @@ class Services:
             lambda: self.reprocessor.reprocess(record_id), within_seconds=REPROCESS_SECONDS
         )
 
-    async def look(self, worker_ids: Collection[int]) -> Sights:
+    async def look(self, worker_ids: Collection[int]) -> WorkerQueues:
         return await self.loop.call(
             lambda: self.workers.look_quietly(worker_ids), within_seconds=BROKER_SECONDS
         )

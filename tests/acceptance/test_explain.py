@@ -27,7 +27,7 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: World) -> 
         assert kinds(scheduled) == ["created", "moved", "dispatched"]
         assert "may still be in the worker's queue" in scheduled["waiting"]["explanation"]
         # The queue's own TTL, which is longer than what the settings say, and the grace.
-        assert scheduled["waiting"]["evidence"]["horizon_seconds"] == 630
+        assert scheduled["waiting"]["evidence"]["deadline_seconds"] == 630
         assert scheduled["waiting"]["until"] > scheduled["now"]
 
         in_line = await sidecar.cli_json("executions", "explain", str(second))

@@ -24,7 +24,6 @@ from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.main import main
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.commit import StaleDecider
 
 
 def die() -> NoReturn:
@@ -173,7 +172,7 @@ def in_a_page(nth: int) -> None:
 def between_pages(nth: int) -> None:
     """A page of the monitor is committed, with its notices; none of them was sent, and the scan is not over."""
     _never_publish()
-    _wrap(StaleDecider, "commit", nth, after=True)
+    _wrap(Ender, "commit", nth, after=True)
 
 
 def says_nothing(_nth: int) -> None:

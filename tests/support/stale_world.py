@@ -1,32 +1,43 @@
 """A monitor on a real database, with a broker and a clock that tests can set."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.consume.drain_tracker import DrainTracker
+from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.writers import LiveWriter, ShadowWriter
+from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import GateOptions
-from dlq_handler.timeouts.case import StalePolicy
-from dlq_handler.timeouts.commit import StaleDecider, StaleDecisionPolicy
-from dlq_handler.timeouts.monitor import MonitorPolicy, TimeoutMonitor
+from dlq_handler.timeouts.case import StaleLimits
+from dlq_handler.timeouts.monitor import TimeoutMonitor
+from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.timeouts.recorder import RecordOptions, SuspectRecorder
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
+from dlq_handler.workers.sight import WorkerObservation
 from tests.support.builders import COMPLETIONS
+from tests.support.deciding import HeldRelay
 from tests.support.fail_safe import a_brake
 from tests.support.host_tables import Host
 
-POLICY = StalePolicy(
-    horizon_seconds=330,
-    grace_seconds=30,
-    confirm_after_seconds=30,
-    held_timeout_seconds=7200,
-    canceling_timeout_seconds=600,
+LIMITS = StaleLimits(
+    monitor=MonitorOptions(
+        confirm_after_seconds=30, held_timeout_seconds=7200, canceling_timeout_seconds=600
+    ),
+    deadline_seconds=330,
+    after_ttl_seconds=30,
     availability=AvailabilityPolicy(unavailable_after_seconds=90),
 )
 BUSY = QueueObservation(consumers=1, ready=0, unacked=3)
@@ -35,8 +46,8 @@ UNATTENDED = QueueObservation(consumers=0, ready=0)
 HOUR = 3600.0
 
 
-class SetObservation:
-    """What the broker would say; a worker that was not set cannot be asked about."""
+class SetObservation(WorkerObservation):
+    """What the broker would answer; the queue of a worker that was not set is unknown."""
 
     def __init__(self) -> None:
         self.queues: dict[int, QueueObservation | None] = {}
@@ -45,17 +56,37 @@ class SetObservation:
         self.longest_ttl: int | None = 300_000
         self.asked_for_ttl: list[Sequence[int]] = []
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.asked.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
-    async def look_quietly(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
+    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.asked_quietly.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
         self.asked_for_ttl.append(worker_ids)
         return self.longest_ttl
+
+
+class SetPublishes(PublishRecorder):
+    set_view = PublishView(quick_seconds=24 * HOUR, confirmed_seconds_ago=1)
+
+    def view(self) -> PublishView:
+        return self.set_view
+
+
+class SetQueue(QueueCounter):
+    """One queue of the executor, as the test describes it."""
+
+    def __init__(self, counts: QueueCounts | None) -> None:
+        self.counts = counts
+        self.unavailable: Unavailable | None = None
+
+    async def count_known(self, queue: str) -> QueueCounts | None:  # the test has one queue
+        if self.unavailable is not None:
+            raise self.unavailable
+        return self.counts
 
 
 class LongOpenGate(Gate):
@@ -75,7 +106,7 @@ class Replica:
         sight: SetObservation,
         *,
         name: str = "one",
-        page_size: int = 100,
+        batch_size: int = 100,
         limit: int = 0,
         is_shadow: bool = False,
         intake: DrainTracker | None = None,
@@ -95,38 +126,46 @@ class Replica:
             holder=name,
             metrics=self.metrics,
         )
-        policy = StaleDecisionPolicy(
-            stale=POLICY,
-            replica=name,
-            destination=COMPLETIONS,
-            is_shadow=is_shadow,
-            page_size=page_size,
-        )
-        self.decide = StaleDecider(
+        limits = replace(LIMITS, monitor=LIMITS.monitor.model_copy(update={"batch_size": batch_size}))
+        self._record = SetPublishes()
+        self.relay = HeldRelay()
+        brake = a_brake(store, limit=limit)
+        self.size = BatchSize(batch_size, limit_seconds=store.statement_seconds)
+        self.ender = Ender(
             store,
-            policy,
+            ShadowWriter(self.gate) if is_shadow else LiveWriter(self.gate, brake, self.relay),
+            SuspectRecorder(
+                RecordOptions(replica=name, destination=COMPLETIONS, is_shadow=is_shadow),
+                self.metrics,
+                limits=limits,
+                gate=self.gate,
+                publishes=self._record,
+            ),
+            self.size,
             leadership=self.leadership,
-            brake=a_brake(store, limit=limit),
-            gate=self.gate,
-            metrics=self.metrics,
-            relay=None,
-            publishes=lambda: self.publishes,
         )
-        self.publishes = PublishView(quick_seconds=24 * HOUR, confirmed_seconds_ago=1)
         self.monitor = TimeoutMonitor(
             store,
-            MonitorPolicy(interval_seconds=60, page_size=page_size, stale=POLICY),
-            decide=self.decide,
+            limits,
+            ender=self.ender,
             leadership=self.leadership,
             gate=self.gate,
-            sight=sight,
+            queues=sight,
+            publishes=self._record,
             metrics=self.metrics,
-            publishes=lambda: self.publishes,
             intake=intake,
             processes=None
             if connections is None
             else WorkerProcesses(store, connections, self.leadership, is_shadow=is_shadow),
         )
+
+    @property
+    def publishes(self) -> PublishView:
+        return self._record.set_view
+
+    @publishes.setter
+    def publishes(self, view: PublishView) -> None:
+        self._record.set_view = view
 
     @property
     def found(self) -> dict[tuple[str, str], float]:

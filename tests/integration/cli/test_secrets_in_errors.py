@@ -9,11 +9,10 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
 from tests.integration.cli.conftest import Terminal
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host
-from tests.support.stale_world import POLICY, SetObservation
+from tests.support.stale_world import LIMITS, SetObservation
 from tests.support.ui import a_ui_world, asking, put_on_record
 
 SECRETS = ("hunter2", "s3cr3t", "abc123")
@@ -24,8 +23,7 @@ PLANTED = (
 EVIDENCE = {"said": "refused by a trigger at amqp://bob:s3cr3t@mq/", "auth": {"is": "hunter2"}}
 
 EXPLAIN = ExplainPolicy(
-    stale=POLICY,
-    unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
+    limits=LIMITS,
     brake=BrakeOptions(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",

@@ -8,7 +8,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.backstop import leadership_policy
 from dlq_handler.database import leadership as module
 from dlq_handler.database import lease_sql, migrate
 from dlq_handler.database.engine import Database
@@ -51,7 +50,7 @@ async def end_lease(store: Database) -> None:
 @pytest.mark.parametrize("interval", [1, 10, 3600])
 def test_the_lease_does_not_depend_on_the_interval_of_the_monitor(interval: int) -> None:
     settings = Settings.model_validate({"dlq_handler": {"monitor": {"interval_seconds": interval}}})
-    policy = leadership_policy(settings)
+    policy = settings.leadership
     assert (policy.lease_seconds, policy.try_seconds) == (30, 10)
 
 

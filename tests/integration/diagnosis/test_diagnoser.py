@@ -19,7 +19,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
+from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.views import NOW, POLICY, a_queue, a_view, collector_of
@@ -243,7 +243,7 @@ async def test_an_outage_that_begins_during_an_observation_is_one_outage(
                 intake_queue="q",
                 completed_queue="c",
                 requests_queue="r",
-                requests=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
+                monitor=MonitorOptions(),
                 is_shadow=False,
                 attune_monitor_is_enabled=False,
             ),

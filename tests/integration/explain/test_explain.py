@@ -12,16 +12,14 @@ from dlq_handler.database.server_sql import database_time
 from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.cases import Sight
-from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
+from dlq_handler.timeouts.cases import QueueObserver
 from dlq_handler.workers import service_looks_sql
 from dlq_handler.workers.service_look import ServiceLook
 from tests.support.host_tables import Host
-from tests.support.stale_world import EMPTY, POLICY, UNATTENDED, StaleWorld
+from tests.support.stale_world import EMPTY, LIMITS, UNATTENDED, StaleWorld
 
 EXPLAIN = ExplainPolicy(
-    stale=POLICY,
-    unscheduled=UnscheduledPolicy(timeout_seconds=900, quiet_seconds=60, may_fail=False),
+    limits=LIMITS,
     brake=BrakeOptions(max_decisions_per_minute=10, hold_seconds=600),
     names=WorkerQueueNames(),
     lease="leader",
@@ -54,7 +52,7 @@ async def nobody_asked() -> QueueCounts | None:
     return None
 
 
-async def explained(it: StaleWorld, execution_id: int, sight: Sight | None = None) -> Explanation:
+async def explained(it: StaleWorld, execution_id: int, sight: QueueObserver | None = None) -> Explanation:
     explanation = await explain(
         it.store, execution_id, EXPLAIN, sight=sight or it.sight, requests_queue=nobody_asked
     )

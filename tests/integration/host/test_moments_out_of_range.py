@@ -18,7 +18,7 @@ from dlq_handler.workers.watch import WorkerWatch
 from tests.integration.explain.test_explain import EXPLAIN, nobody_asked
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host, commit_batch
-from tests.support.stale_world import HOUR, POLICY, StaleWorld
+from tests.support.stale_world import HOUR, LIMITS, StaleWorld
 
 ODD_MOMENTS = ["-infinity", "infinity", "4000-01-01 BC", "294276-01-01"]
 
@@ -74,7 +74,7 @@ async def test_every_statement_that_reads_a_heartbeat_reads_it(it: StaleWorld, m
         NothingToCount(),
         cast("Any", SimpleNamespace(is_leader=True)),
         cast("Any", SimpleNamespace(watched_seconds=HOUR)),
-        availability=POLICY.availability,
+        availability=LIMITS.availability,
         confirm_after_seconds=30,
         metrics=new_metrics(),
     )
@@ -100,7 +100,7 @@ async def test_execution_with_such_a_moment_does_not_stop_the_scan_or_an_explana
     for column in ("updated", "created", "started_at"):
         await write_moment(it, "execution", column, odd, moment)
 
-    await it.a_replica(page_size=1).scan()
+    await it.a_replica(batch_size=1).scan()
     found = await explain(it.store, odd, EXPLAIN, sight=it.sight, requests_queue=nobody_asked)
     await commit_batch(it.store, [a_dead_letter(key="of-the-odd-one", execution_id=odd, worker_id=worker)])
 

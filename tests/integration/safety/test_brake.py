@@ -408,7 +408,7 @@ async def test_limited_mode_is_exact_with_two_replicas_letters_and_monitor_side_
             letters = batch + rest
 
     async def scan(replica: Database, name: str) -> None:
-        monitor = Replica(replica, it.sight, name=name, limit=limit, page_size=batch_size)
+        monitor = Replica(replica, it.sight, name=name, limit=limit, batch_size=batch_size)
         while await failed(host) < 140:
             with contextlib.suppress(Unavailable, Contended):
                 await monitor.scan()

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
@@ -19,19 +21,33 @@ from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
-from dlq_handler.timeouts.completion_watch import CompletionWatch, CompletionWatchPolicy
-from dlq_handler.timeouts.end_publisher import EndPublisher, EndPublisherPolicy
-from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS
-from dlq_handler.timeouts.reconcile import Finding
+from dlq_handler.timeouts.completion_watch import CompletionWatch
+from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.timeouts.publish_recorder import EndPublisher
+from dlq_handler.timeouts.quiet_time import CHECK_SECONDS
+from dlq_handler.timeouts.recorder import RecordOptions
 from tests.support.builders import COMPLETIONS
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
-from tests.support.stale_world import HOUR, StaleWorld
+from tests.support.stale_world import HOUR, SetQueue, StaleWorld
 
 GONE = QueueCounts(ready=0, consumers=0)
 IDLE = QueueCounts(ready=0, consumers=1)
 BY_MONITOR = {"error": "…", "failed_by": "execution_timeout_monitor", "original_status": "scheduled"}
 ABANDONED = {"error": "…", "abandoned_by": "execution_timeout_monitor", "original_status": "running"}
+
+
+class SetApi(ManagementApi):
+    unacked: int | None = 0
+
+    def __init__(self) -> None:
+        pass
+
+    async def unacknowledged(self, queue: str) -> int | None:  # the test has one queue
+        if self.unacked is None:
+            raise Unavailable("management API", "away")
+        return self.unacked
 
 
 class Fixture(StaleWorld):
@@ -41,9 +57,7 @@ class Fixture(StaleWorld):
         super().__init__(store, host)
         self.seconds = 0.0
         self.metrics = new_metrics()
-        self.queue: QueueCounts | None = GONE
-        self.broker_away: Unavailable | None = None
-        self.held: int | None = 0
+        self.queues, self.api = SetQueue(GONE), SetApi()
         self.leadership = self.a_leadership("one")
         self.gate = a_gate(store)
         self.watch = self.a_watch()
@@ -57,52 +71,34 @@ class Fixture(StaleWorld):
         return CompletionWatch(
             self.store,
             leadership,
-            CompletionWatchPolicy(
-                quiet_seconds=60,
-                held_slot_seconds=600,
-                slot_interval_seconds=300,
-                page_size=3,
-                is_shadow=is_shadow,
-            ),
+            MonitorOptions(batch_size=3),
             gate=self.gate,
             ends=self.a_publisher(leadership, is_shadow=is_shadow),
-            completed_queue=self.look,
-            unacked=self.count_held,
+            queues=self.queues,
+            api=self.api,
             now=lambda: self.seconds,
         )
 
     def a_publisher(self, leadership: Leadership, *, is_shadow: bool = False) -> EndPublisher:
         return EndPublisher(
             self.store,
+            ShadowWriter(self.gate) if is_shadow else EventWriter(),
             leadership,
-            EndPublisherPolicy(
-                replica="one",
-                destination=COMPLETIONS,
-                is_shadow=is_shadow,
-            ),
-            metrics=self.metrics,
+            RecordOptions(replica="one", destination=COMPLETIONS, is_shadow=is_shadow),
+            self.metrics,
+            batch_size=3,
         )
-
-    async def look(self) -> QueueCounts | None:
-        if self.broker_away is not None:
-            raise self.broker_away
-        return self.queue
-
-    async def count_held(self) -> int | None:
-        if self.held is None:
-            raise Unavailable("management API", "away")
-        return self.held
 
     async def pass_looks(self, looks: int = 1, watch: CompletionWatch | None = None) -> None:
         await self.leadership.tick()
         for _ in range(looks):
             await (watch or self.watch).tick()
-            self.seconds += LOOK_SECONDS
+            self.seconds += CHECK_SECONDS
 
     async def come_back(self, seconds: float = 120, watch: CompletionWatch | None = None) -> None:
         """The executor is restarted, and its consumers have nothing to do for so long."""
-        self.queue = IDLE
-        await self.pass_looks(int(seconds / LOOK_SECONDS) + 1, watch)
+        self.queues.counts = IDLE
+        await self.pass_looks(int(seconds / CHECK_SECONDS) + 1, watch)
 
     async def ended(self, count: int = 1, **columns: Any) -> list[int]:
         """Just now, by Attune's own monitor, as it fails what stayed scheduled."""
@@ -181,7 +177,7 @@ async def test_interval_reaches_from_the_first_to_the_last_look_without_a_consum
     after = await it.host.session.fetchval("SELECT clock_timestamp()")
     assert before < one["began_at"] < one["last_observed_at"] < after
     assert one["is_open"]
-    it.queue = IDLE
+    it.queues.counts = IDLE
     await it.pass_looks(2)
     [closed] = await it.intervals()
     assert (closed["last_observed_at"], closed["is_open"]) == (one["last_observed_at"], False)
@@ -193,9 +189,9 @@ async def test_interval_does_not_reach_over_what_was_seen_otherwise_or_not_at_al
 ) -> None:
     await it.pass_looks(2)
     if what == "a consumer came and went":
-        it.queue = IDLE
+        it.queues.counts = IDLE
         await it.pass_looks()
-        it.queue = GONE
+        it.queues.counts = GONE
     else:
         await it.intervals_age(60)
     [lost] = await it.ended()
@@ -214,7 +210,7 @@ async def test_another_leader_extends_the_interval_of_the_last_one(it: Fixture) 
 
 async def test_consumer_that_came_back_under_another_leader_closes_the_interval(it: Fixture) -> None:
     await it.pass_looks(2)
-    it.queue = IDLE
+    it.queues.counts = IDLE
     await it.pass_looks(1, it.a_watch())
     assert [one["is_open"] for one in await it.intervals()] == [False]
 
@@ -222,11 +218,11 @@ async def test_consumer_that_came_back_under_another_leader_closes_the_interval(
 @pytest.mark.parametrize("what", ["unknown", "away", "consumed"])
 async def test_only_a_look_that_finds_no_consumer_is_recorded(it: Fixture, what: str) -> None:
     if what == "away":
-        it.broker_away = Unavailable("broker", "away")
+        it.queues.unavailable = Unavailable("broker", "away")
         with pytest.raises(Unavailable):
             await it.pass_looks()
     else:
-        it.queue = None if what == "unknown" else IDLE
+        it.queues.counts = None if what == "unknown" else IDLE
         await it.pass_looks(3)
     assert await it.intervals() == []
 
@@ -244,9 +240,9 @@ async def test_only_the_leader_records_and_publishes(it: Fixture) -> None:
 async def test_old_intervals_are_deleted(it: Fixture) -> None:
     await it.pass_looks(2)
     await it.intervals_age(HOUR)
-    it.queue = IDLE
+    it.queues.counts = IDLE
     await it.pass_looks()
-    it.queue = GONE
+    it.queues.counts = GONE
     await it.pass_looks(2)
     policy = RetentionPolicy(resolved_seconds=600, unresolved_seconds=86_400, interval_seconds=60)
     await RetentionRunner(it.store, policy, retention_steps()).tick()
@@ -295,11 +291,11 @@ async def test_leader_that_dies_in_a_scan_leaves_no_end_out_and_repeats_none(
 
     publish, pages = it.watch._ends.publish, list[object]()
 
-    async def die_after_a_page(ends: Sequence[Any], finding: Finding, now: Any) -> int:
+    async def die_after_a_page(ends: Sequence[Any], finding: Finding) -> int:
         if len(pages) == 2:
             raise Died
         pages.append(ends)
-        return await publish(ends, finding, now)
+        return await publish(ends, finding)
 
     with monkeypatch.context() as patched:
         if dies == "between two pages":
@@ -314,10 +310,10 @@ async def test_leader_that_dies_in_a_scan_leaves_no_end_out_and_repeats_none(
 
 
 async def test_ends_of_others_and_of_other_times_are_left_alone(it: Fixture) -> None:
-    it.queue = IDLE
+    it.queues.counts = IDLE
     await it.pass_looks()
     await it.ended()
-    it.queue = GONE
+    it.queues.counts = GONE
     await it.pass_looks()
     await it.ended(result={"error": "exit code 1"})
     await it.ended(result=BY_MONITOR | {"failed_by": "dlq_handler"})
@@ -350,12 +346,17 @@ async def test_ends_that_are_given_twice_are_published_once(it: Fixture) -> None
     interval = UnconsumedInterval(began_at=row["began_at"], last_observed_at=row["last_observed_at"])
     async with it.store.transaction() as tx:
         page = await unpublished.ends_within(
-            tx, interval, ExecutionStatus.FAILED, after=(interval.began_at, 0), limit=3, is_shadow=False
+            tx,
+            (interval.began_at, 0),
+            interval=interval,
+            status=ExecutionStatus.FAILED,
+            limit=3,
+            is_shadow=False,
         )
-    ends = [one.end for one in page.ends]
-    publisher, now = it.a_publisher(it.leadership), interval.last_observed_at
-    assert await publisher.publish(ends, Finding.UNPUBLISHED_END, now) == 2
-    assert await publisher.publish(ends, Finding.UNPUBLISHED_END, now) == 0
+    ends = [one.end for one in page.found]
+    publisher = it.a_publisher(it.leadership)
+    assert await publisher.publish(ends, Finding.UNPUBLISHED_END) == 2
+    assert await publisher.publish(ends, Finding.UNPUBLISHED_END) == 0
     assert await it.published() == ids
     assert it.counted("unpublished_end") == 2
 
@@ -369,7 +370,7 @@ async def test_nothing_is_published_unless_the_consumers_are_idle(
     it: Fixture, queue: QueueCounts | None
 ) -> None:
     ids = await it.ended_meanwhile()
-    it.queue = queue
+    it.queues.counts = queue
     await it.pass_looks(20)
     assert await it.published() == []
     await it.come_back()
@@ -452,10 +453,10 @@ async def test_task_waits_for_the_delay_of_its_retry(it: Fixture) -> None:
 async def test_task_waits_while_the_consumers_hold_messages(it: Fixture) -> None:
     one = await it.a_task_meanwhile(max_retries=2)
     [plain] = await it.ended_meanwhile()
-    it.held = 3
+    it.api.unacked = 3
     await it.come_back()
     assert await it.published() == [plain]
-    it.held = None
+    it.api.unacked = None
     await it.come_back(60)
     assert await it.published() == [one, plain], "without the management API only the time counts"
 

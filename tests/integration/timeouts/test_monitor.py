@@ -19,7 +19,7 @@ from dlq_handler.timeouts.decision import End, NotStale, StaleOutcome, Wait
 from dlq_handler.workers import looks_sql
 from dlq_handler.workers.look import WorkerLook
 from tests.support.host_tables import Host
-from tests.support.stale_world import BUSY, EMPTY, HOUR, POLICY, UNATTENDED, StaleWorld
+from tests.support.stale_world import BUSY, EMPTY, HOUR, LIMITS, UNATTENDED, StaleWorld
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     [kept] = await decisions_sql.of_execution(it.store, stale)
     assert (kept.outcome, kept.attempt_updated_at, kept.worker_id) == (StaleOutcome.FAILED, updated, worker)
     assert kept.evidence == row["result"]["evidence"]
-    assert kept.evidence["horizon_seconds"] == 330
+    assert kept.evidence["deadline_seconds"] == 330
     [notice] = await it.host.outbox()
     payload = json.loads(notice["body"])["payload"]
     assert (payload["execution_id"], payload["status"], payload["result"]) == (stale, "Failed", row["result"])
@@ -104,7 +104,7 @@ async def test_a_scan_asks_once_about_a_missing_queue_however_many_pages_it_has(
     worker = await it.a_dead_worker(queue=None)
     ids = await it.stale_ones(5, worker=worker)
 
-    await it.a_replica(page_size=1).scan()
+    await it.a_replica(batch_size=1).scan()
 
     assert await it.statuses(ids) == {"failed"}
     assert it.sight.asked == [{worker}]
@@ -218,7 +218,7 @@ async def test_after_an_outage_of_the_database_no_heartbeat_is_held_against_a_wo
 
 async def test_lost_message_of_a_live_worker_is_found_by_two_looks_at_its_empty_queue(it: StaleWorld) -> None:
     stale = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
-    replica = it.a_replica(page_size=1)
+    replica = it.a_replica(batch_size=1)
     await replica.scan()
     assert await it.status(stale) == "scheduled", "its worker may have acknowledged it a moment ago"
     await it.looks_age(30)
@@ -230,7 +230,7 @@ async def test_one_look_serves_all_pages_of_a_scan(it: StaleWorld) -> None:
     """Looking again on each page would begin a new pair of looks, and only the first page would ever end."""
     worker = await it.a_worker(queue=EMPTY)
     ids = await it.stale_ones(5, worker=worker)
-    replica = it.a_replica(page_size=1)
+    replica = it.a_replica(batch_size=1)
     await replica.scan()
     await it.looks_age(30)
     await replica.scan()
@@ -250,7 +250,7 @@ async def test_canceling_execution_is_cancelled_beyond_its_limit(it: StaleWorld)
 async def test_scan_takes_page_after_page_and_every_row_once(it: StaleWorld) -> None:
     worker = await it.a_dead_worker()
     ids = await it.stale_ones(25, worker=worker)
-    replica = it.a_replica(page_size=10)
+    replica = it.a_replica(batch_size=10)
     await replica.scan()
     assert await it.changes() == [(one, "failed") for one in sorted(ids)]
     assert len(it.sight.asked) == 3
@@ -262,7 +262,7 @@ async def test_scan_takes_page_after_page_and_every_row_once(it: StaleWorld) -> 
 
 async def test_two_pages_are_written_side_by_side(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await it.stale_ones(30, worker=await it.a_dead_worker())
-    replica = it.a_replica(page_size=10)
+    replica = it.a_replica(batch_size=10)
     fence, both, written = replica.leadership.fence, asyncio.Barrier(2), list[int]()
 
     async def fence_together(tx: Transaction) -> None:
@@ -297,7 +297,7 @@ async def test_pages_with_a_first_look_at_a_worker_come_one_after_the_other(
         open_at_once -= 1
 
     monkeypatch.setattr(looks_sql, "keep_looks", keep_and_count)
-    await it.a_replica(page_size=10).scan()
+    await it.a_replica(batch_size=10).scan()
     assert len(await it.changes()) == 30
     assert most == 1
 
@@ -306,7 +306,7 @@ async def test_those_that_wait_do_not_keep_the_scan_from_those_behind_them(it: S
     await it.stale_ones(10, worker=await it.a_worker(), age_seconds=HOUR + 60)
     ids = await it.stale_ones(5, worker=await it.a_dead_worker())
     async with asyncio.timeout(30):
-        await it.a_replica(page_size=5).scan()
+        await it.a_replica(batch_size=5).scan()
     assert await it.statuses(ids) == {"failed"}
     assert len(await it.changes()) == 5
 
@@ -319,7 +319,7 @@ async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_
     parent = await it.a_stale_one(status="running")
 
     async def think(execution_id: int) -> object:
-        case = await observe_case(it.store, it.sight, POLICY, HOUR, execution_id)
+        case = await observe_case(it.store, it.sight, LIMITS, HOUR, execution_id)
         return None if case is None else decide_stale(case)
 
     assert isinstance(await think(ending), End)
@@ -387,7 +387,7 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     young, old = [await it.a_stale_one(worker=deleted) for _ in range(2)]
     await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
     await it.make_old([young])
-    await it.make_old([old], age_seconds=POLICY.held_timeout_seconds)
+    await it.make_old([old], age_seconds=LIMITS.monitor.held_timeout_seconds)
     it.sight.longest_ttl = None
 
     await it.a_replica().scan()
@@ -395,7 +395,7 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     assert it.sight.asked_for_ttl == [[prompt, late]]
     assert await it.status(young) == "scheduled"
     assert await it.status(old) == "failed", "the monitor does not wait without end"
-    case = await observe_case(it.store, it.sight, POLICY, HOUR, young)
+    case = await observe_case(it.store, it.sight, LIMITS, HOUR, young)
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     assert it.sight.asked_for_ttl[-1] == [prompt, late]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -10,11 +10,12 @@ import pytest
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
+from dlq_handler.endings.ender import Committed
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.host.worker import QueueObservation
-from dlq_handler.timeouts.commit import Page, PageDone
-from dlq_handler.timeouts.decision import StaleOutcome
-from tests.support.deciding import HeldRelay, letter_ender
+from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+from dlq_handler.timeouts.recorder import Suspect
+from tests.support.deciding import letter_ender
 from tests.support.host_tables import Host
 from tests.support.stale_world import HOUR, SetObservation, StaleWorld
 
@@ -34,7 +35,7 @@ async def test_row_that_the_database_refuses_is_isolated_and_tried_again_when_du
     await it.host.session.execute("UPDATE execution SET workflow_task = $2 WHERE id = $1", poison, TOO_LONG)
     await it.make_old([poison])
     ids += await it.stale_ones(9, worker=worker)
-    replica = it.a_replica(page_size=30)
+    replica = it.a_replica(batch_size=30)
 
     await replica.scan()
 
@@ -77,13 +78,13 @@ async def cancel_statements(it: StaleWorld, condition: str) -> None:
 async def test_a_page_that_takes_too_long_is_halved_until_it_fits(it: StaleWorld) -> None:
     ids = await it.stale_ones(60, worker=await it.a_dead_worker())
     await cancel_statements(it, "count(*) > 9")
-    replica = it.a_replica(page_size=60)
+    replica = it.a_replica(batch_size=60)
 
     await replica.scan()
 
     assert await it.statuses(ids) == {"failed"}
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 60}
-    assert replica.decide._size.now <= 9, "the size that worked is remembered"
+    assert replica.size.now <= 9, "the size that worked is remembered"
 
 
 async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_published(
@@ -98,28 +99,19 @@ async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_pub
         "CREATE TRIGGER slow BEFORE UPDATE ON execution FOR EACH ROW"
         f" WHEN (NEW.id = {slow}) EXECUTE FUNCTION refuse('57014')"
     )
-    replica = it.a_replica(page_size=3)
-    replica.decide._relay = relay = HeldRelay()
-    done: list[PageDone] = []
-    commit = replica.decide.commit
-
-    async def commit_and_note(page: Page) -> PageDone:
-        done.append(await commit(page))
-        return done[-1]
-
-    replica.decide.commit = commit_and_note  # type: ignore[method-assign]  # notes what it answers
+    replica = it.a_replica(batch_size=3)
     with pytest.raises(TooSlow):
         await replica.scan()
 
     assert await it.status(good) == "failed"
-    assert [entry.message.execution_id for entry in relay.offered] == [good]
-    assert sum(part.ended for part in done) == 1
+    assert [entry.message.execution_id for entry in replica.relay.offered] == [good]
+    assert replica.found[("scheduled", StaleOutcome.FAILED)] == 1
 
 
 async def test_one_execution_that_takes_too_long_alone_does_not_stop_the_others(it: StaleWorld) -> None:
     slow, *others = await it.stale_ones(20, worker=await it.a_dead_worker())
     await cancel_statements(it, f"coalesce(bool_or(id = {slow}), false)")
-    replica = it.a_replica(page_size=20)
+    replica = it.a_replica(batch_size=20)
 
     with pytest.raises(TooSlow):
         await replica.scan()
@@ -149,7 +141,7 @@ async def test_row_that_is_locked_elsewhere_is_left_to_the_next_scan(it: StaleWo
 
 
 async def test_of_two_replicas_only_the_leader_scans(it: StaleWorld) -> None:
-    one, two = it.a_replica(name="one", page_size=5), it.a_replica(name="two", page_size=5)
+    one, two = it.a_replica(name="one", batch_size=5), it.a_replica(name="two", batch_size=5)
     ids = await it.stale_ones(40, worker=await it.a_dead_worker())
     async with asyncio.TaskGroup() as both:
         both.create_task(one.scan())
@@ -166,7 +158,7 @@ class Usurped(SetObservation):
         super().__init__()
         self._host = host
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         if len(self.asked) == 2:
             await self._host.session.execute("UPDATE dlq_handler.lease SET holder = 'another'")
         return await super().look(worker_ids)
@@ -175,7 +167,7 @@ class Usurped(SetObservation):
 async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld) -> None:
     it.sight = Usurped(it.host)
     await it.stale_ones(50, worker=await it.a_dead_worker())
-    replica = it.a_replica(page_size=10)
+    replica = it.a_replica(batch_size=10)
     await replica.scan()
     # The second page was beside the third: in time, or not.
     assert len(await it.changes()) in (10, 20)
@@ -186,7 +178,7 @@ async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld
 class Stopping(SetObservation):
     stop: asyncio.Event
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
+    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.stop.set()
         return await super().look(worker_ids)
 
@@ -195,7 +187,7 @@ async def test_scan_ends_after_the_page_in_hand_when_told_to_stop(it: StaleWorld
     it.sight = sight = Stopping()
     sight.stop = asyncio.Event()
     await it.stale_ones(50, worker=await it.a_dead_worker())
-    replica = it.a_replica(page_size=10)
+    replica = it.a_replica(batch_size=10)
     await replica.leadership.tick()
     async with asyncio.timeout(30):
         await replica.monitor.run(sight.stop)
@@ -209,7 +201,7 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
     ids = await it.stale_ones(120, worker=worker)
     letters = [await it.host.letter_for(one) for one in ids]
     decide = letter_ender(it.store)
-    replica = it.a_replica(page_size=5)
+    replica = it.a_replica(batch_size=5)
     await replica.leadership.tick()
 
     async def decide_from_the_other_end() -> None:
@@ -235,7 +227,7 @@ async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_
 
 async def test_brake_ends_the_scan_and_what_did_not_fit_waits(it: StaleWorld) -> None:
     ids = await it.stale_ones(30, worker=await it.a_dead_worker())
-    replica = it.a_replica(page_size=8, limit=10)
+    replica = it.a_replica(batch_size=8, limit=10)
     # The page beside the one that trips it may meet the tripped brake, or see the same room for two.
     with suppress(Braked):
         await replica.scan()
@@ -272,7 +264,7 @@ async def test_nothing_is_scanned_while_the_gate_is_closed(
 
 async def test_gate_that_closes_ends_the_scan(it: StaleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await it.stale_ones(50, worker=await it.a_dead_worker())
-    replica = it.a_replica(page_size=10)
+    replica = it.a_replica(batch_size=10)
 
     def closes_before_the_third_page() -> None:
         if len(it.sight.asked) >= 3:
@@ -297,17 +289,17 @@ async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_scans(
     it: StaleWorld, monkeypatch: pytest.MonkeyPatch, errors: list[Exception], raised: Exception
 ) -> None:
     await it.stale_ones(30, worker=await it.a_dead_worker())
-    replica, both, left = it.a_replica(page_size=10), asyncio.Barrier(2), list(errors)
-    commit = replica.decide.commit
+    replica, both, left = it.a_replica(batch_size=10), asyncio.Barrier(2), list(errors)
+    commit = replica.ender.commit
 
-    async def fails_but_for_the_first_page(page: Page) -> PageDone:
-        if not page.looks:
-            return await commit(page)
+    async def fails_but_for_the_first_page(batch: Sequence[Suspect]) -> Committed[StaleRecord]:
+        if not batch[0].facts.looks:
+            return await commit(batch)
         error = left.pop(0)
         await both.wait()
         raise error
 
-    monkeypatch.setattr(replica.decide, "commit", fails_but_for_the_first_page)
+    monkeypatch.setattr(replica.ender, "commit", fails_but_for_the_first_page)
     with pytest.raises(type(raised)) as caught:
         await replica.scan()
 

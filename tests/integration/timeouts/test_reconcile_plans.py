@@ -11,7 +11,8 @@ from dlq_handler.database.server_sql import database_time
 from dlq_handler.host import reconcile_sql, unpublished_sql, workflow_tasks_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, UnconsumedInterval
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.unscheduled_sql import BEGINNING, unscheduled_page
+from dlq_handler.host.page import BEGINNING
+from dlq_handler.host.unscheduled_sql import unscheduled_page
 from dlq_handler.timeouts import unconsumed_sql
 from tests.integration.timeouts.test_stale import INDEX, Explaining, a_table_of, nodes
 from tests.support.host_tables import Host
@@ -55,9 +56,9 @@ async def test_pages_of_unscheduled_and_failed_executions_follow_the_index(
         for after in (BEGINNING, middle):
             for status in (ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING):
                 await unscheduled_page(
-                    explaining, status, older_than_seconds=900, after=after, limit=1000, is_shadow=False
+                    explaining, after, status=status, older_than_seconds=900, limit=1000, is_shadow=False
                 )
-            await reconcile_sql.silent_ends(explaining, after=after, until=now, limit=1000, is_shadow=False)
+            await reconcile_sql.ends_without_event(explaining, after, until=now, limit=1000, is_shadow=False)
     assert len(explaining.plans) == 6
     for plan in explaining.plans:
         is_few = sum(node["Plan Rows"] for node in nodes(plan) if node.get("Alias") == "e") < 100
@@ -95,8 +96,8 @@ async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
         explaining = Explaining(tx)
         now = await database_time(tx)
         for status, since in (("running", BEGINNING[0]), ("failed", now - timedelta(hours=2))):
-            await reconcile_sql.ends_of_ours(
-                explaining, ExecutionStatus(status), after=(since, 0), until=now, limit=1000
+            await reconcile_sql.own_ends(
+                explaining, (since, 0), status=ExecutionStatus(status), until=now, limit=1000
             )
     assert len(explaining.plans) == 2
     for plan in explaining.plans:
@@ -130,7 +131,12 @@ async def test_ends_of_attunes_monitor_are_found_from_one_end_of_the_interval_to
         ):
             for status in sorted(ENDED_BY_MONITOR):
                 await unpublished_sql.ends_within(
-                    explaining, interval, status, after=(interval.began_at, 0), limit=1000, is_shadow=False
+                    explaining,
+                    (interval.began_at, 0),
+                    interval=interval,
+                    status=status,
+                    limit=1000,
+                    is_shadow=False,
                 )
         await unconsumed_sql.intervals_after(explaining, now - timedelta(minutes=10))
     *walks, intervals = explaining.plans

@@ -16,26 +16,31 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.database.transaction import Transaction
+from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import reconcile_sql as store_reconcile
-from dlq_handler.host.ends import UnheardEnd
-from dlq_handler.host.unscheduled_sql import Place
+from dlq_handler.host.ends import EndWithoutEvent
+from dlq_handler.host.page import Page, Place
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
-from dlq_handler.timeouts.reconcile import Finding
-from dlq_handler.timeouts.reconciler import ReconcilePolicy, Reconciler
+from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.timeouts.publish_recorder import EndPublisher
+from dlq_handler.timeouts.reconciler import Reconciler
+from dlq_handler.timeouts.recorder import RecordOptions
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.topology import COMPLETED_QUEUE, DLX_QUEUE
+from tests.support.builders import COMPLETIONS
 from tests.support.deciding import letter_ender
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
 from tests.support.relaying import publish_outbox
-from tests.support.stale_world import EMPTY, HOUR, StaleWorld
+from tests.support.stale_world import EMPTY, HOUR, SetQueue, StaleWorld
 
 IDLE = QueueCounts(ready=0, consumers=1)
 DAY = 86_400.0
@@ -51,35 +56,31 @@ class Fixture(StaleWorld):
     def __init__(self, store: Database, host: Host) -> None:
         super().__init__(store, host)
         self.metrics = new_metrics()
-        self.queue: QueueCounts | None = IDLE
+        self.queues = SetQueue(IDLE)
         self.leadership = Leadership(
             store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", metrics=new_metrics()
         )
         self.gate = a_gate(store)
         self.reconciler = self.a_reconciler()
 
-    def a_reconciler(self, **policy: Any) -> Reconciler:
-        fields: dict[str, Any] = {
-            "replica": "one",
-            "exchange": "attune.executions",
-            "routing_key": "execution.completed",
-            "interval_seconds": 300,
-            "page_size": 3,
-            "silent_end_seconds": 60,
-            "held_slot_seconds": 600,
-            "look_back_seconds": DAY,
-        }
+    def a_reconciler(self, *, is_shadow: bool = False, missing_event_seconds: float = 60) -> Reconciler:
         return Reconciler(
             self.store,
             self.leadership,
-            ReconcilePolicy(**(fields | policy)),
+            MonitorOptions(batch_size=3, missing_event_seconds=missing_event_seconds),
+            look_back_seconds=DAY,
             gate=self.gate,
-            completed_queue=self.look,
+            ends=EndPublisher(
+                self.store,
+                ShadowWriter(self.gate) if is_shadow else EventWriter(),
+                self.leadership,
+                RecordOptions(replica="one", destination=COMPLETIONS, is_shadow=is_shadow),
+                self.metrics,
+                batch_size=3,
+            ),
+            queues=self.queues,
             metrics=self.metrics,
         )
-
-    async def look(self) -> QueueCounts | None:
-        return self.queue
 
     async def reconcile(self, reconciler: Reconciler | None = None) -> None:
         await self.leadership.tick()
@@ -184,7 +185,7 @@ async def test_slot_is_let_be_while_somebody_may_be_about_to_free_it(it: Fixture
 async def test_slots_mean_nothing_unless_the_listener_is_idle(it: Fixture, queue: QueueCounts | None) -> None:
     [one] = await it.ended()
     await it.slot(one)
-    it.queue = queue
+    it.queues.counts = queue
     await it.reconcile()
     assert await it.announced() == []
 
@@ -194,7 +195,7 @@ async def test_slot_whose_notice_is_still_to_be_published_is_not_told_of_twice(i
     await it.slot(one)
     await it.reconcile()
     assert await it.announced() == [one]
-    assert it.counted("silent_end") == 1
+    assert it.counted("missing_event") == 1
     assert it.counted("held_slot") == 0
 
 
@@ -248,7 +249,7 @@ async def test_result_of_megabytes_stays_in_the_row(it: Fixture) -> None:
 
 
 async def test_leaked_slots_are_counted_until_they_are_freed_whether_told_of_or_not(it: Fixture) -> None:
-    watch = SlotWatch(it.store, held_slot_seconds=600, metrics=it.metrics)
+    watch = SlotWatch(it.store, MonitorOptions(), it.metrics)
     assert isnan(it.leaked() or 0), "nobody has looked"
     [running] = await it.stale_ones(status="running")
     [task] = await it.ended(workflow_task={"task_name": "build"})
@@ -269,7 +270,7 @@ async def test_host_without_admission_tables_has_no_slots(it: Fixture) -> None:
     [one] = await it.silent()
     await it.reconcile()
     assert await it.announced() == [one]
-    await SlotWatch(it.store, held_slot_seconds=600, metrics=it.metrics).tick()
+    await SlotWatch(it.store, MonitorOptions(), it.metrics).tick()
     assert it.leaked() == 0
 
 
@@ -281,7 +282,7 @@ async def test_ends_that_the_stock_handler_told_nobody_of_are_told_once(it: Fixt
     await it.reconcile()
     await it.reconcile()
     assert await it.announced() == ids
-    assert it.counted("silent_end") == 7
+    assert it.counted("missing_event") == 7
 
 
 async def test_failures_that_somebody_signed_or_that_are_too_young_or_too_old_are_left_alone(
@@ -370,13 +371,13 @@ async def test_only_the_leader_tells(it: Fixture) -> None:
 
 def noted_starts(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """From where silent ends are read, at each look."""
-    plain, starts = store_reconcile.silent_ends, list[datetime]()
+    plain, starts = store_reconcile.ends_without_event, list[datetime]()
 
-    async def silent_ends(tx: Transaction, *, after: Place, **how: Any) -> store_reconcile.Page[UnheardEnd]:
+    async def ends_without_event(tx: Transaction, after: Place, **how: Any) -> Page[EndWithoutEvent, Place]:
         starts.append(after[0])
-        return await plain(tx, after=after, **how)
+        return await plain(tx, after, **how)
 
-    monkeypatch.setattr(store_reconcile, "silent_ends", silent_ends)
+    monkeypatch.setattr(store_reconcile, "ends_without_event", ends_without_event)
     return starts
 
 
@@ -385,13 +386,13 @@ async def test_a_new_leader_goes_on_where_the_last_one_ended(
 ) -> None:
     starts = noted_starts(monkeypatch)
     await it.reconcile()
-    await it.reconcile(it.a_reconciler(replica="two"))
+    await it.reconcile(it.a_reconciler())
     day, minutes = timedelta(seconds=DAY), timedelta(minutes=12)
     now: datetime = await it.host.session.fetchval("SELECT clock_timestamp()")
     assert now - day - minutes < starts[0] < now - day + minutes
     assert now - minutes < starts[1] < now
     [late] = await it.silent(age_seconds=300)
-    await it.reconcile(it.a_reconciler(replica="three"))
+    await it.reconcile(it.a_reconciler())
     assert await it.announced() == [late]
 
 
@@ -400,7 +401,7 @@ async def test_a_leader_begins_again_when_the_last_look_does_not_count(
     it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     if what == "it was cut short":
-        it.reconciler._stop.set()
+        it.reconciler._scan.stop.set()
     await it.reconcile(it.a_reconciler(is_shadow=True) if what == "it was a shadow" else None)
     if what == "the clock was set back":
         await it.host.session.execute("UPDATE dlq_handler.progress SET until = until + interval '1 hour'")
@@ -412,10 +413,10 @@ async def test_a_leader_begins_again_when_the_last_look_does_not_count(
 
 async def test_an_end_that_was_too_young_at_the_last_look_is_found_at_the_next(it: Fixture) -> None:
     [young] = await it.silent(age_seconds=1800)
-    await it.reconcile(it.a_reconciler(silent_end_seconds=3600))
+    await it.reconcile(it.a_reconciler(missing_event_seconds=3600))
     assert await it.announced() == []
     await it.make_old([young], 3700)
-    await it.reconcile(it.a_reconciler(silent_end_seconds=3600))
+    await it.reconcile(it.a_reconciler(missing_event_seconds=3600))
     assert await it.announced() == [young]
 
 
@@ -440,10 +441,10 @@ async def test_look_ends_with_its_page_and_the_next_one_goes_on(
         await it.slot(one)
     publish = it.reconciler._ends.publish
 
-    async def end_in_the_middle(ends: Sequence[UnheardEnd], finding: Finding, now: datetime) -> int:
-        told = await publish(ends, finding, now)
+    async def end_in_the_middle(ends: Sequence[EndWithoutEvent], finding: Finding) -> int:
+        told = await publish(ends, finding)
         if what == "told to stop":
-            it.reconciler._stop.set()
+            it.reconciler._scan.stop.set()
         elif what == "another leads":
             it.leadership._good_until = 0.0
         else:
@@ -455,19 +456,14 @@ async def test_look_ends_with_its_page_and_the_next_one_goes_on(
         with suppress(GateClosed):
             await it.reconcile()
     assert len(await it.announced()) == 3
-    it.reconciler._stop.clear()
+    it.reconciler._scan.stop.clear()
     it.gate._set(GateCause.RECOVERY, None)
     await it.reconcile()
     assert len(await it.announced()) == 7
 
 
-async def test_broker_that_is_away_keeps_no_silent_end_from_being_told(
-    it: Fixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away() -> QueueCounts | None:
-        raise Unavailable("broker", "away")
-
-    monkeypatch.setattr(it.reconciler, "_completed_queue", away)
+async def test_without_the_broker_missing_events_are_published_all_the_same(it: Fixture) -> None:
+    it.queues.unavailable = Unavailable("broker", "away")
     [one] = await it.silent()
     with pytest.raises(Unavailable):
         await it.reconcile()
@@ -620,7 +616,7 @@ async def test_line_behind_a_silent_end_moves_on(
     await it.make_old([first], 120)
 
     async with AdminConnection(BrokerAddress(urls=[vhost])) as link:
-        it.queue = await count_queue(link, COMPLETED_QUEUE)
+        it.queues.counts = await count_queue(link, COMPLETED_QUEUE)
     await it.reconcile()
     await publish_outbox(it.store, vhost)
     await eventually(lambda: listener.promoted == [second])

@@ -96,7 +96,7 @@ async def test_one_that_the_database_refused_is_left_out_until_it_is_due_or_move
     refused, due, moved, shadow = ids = await host.add_executions(4)
     await make_old(host, ids)
     async with store.transaction() as tx:
-        for execution_id, minutes, attempt_updated_at, is_shadow in (
+        for execution_id, minutes, attempt, is_shadow in (
             (refused, 5, 0, False),
             (due, -5, 0, False),
             (moved, 5, 1, False),
@@ -105,7 +105,7 @@ async def test_one_that_the_database_refused_is_left_out_until_it_is_due_or_move
             updated = (await host.execution(execution_id))["updated"]
             record = a_record(
                 execution_id,
-                attempt_updated_at=updated - timedelta(microseconds=attempt_updated_at),
+                attempt_updated_at=updated - timedelta(microseconds=attempt),
                 next_attempt_at=updated + timedelta(hours=1, minutes=minutes),
                 is_shadow=is_shadow,
             )

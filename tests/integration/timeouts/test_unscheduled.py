@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,23 +13,30 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import Ender, Recorder
+from dlq_handler.endings.writers import EventWriter, LiveWriter, ShadowWriter, Writer
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
 from dlq_handler.metric_labels import new_metrics
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts.decide_unscheduled import UnscheduledPolicy
-from dlq_handler.timeouts.quiet_spell import LOOK_SECONDS, QuietSpell
-from dlq_handler.timeouts.unscheduled import UnscheduledWatch, UnscheduledWatchPolicy
+from dlq_handler.timeouts.decision import StaleRecord
+from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.timeouts.publish_recorder import RequestRecorder
+from dlq_handler.timeouts.quiet_time import CHECK_SECONDS, QuietTime
+from dlq_handler.timeouts.recorder import RecordOptions, UnscheduledEndRecorder
+from dlq_handler.timeouts.unscheduled import UnscheduledWatch
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.topology import REQUESTS_QUEUE
 from sandbox.attune.worker import StockWorker
+from tests.support.builders import COMPLETIONS
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
 from tests.support.relaying import publish_outbox
-from tests.support.stale_world import HOUR, StaleWorld
+from tests.support.stale_world import HOUR, SetQueue, StaleWorld
 
 TIMEOUT = 900.0
 QUIET_SECONDS = 60.0
@@ -44,8 +50,7 @@ class Fixture(StaleWorld):
         super().__init__(store, host)
         self.seconds = 0.0
         self.metrics = new_metrics()
-        self.queue: QueueCounts | None = QUIET
-        self.broker_away: Unavailable | None = None
+        self.queue = SetQueue(QUIET)
         self.leadership = Leadership(
             store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", metrics=new_metrics()
         )
@@ -59,43 +64,48 @@ class Fixture(StaleWorld):
         republish_limit: int = 20,
         republishes: bool = True,
         gate: Gate | None = None,
-        **policy: Any,
+        is_shadow: bool = False,
+        **options: Any,
     ) -> UnscheduledWatch:
         fields: dict[str, Any] = {
-            "decide": UnscheduledPolicy(
-                timeout_seconds=TIMEOUT,
-                quiet_seconds=QUIET_SECONDS,
-                may_fail=may_fail,
-                republish_limit=republish_limit,
-                republishes=republishes,
-            ),
-            "replica": "one",
-            "exchange": "attune.executions",
-            "ended_key": "execution.completed",
-            "check_interval_seconds": 60,
-            "page_size": 3,
+            "unscheduled_timeout_seconds": TIMEOUT,
+            "quiet_seconds": QUIET_SECONDS,
+            "interval_seconds": 60,
+            "batch_size": 3,
+            "fail_unscheduled": may_fail,
+            "republish_limit": republish_limit,
+            "republish_requests": republishes,
         }
+        gate = gate or a_gate(self.store)
+        record = RecordOptions(replica="one", destination=COMPLETIONS, is_shadow=is_shadow)
+        writer = (
+            ShadowWriter(gate)
+            if is_shadow
+            else LiveWriter(gate, a_brake(self.store, limit=limit), relay=None)
+        )
         return UnscheduledWatch(
             self.store,
-            UnscheduledWatchPolicy(**(fields | policy)),
+            MonitorOptions(**(fields | options)),
+            ends=self._ender(writer, UnscheduledEndRecorder(record, self.metrics)),
+            requests=self._ender(
+                writer if is_shadow else EventWriter(), RequestRecorder(record, self.metrics)
+            ),
+            is_shadow=is_shadow,
             leadership=self.leadership,
-            brake=a_brake(self.store, limit=limit),
-            gate=gate or a_gate(self.store),
-            requests_queue=self.look,
-            metrics=self.metrics,
+            gate=gate,
+            queues=self.queue,
             now=lambda: self.seconds,
         )
 
-    async def look(self) -> QueueCounts | None:
-        if self.broker_away is not None:
-            raise self.broker_away
-        return self.queue
+    def _ender(self, writer: Writer, recorder: Recorder[Any, StaleRecord]) -> Ender[Any, StaleRecord]:
+        size = BatchSize(3, limit_seconds=self.store.statement_seconds)
+        return Ender(self.store, writer, recorder, size, leadership=self.leadership)
 
     async def pass_minutes(self, minutes: float = 2, watch: UnscheduledWatch | None = None) -> None:
         await self.leadership.tick()
-        for _ in range(int(minutes * 60 / LOOK_SECONDS)):
+        for _ in range(int(minutes * 60 / CHECK_SECONDS)):
             await (watch or self.watch).tick()
-            self.seconds += LOOK_SECONDS
+            self.seconds += CHECK_SECONDS
 
     async def requests(self) -> list[int]:
         rows = await self.host.outbox()
@@ -163,7 +173,7 @@ async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPa
 
     async def end_in_the_middle(*page: Any) -> int:
         if what == "told to stop":
-            it.watch._stop.set()
+            it.watch._scan.stop.set()
         else:
             it.leadership._good_until = 0.0
         return await act(*page)
@@ -185,7 +195,7 @@ async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
 
 
 async def test_scans_keep_their_interval_although_looks_are_many(it: Fixture) -> None:
-    watch = it.a_watch(check_interval_seconds=600)
+    watch = it.a_watch(interval_seconds=600)
     await it.pass_minutes(2, watch)
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes(5, watch)
@@ -298,8 +308,8 @@ async def test_clock_that_jumps_ahead_makes_no_request_overdue(it: Fixture) -> N
     gate = a_gate(it.store)
     # A moment ago the database's clock was three hours behind.
     now = await it.host.session.fetchval("SELECT clock_timestamp()")
-    found_at = monotonic_seconds()
-    gate.see_clock(now - timedelta(hours=3), asked_at=found_at, answered_at=found_at)
+    seen_at = monotonic_seconds()
+    gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
     await it.pass_minutes(5, it.a_watch(may_fail=True, gate=gate))
     assert await it.outcomes() == []
     await it.pass_minutes()
@@ -319,10 +329,10 @@ async def test_nothing_is_repeated_unless_the_scheduler_is_seen_idle(
     it: Fixture, queue: QueueCounts | None
 ) -> None:
     await it.a_stale_one(status="requested")
-    it.queue = queue
+    it.queue.counts = queue
     await it.pass_minutes()
     assert await it.requests() == []
-    it.queue = QUIET
+    it.queue.counts = QUIET
     await it.pass_minutes(1)
     assert await it.requests() == [], "a minute of quiet looks comes first"
     await it.pass_minutes(1)
@@ -332,27 +342,26 @@ async def test_nothing_is_repeated_unless_the_scheduler_is_seen_idle(
 async def test_nothing_is_repeated_while_the_broker_is_away(it: Fixture) -> None:
     await it.a_stale_one(status="requested")
     await it.pass_minutes(0.5)
-    it.broker_away = Unavailable("broker", "away")
+    it.queue.unavailable = Unavailable("broker", "away")
     with pytest.raises(Unavailable):
         await it.pass_minutes()
     assert await it.requests() == []
 
 
 def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
-    quiet, busy = QuietSpell(LOOK_SECONDS), QueueCounts(ready=1, consumers=1)
+    quiet, busy = QuietTime(CHECK_SECONDS), QueueCounts(ready=1, consumers=1)
     looks = [(QUIET, second) for second in range(0, 70, 10)]
-    looks += [(busy, 70), (QUIET, 80), (QUIET, 90), (QUIET, 90 + 4 * int(LOOK_SECONDS))]
+    looks += [(busy, 70), (QUIET, 80), (QUIET, 90), (QUIET, 90 + 4 * int(CHECK_SECONDS))]
     seen = []
     for counts, second in looks:
-        quiet.looked(counts, second)
+        quiet.note(counts, second)
         seen.append(quiet.seconds)
     assert seen == [0, 10, 20, 30, 40, 50, QUIET_SECONDS, None, 0, 10, 0]
 
 
 async def test_shorter_quiet_needs_looks_that_are_closer_together(it: Fixture) -> None:
     """Half a minute without a look would otherwise pass for a quiet of two seconds."""
-    decide = UnscheduledPolicy(timeout_seconds=TIMEOUT, quiet_seconds=2, may_fail=False)
-    watch = it.a_watch(decide=decide, check_interval_seconds=1)
+    watch = it.a_watch(quiet_seconds=2, interval_seconds=1)
     one = await it.a_stale_one(status="requested")
     await it.leadership.tick()
     for second in (0, 20, 21, 22):
@@ -500,7 +509,7 @@ async def test_stock_scheduler_takes_up_what_it_had_dropped(
     await worker.heartbeat()
 
     async with AdminConnection(BrokerAddress(urls=[vhost])) as link:
-        it.look = partial(count_queue, link, REQUESTS_QUEUE)  # type: ignore[method-assign]  # the real queue this time
+        it.queue.counts = await count_queue(link, REQUESTS_QUEUE)
         await it.pass_minutes(3, it.a_watch())
     await publish_outbox(it.store, vhost)
 

@@ -20,7 +20,7 @@ from dlq_handler.workers import connections_sql, processes
 from dlq_handler.workers.connection import KEPT_SECONDS
 from dlq_handler.workers.connection_source import PAUSE_SECONDS, ConnectionSource
 from tests.support.host_tables import Host
-from tests.support.stale_world import POLICY, Replica, StaleWorld
+from tests.support.stale_world import LIMITS, Replica, StaleWorld
 
 NAMES = WorkerQueueNames()
 MINUTE = 60.0
@@ -462,11 +462,11 @@ async def test_explain_says_what_the_next_scan_would_do_and_keeps_nothing(it: Re
     it.connect(worker, "new")
     await replica.scan()
     await it.pass_seconds(30, [run])
-    case = await observe_case(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.sight, LIMITS, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), End)
     it.connect(worker, "newer")
-    case = await observe_case(it.store, it.sight, POLICY, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.sight, LIMITS, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     async with it.store.transaction() as tx:

@@ -20,20 +20,19 @@ from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.safety.brake import BrakeState, BrakeView
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
+from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
-from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, StaleOutcome, StaleRecord, Wait
+from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
+from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.connection import ConnectionLook, ProcessView
 from dlq_handler.workers.look import WorkerLook
 from tests.support.builders import NOON, an_execution
 
-POLICY = StalePolicy(
-    horizon_seconds=330,
-    grace_seconds=30,
-    confirm_after_seconds=30,
-    held_timeout_seconds=3600,
-    canceling_timeout_seconds=600,
+LIMITS = StaleLimits(
+    monitor=MonitorOptions(canceling_timeout_seconds=600),
+    deadline_seconds=330,
+    after_ttl_seconds=30,
     availability=AvailabilityPolicy(unavailable_after_seconds=90),
 )
 DISPATCHED = NOON - timedelta(seconds=100)
@@ -104,7 +103,7 @@ def a_case(status: str = "scheduled", heartbeat_age_seconds: float | None = 2.0,
         worker=WorkerView(**view),
         now=NOON,
         watched_seconds=90,
-        policy=POLICY,
+        limits=LIMITS,
     )
 
 
@@ -114,7 +113,7 @@ def seen(case: StaleCase, replicas: Replicas | None = None, **records: Any) -> W
 
 WAIT = Wait("its message may still be in the worker's queue", HORIZON, {"age_seconds": 1.0})
 END = End(ExecutionStatus.FAILED, "nobody consumes its queue", {}, 330)
-AGAIN = AnnounceAgain("requested for 900 s", {})
+AGAIN = RepublishRequest("requested for 900 s", {})
 
 
 def test_lawful_wait_says_why_and_until_when() -> None:
@@ -273,7 +272,7 @@ def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobod
 def test_what_runs_well_says_so() -> None:
     assert seen(a_case("running", 0.4)).explanation == "it runs; worker 7 reported 0 s ago; nothing to do"
     assert "whether worker 7 is alive is unknown" in seen(a_case("running", None)).explanation
-    assert "a second look must find it so" in seen(a_case("running", 91)).explanation
+    assert "a second check must confirm it" in seen(a_case("running", 91)).explanation
 
 
 def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> None:
@@ -297,9 +296,9 @@ def test_evidence_has_nothing_that_the_one_who_asks_has_assumed_or_seen_himself(
     own = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=NOON)
     found = seen(a_case("running", 91, look=own))
     assert found.evidence["heartbeat_age_seconds"] == 91
-    assert not {"looks", "watched_seconds"} & found.evidence.keys()
+    assert not {"checks", "watched_seconds"} & found.evidence.keys()
     before = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=DISPATCHED)
-    assert seen(a_case("running", 91, look=before)).evidence["looks"] == {
+    assert seen(a_case("running", 91, look=before)).evidence["checks"] == {
         "unavailable_since": DISPATCHED.isoformat()
     }
     assert not waiting(Wait("", None, {"scheduler_queue_quiet_seconds": 60.0})).evidence

@@ -117,7 +117,7 @@ def fields_read() -> set[str]:
 
 
 def result_fields() -> set[str]:
-    paths = [PACKAGE / room / "result.py" for room in ("dead_letters", "timeouts")]
+    paths = [PACKAGE / "dead_letters" / "result.py", PACKAGE / "timeouts" / "decision.py"]
     keys: set[str] = set()
     for node in (node for path in paths for node in ast.walk(ast.parse(path.read_text()))):
         match node:

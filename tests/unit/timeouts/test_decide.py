@@ -12,19 +12,19 @@ from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import TRANSITIONS, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
-from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
+from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
-from dlq_handler.timeouts.decision import End, NotStale, Wait, record_of
-from dlq_handler.timeouts.result import stale_result
+from dlq_handler.timeouts.decision import End, NotStale, Wait, record_of, stale_result
+from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.look import WorkerLook
 from tests.support.builders import COMPLETIONS, NOON, an_execution
 
-POLICY = StalePolicy(
-    horizon_seconds=330,
-    grace_seconds=30,
-    confirm_after_seconds=30,
-    held_timeout_seconds=3600,
-    canceling_timeout_seconds=600,
+LIMITS = StaleLimits(
+    monitor=MonitorOptions(
+        confirm_after_seconds=30, held_timeout_seconds=3600, canceling_timeout_seconds=600
+    ),
+    deadline_seconds=330,
+    after_ttl_seconds=30,
     availability=AvailabilityPolicy(unavailable_after_seconds=90),
 )
 NOW = NOON
@@ -80,7 +80,7 @@ def a_case(
         longest_ttl_ms=longest_ttl_ms,
         publishes=publishes,
         intake_undrained_seconds=intake_undrained_seconds,
-        policy=POLICY,
+        limits=LIMITS,
     )
 
 
@@ -314,7 +314,7 @@ def test_execution_whose_worker_was_deleted_is_decided_by_the_longest_ttl_known(
     assert early.until == ago(929) + 930 * SECOND
     decision = decide_stale(a_case(age_seconds=930, longest_ttl_ms=900_000, **deleted))
     assert isinstance(decision, End)
-    assert decision.limit_seconds == decision.evidence["horizon_seconds"] == 930
+    assert decision.limit_seconds == decision.evidence["deadline_seconds"] == 930
     assert isinstance(decide_stale(a_case(age_seconds=330, longest_ttl_ms=1000, **deleted)), End), (
         "never below the settings"
     )
@@ -456,7 +456,7 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
         "heartbeat_age_seconds": 91,
         "unavailable_after_seconds": 90,
         "watched_seconds": 3600,
-        "horizon_seconds": 330,
+        "deadline_seconds": 330,
         "consumers": 0,
         "ready": 0,
         "unacked": 0,
@@ -473,16 +473,16 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
     }
     assert (result["original_status"], result["worker"]) == ("running", 7)
     looks = {"unavailable_since": ago(60).isoformat(), "last": NOW.isoformat()}
-    assert abandoned.evidence["looks"] == looks
+    assert abandoned.evidence["checks"] == looks
 
 
 def test_evidence_tells_of_the_looks_at_an_empty_or_unattended_queue() -> None:
     decision = decide_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
     assert isinstance(decision, End)
-    assert decision.evidence["looks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    assert decision.evidence["checks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
     decision = decide_stale(a_case(queue=UNATTENDED, look=a_look(unconsumed_since=ago(30))))
     assert isinstance(decision, End)
-    assert decision.evidence["looks"] == {"unconsumed_since": ago(30).isoformat(), "last": NOW.isoformat()}
+    assert decision.evidence["checks"] == {"unconsumed_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
 
 MOMENTS = st.sampled_from(
@@ -527,7 +527,7 @@ cases = st.builds(
     ),
     now=st.just(NOW),
     watched_seconds=st.floats(min_value=0, max_value=1e6),
-    policy=st.just(POLICY),
+    limits=st.just(LIMITS),
     steady_since=st.none() | MOMENTS,
     longest_ttl_ms=st.none() | st.integers(0, 2**31 - 1),
     publishes=st.builds(
@@ -582,9 +582,9 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
                 assert first is not None
                 assert case.execution.updated <= first <= ago(30)
                 assert is_unattended or (queue and queue.ready + (queue.unacked or 0) == 0)
-                assert case.publishes.cover(case.horizon_seconds)
+                assert case.publishes.cover(case.deadline_seconds)
             if case.execution.worker_id is not None and not is_silent:
-                assert age < 3600 or case.watched_seconds >= 90 or case.publishes.cover(case.horizon_seconds)
+                assert age < 3600 or case.watched_seconds >= 90 or case.publishes.cover(case.deadline_seconds)
         case ExecutionStatus.ABANDONED:
             assert is_silent
             assert age >= 30

@@ -9,22 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.worker import AvailabilityPolicy, Worker
-from dlq_handler.timeouts.case import StaleCase, StalePolicy, WorkerView
+from dlq_handler.host.worker import Worker
+from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
-from dlq_handler.timeouts.decision import End, Wait
-from dlq_handler.timeouts.result import stale_result
+from dlq_handler.timeouts.decision import End, Wait, stale_result
+from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.connection import KEPT_SECONDS, ConnectionLook, ProcessView
 from tests.support.builders import NOON, an_execution
-
-POLICY = StalePolicy(
-    horizon_seconds=330,
-    grace_seconds=30,
-    confirm_after_seconds=30,
-    held_timeout_seconds=3600,
-    canceling_timeout_seconds=600,
-    availability=AvailabilityPolicy(unavailable_after_seconds=90),
-)
+from tests.unit.timeouts.test_decide import LIMITS
 
 
 def ago(seconds: float) -> datetime:
@@ -63,7 +55,7 @@ AWAY = unfound(5000)
 def a_case(process: ProcessView | None, age_seconds: float = 200, **changes: Any) -> StaleCase:
     row = Worker(id=7, heartbeat_age_seconds=2.0, last_heartbeat=ago(2))
     execution = an_execution(status=ExecutionStatus.RUNNING, updated=ago(age_seconds), worker_id=7)
-    fields: dict[str, Any] = {"now": NOON, "watched_seconds": 3600, "policy": POLICY}
+    fields: dict[str, Any] = {"now": NOON, "watched_seconds": 3600, "limits": LIMITS}
     return StaleCase(execution=execution, worker=WorkerView(row=row, process=process), **(fields | changes))
 
 
@@ -71,7 +63,7 @@ def test_run_of_a_former_process_is_abandoned_at_the_second_look() -> None:
     decision = decide_stale(a_case(a_process(seen=30)))
     assert isinstance(decision, End)
     assert decision.becomes is ExecutionStatus.ABANDONED
-    assert decision.explanation == "worker 7 was restarted: the process that began this run is gone"
+    assert decision.explanation == "worker 7 was restarted: the process that began this run has ended"
     assert decision.evidence["consumer_connection"] == "new"
     assert decision.evidence["connection_absent_at"] == ago(100).isoformat()
     assert decision.evidence["connection_seen_at"] == ago(30).isoformat()
@@ -110,19 +102,19 @@ def test_limit_takes_two_looks(process: ProcessView) -> None:
     waiting = decide_stale(a_case(process, age_seconds=1000))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
-    assert waiting.explanation.endswith("a second look must find it so")
+    assert waiting.explanation.endswith("a second check must confirm it")
 
 
 @pytest.mark.parametrize(("confirm_after", "kept"), [(30, KEPT_SECONDS), (10, KEPT_SECONDS), (100, 300)])
 def test_run_that_was_proven_to_be_the_present_processs_takes_longer(
     confirm_after: float, kept: float
 ) -> None:
-    policy = replace(POLICY, confirm_after_seconds=confirm_after)
-    waiting = decide_stale(a_case(unfound(kept - 1, seen=2000), age_seconds=1000, policy=policy))
+    limits = replace(LIMITS, monitor=MonitorOptions(confirm_after_seconds=confirm_after))
+    waiting = decide_stale(a_case(unfound(kept - 1, seen=2000), age_seconds=1000, limits=limits))
     assert isinstance(waiting, Wait)
     assert waiting.until == NOON + timedelta(seconds=1)
-    assert isinstance(decide_stale(a_case(unfound(kept, seen=2000), age_seconds=1000, policy=policy)), End)
-    assert isinstance(decide_stale(a_case(unfound(0, seen=500), age_seconds=1000, policy=policy)), End), (
+    assert isinstance(decide_stale(a_case(unfound(kept, seen=2000), age_seconds=1000, limits=limits)), End)
+    assert isinstance(decide_stale(a_case(unfound(0, seen=500), age_seconds=1000, limits=limits)), End), (
         "never proven: unknown since the first look with the connection, and now"
     )
 

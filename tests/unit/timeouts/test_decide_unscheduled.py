@@ -1,5 +1,6 @@
 """Requested or scheduling for too long: row by row, and what no row may ever lead to."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.timeouts.decide_unscheduled import (
+    REPUBLISHING_IS_OFF,
     UNSCHEDULED,
     UnscheduledDecision,
-    UnscheduledPolicy,
     decide_unscheduled,
 )
-from dlq_handler.timeouts.decision import AnnounceAgain, End, NotStale, Wait
+from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, Wait
+from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.builders import NOON, an_execution
 
 TIMEOUT = 900.0
@@ -27,10 +29,11 @@ def a_row(*, status: ExecutionStatus = ExecutionStatus.REQUESTED, **changes: Any
     """Requested at noon, and nothing that excuses it."""
     fields: dict[str, Any] = {
         "execution": an_execution(status=status, worker_id=None, updated=changes.pop("updated", NOON)),
-        "is_in_line": False,
+        "waits_for_slot": False,
         "next_retry_at": None,
         "is_workflow_parent": False,
         "republished_at": None,
+        "now": LATER,
     }
     return Unscheduled(**(fields | changes))
 
@@ -45,16 +48,15 @@ def decided(
     republishes: bool = True,
     steady_since: datetime | None = None,
 ) -> UnscheduledDecision:
-    policy = UnscheduledPolicy(
-        timeout_seconds=TIMEOUT,
+    options = MonitorOptions(
+        unscheduled_timeout_seconds=TIMEOUT,
         quiet_seconds=QUIET,
-        may_fail=may_fail,
+        fail_unscheduled=may_fail,
         republish_limit=limit,
-        republishes=republishes,
+        republish_requests=republishes,
     )
-    return decide_unscheduled(
-        row, quiet_seconds=quiet_seconds, policy=policy, now=now, steady_since=steady_since
-    )
+    row = replace(row, now=now)
+    return decide_unscheduled(row, quiet_seconds=quiet_seconds, options=options, steady_since=steady_since)
 
 
 @pytest.mark.parametrize("may_fail", [True, False])
@@ -67,13 +69,13 @@ def test_execution_with_an_unconfirmed_request_waits(may_fail: bool) -> None:
 
 @pytest.mark.parametrize("status", sorted(UNSCHEDULED))
 def test_request_that_nothing_excuses_is_announced_again(status: ExecutionStatus) -> None:
-    assert isinstance(decided(a_row(status=status)), AnnounceAgain)
+    assert isinstance(decided(a_row(status=status)), RepublishRequest)
 
 
 @pytest.mark.parametrize(
     ("row", "explanation", "until"),
     [
-        (a_row(is_in_line=True), "in the line", None),
+        (a_row(waits_for_slot=True), "waits for a slot", None),
         (
             a_row(next_retry_at="2026-11-16T14:00:00Z"),
             "time of its retry",
@@ -121,11 +123,11 @@ def test_with_republishing_off_nothing_is_requested_again_and_the_setting_is_nam
     row = a_row(updated=LATER - timedelta(seconds=age_seconds))
     decision = decided(row, republishes=False)
     assert isinstance(decision, Wait)
-    assert "dlq_handler.monitor.republish_requests is false" in decision.explanation
+    assert REPUBLISHING_IS_OFF in decision.explanation
     assert decision.until is None
-    in_line = decided(a_row(is_in_line=True), republishes=False)
+    in_line = decided(a_row(waits_for_slot=True), republishes=False)
     assert isinstance(in_line, Wait)
-    assert "in the line" in in_line.explanation
+    assert "waits for a slot" in in_line.explanation
 
 
 def test_parent_of_a_workflow_and_what_was_scheduled_are_none_of_its_business() -> None:
@@ -142,7 +144,7 @@ def test_request_may_be_in_a_queue_that_was_not_quiet_for_long_enough(quiet_seco
 def test_row_that_moved_after_it_was_announced_again_is_announced_once_more() -> None:
     """No worker was at hand: the scheduler took it up, put it back, and forgot it."""
     row = a_row(updated=NOON + timedelta(minutes=20), republished_at=NOON + timedelta(minutes=16))
-    assert isinstance(decided(row), AnnounceAgain)
+    assert isinstance(decided(row), RepublishRequest)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_only_where_wanted_it_is_given_up_after_another_timeout(moved: timedelta
 def test_announcement_for_an_older_attempt_does_not_end_a_later_one() -> None:
     """It was scheduled meanwhile and came back: that is another wait, with an announcement of its own."""
     row = a_row(updated=NOON + timedelta(minutes=30), republished_at=NOON)
-    assert isinstance(decided(row, may_fail=True), AnnounceAgain)
+    assert isinstance(decided(row, may_fail=True), RepublishRequest)
 
 
 @pytest.mark.parametrize("announced", [None, NOON])
@@ -182,44 +184,45 @@ rows = st.builds(
         st.sampled_from(ExecutionStatus),
         times,
     ),
-    is_in_line=st.booleans(),
+    waits_for_slot=st.booleans(),
     next_retry_at=st.none() | st.text() | times.map(datetime.isoformat),
     is_workflow_parent=st.booleans(),
     republished_at=st.none() | times,
     requests=st.integers(min_value=0, max_value=30),
+    now=times,
 )
 
 
 @given(
     row=rows,
-    now=times,
     quiet_seconds=st.none() | st.floats(min_value=0, max_value=1e6),
-    policy=st.builds(
-        UnscheduledPolicy,
-        timeout_seconds=st.floats(min_value=1, max_value=30 * 86_400),
+    options=st.builds(
+        MonitorOptions,
+        unscheduled_timeout_seconds=st.floats(min_value=1, max_value=30 * 86_400),
         quiet_seconds=st.floats(min_value=1, max_value=86_400),
-        may_fail=st.booleans(),
+        fail_unscheduled=st.booleans(),
         republish_limit=st.integers(min_value=0, max_value=30),
     ),
 )
 def test_no_row_is_acted_upon_that_may_wait(
-    row: Unscheduled, now: datetime, quiet_seconds: float | None, policy: UnscheduledPolicy
+    row: Unscheduled, quiet_seconds: float | None, options: MonitorOptions
 ) -> None:
-    decision = decide_unscheduled(row, quiet_seconds=quiet_seconds, policy=policy, now=now)
+    decision = decide_unscheduled(row, quiet_seconds=quiet_seconds, options=options)
+    timeout = timedelta(seconds=options.unscheduled_timeout_seconds)
     if isinstance(decision, Wait | NotStale):
         return
     assert row.execution.status in UNSCHEDULED
-    assert not row.is_in_line
+    assert not row.waits_for_slot
     assert not row.is_workflow_parent
     assert quiet_seconds is not None
-    assert quiet_seconds >= policy.quiet_seconds
-    assert now - row.execution.updated >= timedelta(seconds=policy.timeout_seconds)
-    if isinstance(decision, AnnounceAgain):
-        assert row.requests < policy.republish_limit
+    assert quiet_seconds >= options.quiet_seconds
+    assert row.now - row.execution.updated >= timeout
+    if isinstance(decision, RepublishRequest):
+        assert row.requests < options.republish_limit
     if isinstance(decision, End):
-        assert policy.may_fail
+        assert options.fail_unscheduled
         assert row.republished_at is not None
-        assert now - row.republished_at >= timedelta(seconds=policy.timeout_seconds)
+        assert row.now - row.republished_at >= timeout
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ def test_pauses_between_requests_grow_up_to_sixteen_timeouts(requests: int, time
     early = decided(row, now=due - timedelta(seconds=1))
     assert isinstance(early, Wait)
     assert early.until == due
-    assert isinstance(decided(row, now=due), AnnounceAgain)
+    assert isinstance(decided(row, now=due), RepublishRequest)
 
 
 def test_last_request_that_led_to_nothing_may_end_it_where_wanted() -> None:

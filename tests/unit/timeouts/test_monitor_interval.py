@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.compose.backstop import monitor_policy, stale_policy, unscheduled_watch_policy
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.settings import Settings
@@ -25,14 +24,13 @@ def settings_with(**monitor: float) -> Settings:
 
 
 def test_the_interval_is_ten_seconds_whatever_attunes_own_monitor_has() -> None:
-    assert monitor_policy(settings_with()).interval_seconds == 10
-    assert unscheduled_watch_policy(settings_with()).check_interval_seconds == 10
-    assert monitor_policy(settings_with(interval_seconds=2)).interval_seconds == 2
+    assert settings_with().stale_limits.monitor.interval_seconds == 10
+    assert settings_with(interval_seconds=2).stale_limits.monitor.interval_seconds == 2
 
 
 def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> float:
     """Since the last heartbeat of a worker, with a scan at `first_scan_seconds` and then one each interval."""
-    policy, interval = stale_policy(settings), monitor_policy(settings).interval_seconds
+    limits = settings.stale_limits
     look: WorkerLook | None = None
     age = first_scan_seconds
     while age < 100_000:
@@ -46,19 +44,19 @@ def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> fl
             is_queue_known=False,
             now=now,
             watched_seconds=age + 3600,
-            availability=policy.availability,
-            confirm_after_seconds=policy.confirm_after_seconds,
+            availability=limits.availability,
+            confirm_after_seconds=limits.monitor.confirm_after_seconds,
         )
         case = StaleCase(
             execution=an_execution(status=ExecutionStatus.RUNNING, updated=NOON, worker_id=7),
             worker=WorkerView(row=row, look=look),
             now=now,
             watched_seconds=age + 3600,
-            policy=policy,
+            limits=limits,
         )
         if isinstance(decide_stale(case), End):
             return age
-        age += interval
+        age += limits.monitor.interval_seconds
     pytest.fail("it is never abandoned")
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.host.ending import ending
-from dlq_handler.host.ends import EndOfOurs, UnheardEnd
+from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.timeouts.reconcile import (
+from dlq_handler.timeouts.findings import (
     Finding,
-    announced_record,
-    announcement,
-    is_brought_back,
+    event_of,
     is_long_past,
-    resurrected_record,
+    is_reverted,
+    published_record,
+    reverted_record,
 )
 from tests.support.builders import COMPLETIONS, NOON, an_execution
 
@@ -28,7 +28,7 @@ LATER = NOON + timedelta(minutes=1)
 
 def an_end(
     status: ExecutionStatus, *, updated: datetime = LATER, signature: str | None = None, **changes: Any
-) -> EndOfOurs:
+) -> OwnEnd:
     fields: dict[str, Any] = {
         "ended_at": NOON,
         "ended_by": "letter 12",
@@ -37,7 +37,7 @@ def an_end(
         "signature": signature,
         "heartbeat_age_seconds": 3.21,
     }
-    return EndOfOurs(**(fields | changes))
+    return OwnEnd(**(fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def an_end(
         "dispatched anew",
     ],
 )
-def test_execution_came_back_only_if_somebody_went_on_with_it(end: EndOfOurs, is_back: bool) -> None:
-    assert is_brought_back(end) is is_back
+def test_execution_came_back_only_if_somebody_went_on_with_it(end: OwnEnd, is_back: bool) -> None:
+    assert is_reverted(end) is is_back
 
 
 def test_resurrection_is_one_per_ending_and_says_who_did_what() -> None:
-    runs = resurrected_record(an_end(ExecutionStatus.RUNNING), now=LATER, replica="two")
-    done = resurrected_record(an_end(ExecutionStatus.COMPLETED), now=LATER, replica="two")
+    runs = reverted_record(an_end(ExecutionStatus.RUNNING), now=LATER, replica="two")
+    done = reverted_record(an_end(ExecutionStatus.COMPLETED), now=LATER, replica="two")
     assert runs.attempt_updated_at == done.attempt_updated_at == NOON
     assert "worker 7" in runs.explanation
     assert "letter 12" in runs.explanation
@@ -81,18 +81,20 @@ def test_resurrection_is_one_per_ending_and_says_who_did_what() -> None:
     assert runs.evidence["heartbeat_age_seconds"] == 3.2
 
 
-def an_unheard_end(status: ExecutionStatus = ExecutionStatus.FAILED, **changes: Any) -> UnheardEnd:
+def an_unheard_end(status: ExecutionStatus = ExecutionStatus.FAILED, **changes: Any) -> EndWithoutEvent:
     execution = an_execution(status=status, **changes)
-    return UnheardEnd(execution=execution, result={"error": "x"}, evidence={})
+    return EndWithoutEvent(execution=execution, result={"error": "x"}, evidence={})
 
 
 def test_end_is_announced_as_the_row_has_it() -> None:
-    envelope = json.loads(announcement(an_unheard_end(), destination=COMPLETIONS, now=LATER).body)
+    envelope = json.loads(event_of(an_unheard_end(), destination=COMPLETIONS, now=LATER).body)
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["payload"]["status"] == "Failed"
     assert envelope["payload"]["result"] == {"error": "x"}
-    record = announced_record(an_unheard_end(), Finding.SILENT_END, now=LATER, replica="one", is_shadow=False)
-    assert record.evidence == {"finding": "silent_end"}
+    record = published_record(
+        an_unheard_end(), Finding.MISSING_EVENT, now=LATER, replica="one", is_shadow=False
+    )
+    assert record.evidence == {"finding": "missing_event"}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_end_is_announced_as_the_row_has_it() -> None:
         (None, False),
     ],
 )
-def test_silent_end_is_as_old_as_its_result_says(expired_at: str | None, is_long: bool) -> None:
+def test_missing_event_is_as_old_as_its_result_says(expired_at: str | None, is_long: bool) -> None:
     end = replace(an_unheard_end(), evidence={"expired_at": expired_at})
     assert is_long_past(end, since=NOON) is is_long
 
@@ -116,15 +118,15 @@ moments = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2040, 
 
 
 @given(status=st.sampled_from(sorted(TERMINAL)), replaced=moments, wrote=moments)
-def test_announcement_never_has_the_id_of_our_own_notice_of_that_execution(
+def test_event_of_never_has_the_id_of_our_own_notice_of_that_execution(
     status: ExecutionStatus, replaced: datetime, wrote: datetime
 ) -> None:
     """Our notice is named for the state that was replaced, this one for the state that was left."""
     end = ending(
         an_execution(updated=replaced), ExecutionStatus.FAILED, {}, destination=COMPLETIONS, now=wrote
     )
-    told = announcement(an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER)
-    again = announcement(
+    told = event_of(an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER)
+    again = event_of(
         an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER + timedelta(hours=1)
     )
     assert told.message_id == again.message_id

@@ -12,7 +12,7 @@ from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.workers.connection import Began, ConnectionLook, look_again, view_of
 from tests.support.builders import an_execution
-from tests.unit.timeouts.test_decide_restarts import POLICY
+from tests.unit.timeouts.test_decide import LIMITS
 from tests.unit.workers.test_connection import Look, Process, at
 
 # A list as of a cluster node without statistics of the others: it may leave out any of the processes.
@@ -54,7 +54,7 @@ def steps_of(*looks: PlannedLook) -> list[Step]:
             worker=WorkerView(row=row, process=view),
             now=now,
             watched_seconds=3600,
-            policy=POLICY,
+            limits=LIMITS,
             own_run_limit_seconds=10_000,
         )
         is_ended = isinstance(decide_stale(case), End)
@@ -83,7 +83,7 @@ def test_live_run_is_abandoned_only_after_two_looks_in_a_row_without_its_connect
         last_listed = max(one.time for one in before if OLD.name in one.names)
         missed = [one.time for one in before if one.time > last_listed and one.names]
         assert missed, f"one look ended it at {step.time}: its connection was listed at {last_listed}"
-        assert step.time - min(missed) >= POLICY.confirm_after_seconds
+        assert step.time - min(missed) >= LIMITS.monitor.confirm_after_seconds
 
 
 def test_run_of_a_connection_that_two_looks_leave_out_is_abandoned() -> None:

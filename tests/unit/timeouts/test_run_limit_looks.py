@@ -14,7 +14,7 @@ from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.workers.connection import KEPT_SECONDS, Began, ConnectionLook, look_again, view_of
 from tests.support.builders import an_execution
-from tests.unit.timeouts.test_decide_restarts import POLICY
+from tests.unit.timeouts.test_decide import LIMITS
 from tests.unit.workers.test_connection import PROCESSES, Look, Process, at
 
 # Constant within one history: a consumer that was listed stays listed.
@@ -77,7 +77,7 @@ def steps_of(
             ),
             now=now,
             watched_seconds=3600,
-            policy=POLICY,
+            limits=LIMITS,
             own_run_limit_seconds=1,
         )
         began = view.began(at(run))

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from dlq_handler.explain.records import Records
 from dlq_handler.explain.story import Kind, story_of
-from dlq_handler.host.ends import EndedTask, MonitorEnd, UnconsumedInterval, UnheardEnd
+from dlq_handler.host.ends import EndedTask, EndWithoutEvent, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.timeouts.unpublished import (
+from dlq_handler.timeouts.decide_unpublished import (
     LONGEST_RETRY_DELAY_SECONDS,
     LeaveEnd,
     PublishEnd,
     WaitToPublish,
-    decide_end,
+    decide_unpublished,
     retry_delay_seconds,
     unpublished_text,
 )
@@ -48,12 +48,12 @@ def an_end(
     interval: UnconsumedInterval | None = INTERVAL,
 ) -> MonitorEnd:
     execution = an_execution(status=status, is_workflow_task=task is not None)
-    end = UnheardEnd(execution=execution, result={}, evidence=INTERVAL.evidence)
+    end = EndWithoutEvent(execution=execution, result={}, evidence=INTERVAL.evidence)
     return MonitorEnd(end=end, interval=interval, task=task)
 
 
 def decide(one: MonitorEnd, *, quiet: float = 60, unacked: int | None = 0) -> object:
-    return decide_end(one, quiet_seconds=quiet, wanted_quiet_seconds=60, unacked=unacked)
+    return decide_unpublished(one, quiet_seconds=quiet, wanted_quiet_seconds=60, unacked=unacked)
 
 
 def test_end_of_an_ordinary_execution_waits_for_the_quiet_time_alone() -> None:
@@ -65,7 +65,7 @@ def test_end_of_an_ordinary_execution_waits_for_the_quiet_time_alone() -> None:
 @pytest.mark.parametrize(
     ("changes", "known"),
     [
-        ({"parent_status": None}, "its workflow does not exist any more"),
+        ({"parent_status": None}, "its workflow does not exist"),
         ({"parent_status": "cancelled"}, "its workflow is cancelled"),
         ({"is_retried": True}, "its workflow has retried it"),
         ({"is_advanced": True}, "its workflow has continued"),

@@ -1,7 +1,7 @@
 """Decide whether the completion event of an end that Attune's own timeout monitor wrote must be published. Pure.
 
 Attune's services never reconnect to the broker. After a lost connection the executor's monitor goes on ending
-executions, and their completion events are lost. All its consumers are gone as well, so that such an end lies in an
+executions, and their completion events are lost. It has lost its consumers as well, so such an end lies in an
 interval in which the queue of completion events had no consumer. That is strong evidence, and no proof: an executor may
 have lost its consumer alone. A repeated event frees a slot once, whatever happens. But for a workflow task it makes a
 second retry, or sets the workflow's variables a second time. So the event of a task waits until the host would have
@@ -19,7 +19,7 @@ from dlq_handler.host.names import COMPLETED_KEY, COMPLETED_QUEUE
 # The host creates a retry only after these ends.
 _RETRIED = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMEOUT})
 
-# Attune waits for the delay of a retry with the message in its hands. After 30 minutes RabbitMQ closes its channel.
+# Attune holds the message during the delay of a retry. After 30 minutes RabbitMQ closes its channel.
 LONGEST_RETRY_DELAY_SECONDS = 1800.0
 
 
@@ -35,7 +35,7 @@ class WaitToPublish:
 
 @dataclass(frozen=True, slots=True)
 class LeaveEnd:
-    """The host knows of this end, or no component waits for it any more."""
+    """The host knows this end, or no component waits for it."""
 
     explanation: str
 
@@ -43,7 +43,7 @@ class LeaveEnd:
 EndDecision = PublishEnd | WaitToPublish | LeaveEnd
 
 
-def decide_end(
+def decide_unpublished(
     one: MonitorEnd, *, quiet_seconds: float, wanted_quiet_seconds: float, unacked: int | None
 ) -> EndDecision:
     """`quiet_seconds`: how long the queue has been empty, with a consumer. `unacked`: messages that its consumers hold;
@@ -66,9 +66,9 @@ def decide_end(
 
 
 def _known_to_host(task: EndedTask) -> str | None:
-    """How the host has answered the end; None: it seems not to know of it."""
+    """How the host has answered the end; None: it seems not to know the end."""
     if task.parent_status is None:
-        return "its workflow does not exist any more"
+        return "its workflow does not exist"
     if task.parent_status in TERMINAL:
         return f"its workflow is {task.parent_status}"
     if task.is_retried:
@@ -96,13 +96,13 @@ def retry_delay_seconds(status: ExecutionStatus, task: EndedTask) -> float:
 
 
 def unpublished_text(one: MonitorEnd) -> str:
-    """For the story of an execution: what becomes of a completion event that dlq-handler has not published."""
+    """For `executions explain`: what becomes of a completion event that dlq-handler has not published."""
     by = "Attune's timeout monitor ended it"
     is_observed = one.interval is not None
     explanation = (
         f"{by} while the queue had no consumer" if is_observed else f"{by}, and it still holds its slot"
     )
-    decision = decide_end(one, quiet_seconds=float("inf"), wanted_quiet_seconds=0.0, unacked=None)
+    decision = decide_unpublished(one, quiet_seconds=float("inf"), wanted_quiet_seconds=0.0, unacked=None)
     match decision:
         case PublishEnd():
             # A workflow task may take longer: the delay of its retry is added.
@@ -123,7 +123,7 @@ def unpublished_text(one: MonitorEnd) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """A number that is whole and not absurd; the values are the host's JSON."""
+    """None for anything but a whole number of a plausible size: the values are the host's JSON."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < 10**9 else None
