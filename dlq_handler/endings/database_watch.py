@@ -1,7 +1,7 @@
 """Check the database every few seconds, and at once when a connection is lost: does it answer, are the tables of
 dlq-handler there, how many entries are in the outbox?
 
-The looks also date the link: only a link that was up without a break says anything about old heartbeats.
+The checks also date the connection: old heartbeats prove something only after a connection without a break.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ class DatabaseWatch:
             self._waiting = None
             self._metrics.set_outbox(None, None, None)
             raise
-        self._tell_of_reconnects()
+        self._count_reconnects()
         self._metrics.set_outbox(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
-        self._tell_of_grants(missing)
+        self._report_grants(missing)
 
     async def _count_waiting(self) -> outbox_sql.Pending:
         """Counting a million entries takes long: the longer it took, the longer the last count is used again."""
@@ -76,14 +76,14 @@ class DatabaseWatch:
             self._count_at = finished + COUNT_PAUSE * (finished - started)
         return self._waiting
 
-    def _tell_of_reconnects(self) -> None:
-        """By the link's own count: an outage between two looks was met by others, and must be counted too."""
+    def _count_reconnects(self) -> None:
+        """By the count of the connection: an outage between two checks must be counted too."""
         for _ in range(self._database.times_back - self._times_back):
             self._metrics.count_reconnect("database")
         self._times_back = self._database.times_back
 
-    def _tell_of_grants(self, missing: Sequence[str]) -> None:
-        """A note, not a decision: a host may write its history with rights of its own."""
+    def _report_grants(self, missing: Sequence[str]) -> None:
+        """A note only: a host may write its history with rights of its own."""
         self._were_missing = bool(missing)
         note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
         self._readiness.note("grants", note if missing else None)

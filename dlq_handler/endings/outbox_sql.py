@@ -1,10 +1,10 @@
-"""The outbox: notices written with the change they announce, and kept until the broker has confirmed them.
+"""The outbox: messages written with the change they are about, and kept until the broker has confirmed them.
 
-Promises: of one execution only the oldest open notice can be taken up, and by one holder at a time; a holder
-that died loses its lease, and whoever looks next adopts the entry.
+Promises: of one execution only the oldest open message can be published, by one holder at a time. When a holder ends
+without giving its leases back, the leases end, and the next replica that scans the outbox reclaims the entries.
 
-The look for an older open notice is written with LIMIT 1 and not as NOT EXISTS, which would be planned as a hash of
-all that is pending: many, while the broker is away, and for every batch anew.
+The search for an older open message is written with LIMIT 1 and not as NOT EXISTS, which would be planned as a hash of
+all that is pending: many, during an outage of the broker, and for every batch anew.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.text import storable
 
-# How the last error of a notice begins that no queue took.
+# The last error of an unroutable message begins like this.
 UNROUTABLE = "unroutable: "
 WITHHELD = "not repeated: the host has answered it with a retry already"
 
@@ -54,7 +54,7 @@ class Pending:
     oldest_age_seconds: float
     """0 when nothing is pending."""
     unroutable: int
-    """How many of them no queue took at the last try."""
+    """How many of them were unroutable at the last attempt."""
 
 
 async def rehearse(tx: Transaction) -> None:
@@ -163,10 +163,10 @@ async def claim_due(database: Database, lease: Lease, *, limit: int) -> list[Out
 
 
 async def mark_confirmed(database: Database, ids: Sequence[int]) -> list[float]:
-    """Whoever holds the lease by now: the broker has the message, and that is what the mark says.
+    """Mark entries that the broker has confirmed, whichever replica holds the lease by now.
 
-    The answer is how many seconds each took from the transaction that wrote it to its mark. In one
-    row, because this is asked for every batch, and a row for each entry would cost more than the mark.
+    Returns how many seconds each took from the transaction that wrote it to its mark. In one row: a row for each entry
+    would cost more than the mark.
     """
     async with database.transaction() as tx:
         [row] = await tx.rows(
@@ -185,7 +185,7 @@ async def mark_confirmed(database: Database, ids: Sequence[int]) -> list[float]:
 
 
 async def mark_withheld(database: Database, ids: Sequence[int]) -> None:
-    """Done with, and for whoever asks later: not because the broker confirmed it to us."""
+    """Close entries that must not be repeated, with the reason on record."""
     async with database.transaction() as tx:
         await tx.run(
             """
@@ -206,7 +206,7 @@ async def put_back(
     possibly_published: Collection[int],
     max_backoff_seconds: float,
 ) -> None:
-    """Give up the lease of entries that were not confirmed; each waits twice as long as the time before.
+    """Give back the lease of entries that were not confirmed; each waits twice as long as the time before.
 
     Those in `possibly_published` got no answer; the others were certainly not delivered.
     """
@@ -229,7 +229,7 @@ async def put_back(
 
 
 async def release(database: Database, *, holder: str) -> None:
-    """Let go of every lease of ours, so that nobody has to wait for its end."""
+    """Give back every lease of this holder, so that no replica waits for its end."""
     async with database.transaction() as tx:
         await tx.run(
             """

@@ -1,8 +1,8 @@
-"""Publish what the transactions wrote: each notice until it is confirmed, in order per execution.
+"""Publish the outbox: each message until it is confirmed, in order per execution.
 
-A fresh entry comes from the handler's memory, leased to us when it was written; everything else (left by a crash, put
-back after a refusal, written while we were behind) is claimed from the table. A notice repeats only if we die, or lose
-the broker or the database, between its confirm and its mark, and then with the same id.
+A new entry comes from memory, leased when it was written. Everything else (left by a crash, put back after a refusal,
+written while the relay was behind) is claimed from the table. A message repeats only after a crash, or the loss of the
+broker or the database, between its confirm and its mark, and then with the same id.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class OutboxRelay:
     async def tick(self) -> None:
         await self._mark()
         if self._publisher.is_blocked:
-            # A publish started now would hang until the alarm clears and be delivered after we gave it up.
+            # A publish started now would hang until the alarm clears, and be delivered after its timeout.
             raise Unavailable("broker", "publishing is blocked by a resource alarm")
         entries = self._take_held() or await self._claim()
         if entries:
@@ -83,11 +83,11 @@ class OutboxRelay:
         adopted = sum(entry.possibly_published for entry in due)
         if adopted:
             log.info("outbox_entry.reclaimed", count=adopted)
-        self._held.extend(await self._without_acted_upon(due))
+        self._held.extend(await self._without_answered(due))
         return self._take_held()
 
     def _take_held(self) -> list[OutboxEntry]:
-        """The next batch from memory; none when it is time to look at the table, lest others' entries starve."""
+        """The next batch from memory. Empty when the table is due: entries of other replicas must not starve."""
         now = monotonic_seconds()
         if now >= self._next_claim and not self._held_is_full():
             return []
@@ -95,7 +95,7 @@ class OutboxRelay:
         let_go = 0
         while self._held and len(taken) < self._options.batch_size:
             held = self._held.popleft()
-            # A lease that could end while we publish is given up: somebody else may claim the entry then.
+            # A lease that could end during the publish is not used: another replica may claim the entry then.
             if held.good_until - now > self._publish_timeout_seconds:
                 taken.append(held)
             else:
@@ -107,8 +107,8 @@ class OutboxRelay:
     def _held_is_full(self) -> bool:
         return len(self._held) >= self._options.batch_size
 
-    async def _without_acted_upon(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
-        """Leave out repeats whose first copy was clearly seen: a second one would make a second workflow retry."""
+    async def _without_answered(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Leave out repeats that the host has already answered: a second one would make a second workflow retry."""
         repeats = [entry for entry in entries if entry.possibly_published and entry.message.is_workflow_task]
         ids = [entry.message.execution_id for entry in repeats]
         retried = await workflow_tasks_sql.already_retried(self._database, ids) if ids else frozenset()
@@ -147,7 +147,7 @@ class OutboxRelay:
             # Kept until the mark is through: forgetting them here would publish them again when the lease ends.
             took_seconds = await outbox_sql.mark_confirmed(self._database, self._unmarked)
             self._unmarked = []
-            # By the table, not by our memory: what was put back, or left by a crash, has waited before we held it.
+            # By the table: an entry that was put back, or left by a crash, has waited before.
             self._metrics.observe_publish_latencies(took_seconds)
 
     async def _put_back(self, failed: Sequence[tuple[OutboxEntry, PublishOutcome]]) -> None:
@@ -169,7 +169,7 @@ class OutboxRelay:
         )
 
     async def _flush(self) -> None:
-        """Before the end: publish what is ours, then let go of every lease, so that nobody has to wait for it."""
+        """Before the end: publish what is in memory, then give back every lease."""
         self._next_claim = float("inf")
         try:
             while self._held and not self._publisher.is_blocked:

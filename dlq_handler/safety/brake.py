@@ -1,7 +1,7 @@
-"""The brake: may more executions be ended now, and if so how many?
+"""The brake (circuit breaker): may more executions be ended now, and how many? Pure.
 
-Pure. A mass failure is more often our own mistake, or an outage seen from one side, than the end of thousands of
-executions at once. So beyond a limit we stop, and a person decides.
+A mass failure is more often a mistake of dlq-handler, or an outage seen from one side, than the end of thousands of
+executions at once. So beyond a limit dlq-handler stops, and an operator decides.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ class BrakeMode(StrEnum):
     """No limit is set."""
     NORMAL = "normal"
     RELEASED = "released"
-    """An operator has said that the mass failure is real: no limit for a while."""
+    """An operator released the brake: no limit for a while."""
     HOLDING = "holding"
     """Tripped: nothing is ended."""
     LIMITED = "limited"
-    """Tripped, and the hold is over: we go on at the limit's rate until an operator has looked."""
+    """Tripped, and the hold is over: executions are ended at the limit's rate until an operator releases it."""
 
     @property
     def is_tripped(self) -> bool:
@@ -59,19 +59,19 @@ class BrakeView:
 
 @dataclass(frozen=True, slots=True)
 class NoLimit:
-    """End as many as you like."""
+    """Any number may be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """End so many, and no more."""
+    """At most this many may be ended."""
 
     executions: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """End nothing. `until` is None when only an operator ends it."""
+    """Nothing may be ended. `until` None: until an operator releases the brake."""
 
     until: datetime | None
     explanation: str
@@ -144,7 +144,7 @@ def in_words(view: BrakeView, options: BrakeOptions) -> str | None:
 
 
 def way_out(view: BrakeView, options: BrakeOptions) -> str:
-    """Of a brake that is tripped: until when it is as it is."""
+    """When a tripped brake changes its mode."""
     hold_until = view.state.hold_until
     if hold_until is not None and mode_of(view, options) is BrakeMode.HOLDING:
         return f"until {_moment(hold_until)} or `dlq-handler brake release`"

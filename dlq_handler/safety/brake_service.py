@@ -1,9 +1,9 @@
-"""The brake at work: asked before executions are ended, told what did not fit, looked at every few seconds.
+"""The brake (circuit breaker): asked before executions are ended, tripped by what did not fit, read every few seconds.
 
 Promises: all replicas share one state and one count, both in the database. A transaction that leaves executions out
 because of the limit trips the brake. In limited mode the limit is exact: transactions that end executions run one after
 the other. Before the brake trips they do so only with room for fewer than four batches, so that each writer may exceed
-the limit by one batch. Never: ends anything, or decides anything itself.
+the limit by one batch. Never: ends or decides anything itself.
 """
 
 from datetime import datetime
@@ -66,19 +66,18 @@ class Brake:
         self._batch_size = batch_size
         self._readiness, self._metrics = readiness, metrics
         self._interval_seconds = interval_seconds
-        # Told once each, whichever of our transactions sees it first; what was there before us is no news.
-        self._has_looked = False
+        # Each trip and release is logged once; those before the start of this process are not counted.
+        self._has_read = False
         self._holding: str | None = None
-        self._told: set[datetime | None] = {None}
+        self._logged: set[datetime | None] = {None}
         self._view: BrakeView | None = None
         self._deleted_at = float("-inf")
-        self._looked_at = float("-inf")
-        """The process clock after the look that gave us the view."""
+        self._read_at = float("-inf")
         metrics.read_brake_from(state=self._state_number, ended_last_minute=self._ended_last_minute)
 
     def _recent_view(self) -> BrakeView | None:
         """None if the database was never read, or too long ago, also while the next read hangs."""
-        is_old = monotonic_seconds() - self._looked_at > MISSED_LOOKS * self._interval_seconds
+        is_old = monotonic_seconds() - self._read_at > MISSED_LOOKS * self._interval_seconds
         return None if is_old else self._view
 
     def _state_number(self) -> int | None:
@@ -99,9 +98,9 @@ class Brake:
         view = await store.look(tx)
         if must_take_turns(view, self._options, batch_size=self._batch_size):
             await store.lock_room(tx)
-            # Now the count has every ending of those that held the lock before.
+            # The count now includes every transaction that held the lock before.
             view = await store.look(tx)
-        self._tell(view)
+        self._report(view)
         match room_for(view, self._options):
             case NoLimit():
                 return None
@@ -118,19 +117,19 @@ class Brake:
         if not self._options.is_on:
             return
         view = await store.look(tx)
-        self._tell(view)
+        self._report(view)
         self.check()
 
     def check(self) -> None:
-        """Raises `Braked` when the last look, a few seconds ago at most, found it holding. Asks nobody."""
+        """Raises `Braked` when the last read, at most a few seconds ago, found it holding. Reads nothing."""
         if self._holding is not None:
             raise Braked(self._holding)
 
     async def note(self, tx: Transaction, changed: int, left_out: int) -> None:
-        """To be called last in a transaction that asked for `room`: how many were ended, how many did not fit.
+        """Call it last in a transaction that asked for `room`: how many were ended, and how many did not fit.
 
-        Last, because the one row is locked from here to the commit: whoever waits for it must hold nothing that the one
-        who has it still needs. `changed` is for the words: `end_executions` has counted it already.
+        Last, because the brake's one row is locked from here to the commit (see the lock order in endings/ender.py).
+        `changed` is for the explanation: `end_executions` has counted it.
         """
         if left_out == 0 or not self._options.is_on:
             return
@@ -152,7 +151,7 @@ class Brake:
             raise
 
     async def read(self, tx: Transaction) -> None:
-        self._tell(await store.look(tx))
+        self._report(await store.look(tx))
 
     def note_unread(self) -> None:
         """The database did not answer."""
@@ -163,17 +162,17 @@ class Brake:
         if monotonic_seconds() - self._deleted_at < DELETE_SECONDS:
             return
         async with self._database.transaction() as tx:
-            await store.scan_count(tx)
+            await store.delete_old_counts(tx)
         self._deleted_at = monotonic_seconds()
 
-    def _tell(self, view: BrakeView) -> None:
+    def _report(self, view: BrakeView) -> None:
         mode, state = mode_of(view, self._options), view.state
-        self._view, self._looked_at = view, monotonic_seconds()
+        self._view, self._read_at = view, monotonic_seconds()
         is_holding = isinstance(room_for(view, self._options), Hold)
         words = in_words(view, self._options)
         self._holding = (words or "tripped") if is_holding else None
         self._readiness.note(NOTE, words)
-        if mode.is_tripped and state.tripped_at not in self._told:
+        if mode.is_tripped and state.tripped_at not in self._logged:
             log.error(
                 "brake.tripped",
                 by=state.tripped_by,
@@ -181,9 +180,9 @@ class Brake:
                 hold_until=state.hold_until,
                 explanation=state.explanation,
             )
-            if self._has_looked:
+            if self._has_read:
                 self._metrics.brake_trips.inc()
-        if self._has_looked and state.released_at not in self._told:
+        if self._has_read and state.released_at not in self._logged:
             log.info("brake.released", by=state.released_by, no_limit_until=state.released_until)
-        self._told |= {state.tripped_at, state.released_at}
-        self._has_looked = True
+        self._logged |= {state.tripped_at, state.released_at}
+        self._has_read = True

@@ -1,12 +1,12 @@
 """The brake's one row, and the count of executions ended.
 
-The count is appended by `endings.end_executions` itself, in the statement that ends them: nobody can forget it.
+`host.end_executions` appends to the count in the statement that ends executions, so no writer can forget it.
 """
 
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.safety.brake import WINDOW_SECONDS, BrakeState, BrakeView
 
-# What is older says nothing to anybody. Well beyond the window, so that the scan never meets a reader.
+# Well beyond the window, so that deleting never meets a reader.
 KEPT_SECONDS = 180
 
 # Advisory lock class. It must never change: replicas of all versions use it.
@@ -14,9 +14,9 @@ _LOCK_CLASS = 1_145_852_235
 
 
 async def look(tx: Transaction) -> BrakeView:
-    """State and count in one statement; the count has this transaction's own endings in it."""
-    # Joined to a row of nothing: where somebody emptied the table, the brake is in its normal state. The statement's
-    # time, because an index cannot be searched by a clock that moves.
+    """State and count in one statement. The count includes what this transaction has ended."""
+    # Joined to a constant row: with an empty table the brake is in its normal state. By the statement's time, because
+    # an index cannot be searched by a clock that moves.
     [row] = await tx.rows(
         """
         SELECT clock_timestamp() AS now, b.*,
@@ -56,7 +56,7 @@ async def lock_room(tx: Transaction) -> None:
 
 
 async def trip(tx: Transaction, *, by: str, explanation: str, hold_seconds: float) -> bool:
-    """True when it was us: of many that trip at once one does, and none does after a release."""
+    """True: this call tripped it. Of many at once one trips it, and none does after a release."""
     row = await tx.row(
         """
         INSERT INTO own.brake AS b (tripped_at, hold_until, tripped_by, explanation)
@@ -75,7 +75,7 @@ async def trip(tx: Transaction, *, by: str, explanation: str, hold_seconds: floa
 
 
 async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeState | None = None) -> bool:
-    """False, and nothing done, when it is no longer as it was `seen`; None: whatever it is."""
+    """False: nothing was done, because the state differs from `seen`. `seen` None: release it in any state."""
     row = await tx.row(
         """
         INSERT INTO own.brake AS b (released_at, released_until, released_by)
@@ -98,8 +98,8 @@ async def release(tx: Transaction, *, by: str, for_seconds: float, seen: BrakeSt
     return row is not None
 
 
-async def scan_count(tx: Transaction) -> None:
-    # All replicas scan: what another is at is as good as gone.
+async def delete_old_counts(tx: Transaction) -> None:
+    # Every replica deletes; rows that another one has locked are left to it.
     await tx.run(
         """
         DELETE FROM own.change_count WHERE ctid = ANY (ARRAY(

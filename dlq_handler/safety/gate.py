@@ -1,8 +1,8 @@
-"""The gate: can our own view be trusted? Pure.
+"""The safety gate: is what dlq-handler reads from the database reliable? Pure.
 
-Two kinds of sickness. A view of the wrong rows makes every decision wrong, so nothing is decided. A view that makes
-heartbeats look old is only dangerous to decisions that rest on them, so those wait, and nothing else does. A clock that
-jumps ahead also makes rows look old, and those never become young again: their ages count from the jump.
+Some causes make every decision wrong (the wrong rows), so nothing is decided. Others only make heartbeats look old, so
+only decisions that depend on heartbeats wait. A clock that jumps ahead also makes rows look old for ever: their ages
+count from the jump.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 
 LEAST_LETTERS = 20
-"""Fewer say nothing: somebody may have deleted a handful of executions."""
+"""Fewer prove nothing: a handful of executions may have been deleted."""
 REMEMBERED = 200
 
-# What a slow answer and a clock that is being slewed may differ by; no heartbeat looks old over it.
+# A slow answer or a slewed clock may differ by this much; it makes no heartbeat look old.
 JUMP_SECONDS = 5.0
 
 
@@ -27,10 +27,10 @@ class GateCause(StrEnum):
     RECOVERY = "recovery"
     """The database is a standby: its rows are of another moment, and nothing can be written."""
     UNKNOWN_EXECUTIONS = "unknown_executions"
-    """Letters name executions that do not exist: probably this is the wrong database, or a restored one."""
+    """Dead letters name executions that do not exist: probably the wrong database, or a restored one."""
     CLOCK_JUMP = "clock_jump"
     YOUNG_LINK = "young_link"
-    """Our link, or the primary at its other end, has not been there for long enough."""
+    """The connection, or the primary behind it, is younger than the availability limit."""
 
     @property
     def stops_everything(self) -> bool:
@@ -49,7 +49,7 @@ class GateState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockLook:
-    """What the database's clock said, and between which moments of the process clock it said so."""
+    """The database's time, and the process clock before and after the question."""
 
     database_time: datetime
     asked_at: float
@@ -57,9 +57,9 @@ class ClockLook:
 
 
 def jump_seconds(before: ClockLook, after: ClockLook) -> float:
-    """By how much the database's clock went ahead (or back, below 0) of ours between two looks; 0 is no jump.
+    """By how much the database's clock jumped ahead (back: below 0) of the process clock between two reads; 0: no jump.
 
-    However slow the answers were: what passed on our clock lies between two bounds, and only beyond them is a jump.
+    Slow answers are no jump: the time that passed on the process clock lies between two bounds.
     """
     passed = (after.database_time - before.database_time).total_seconds()
     least, most = after.asked_at - before.answered_at, after.answered_at - before.asked_at
@@ -71,17 +71,17 @@ def jump_seconds(before: ClockLook, after: ClockLook) -> float:
 
 
 def steady_after(jumped: float, look: ClockLook, *, before: datetime | None) -> datetime | None:
-    """Since when ages can be counted, now that the clock has jumped by so many seconds."""
+    """The moment from which ages count after the clock has jumped by this many seconds."""
     if jumped > 0:
         return look.database_time
-    # Set back again: counted from a moment that lies ahead, nothing would end until then.
+    # The clock was set back: counted from a moment in the future, nothing would end until then.
     return min(before, look.database_time) if before else None
 
 
 def recall(recent: Mapping[int, bool], found: Iterable[tuple[int, bool]]) -> dict[int, bool]:
-    """Which executions exist, by id, the latest last. `found`: ids that were looked up, each with whether it exists.
+    """Which executions exist, by id, the latest last. `found`: ids that were read, each with whether it exists.
 
-    An id that was looked up before counts once, by its last answer.
+    An id that was read before counts once, by its last answer.
     """
     witnesses = dict(recent)
     for execution_id, exists in found:
@@ -105,5 +105,5 @@ def is_wrong_database(witnesses: Mapping[int, bool], *, unknown_percent: int) ->
 
 
 def is_right_again(remembered: int, existing: int) -> bool:
-    """Half is enough: of the executions of a restored database some may really be gone."""
+    """Half is enough: a restored database may lack some executions."""
     return 2 * existing >= remembered

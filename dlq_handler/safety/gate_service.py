@@ -1,8 +1,7 @@
 """The safety gate: no decisions while what this process reads from the database is unreliable. One per process.
 
-Promises: closed, it opens again by looking, never by consuming; what closes it is told once, what opened it too; that
-it is open is told by one who has looked lately, or by nobody.
-Never: touches a letter. Whoever meets `GateClosed` gives its letters back.
+Promises: closed, it opens by reading the database, never by consuming. Each closing and each opening is logged once.
+Its state is unknown when the last read is too old. Never: touches a dead letter; callers of `check` return theirs.
 """
 
 from collections.abc import Iterable
@@ -58,31 +57,32 @@ class Gate:
         self._readiness = readiness
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
-        # The process clock after the last look that the database answered.
-        self._looked_at: float | None = None
+        # The process clock after the last read.
+        self._read_at: float | None = None
         self._clock: ClockLook | None = None
         self._steady_since: datetime | None = None
-        # The process clock when heartbeats were last seen to lie.
-        self._blurred_at = float("-inf")
+        # The process clock when heartbeats were last found unreliable.
+        self._distrusted_at = float("-inf")
         self._witnesses: dict[int, bool] = {}
         self._missing: list[int] = []
         metrics.read_gate_from(lambda: {cause: self.is_closed(cause) for cause in GateCause})
 
     @property
     def watched_seconds(self) -> float:
-        """For how long our view of heartbeats has been whole: the link up, the clock steady, no standby."""
-        return min(self._database.link_age_seconds, monotonic_seconds() - self._blurred_at)
+        """For how long heartbeats could be read reliably: connected, the clock steady, no standby."""
+        return min(self._database.link_age_seconds, monotonic_seconds() - self._distrusted_at)
 
     @property
     def steady_since(self) -> datetime | None:
-        """The database's time when its clock was first seen after it had jumped ahead; None: it never did, while we
-        watched. What was written before looks older than it is, for ever: count no age from before.
+        """The database's time of the first read after its clock had jumped ahead; None: it has not jumped.
+
+        Rows that were written before look older than they are: count no age from before.
         """
         return self._steady_since
 
     @property
     def knows_workers(self) -> bool:
-        """Have we watched for long enough to say that a worker is unavailable?"""
+        """Whether an old heartbeat proves that a worker is unavailable."""
         return self.watched_seconds >= self._unavailable_after_seconds
 
     @property
@@ -91,19 +91,19 @@ class Gate:
         return GateCause.SCHEMA not in self._causes
 
     def is_closed(self, cause: GateCause) -> bool | None:
-        """At this moment, by the age of the last look, also while a look hangs; None: nobody can tell."""
-        if self._why_unsure() is None:
+        """None: unknown, because the last read is too old, also while the next one hangs."""
+        if self._why_unknown() is None:
             return cause in self._causes
-        # What stops everything does so until somebody looks: that much is known.
+        # What stops everything stays until the next read.
         return True if cause in self._stopping() else None
 
     async def look(self) -> GateState:
-        """The state for people, by the age of the last look at the database."""
-        if self._looked_at is None:
-            # Else the answer during a start would be "unknown" until the next question.
+        """The state to show. It depends on the age of the last read."""
+        if self._read_at is None:
+            # Otherwise the answer during a start would be "unknown".
             with suppress(Unavailable, Contended):
                 await self.tick()
-        explanation = self._why_unsure()
+        explanation = self._why_unknown()
         if explanation is not None and not self._stopping():
             return GateState(causes={}, unknown_explanation=explanation)
         return GateState(causes=self._causes)
@@ -114,9 +114,9 @@ class Gate:
             raise GateClosed("; ".join(stopping.values()))
 
     def consider(self, found: Iterable[tuple[int, bool]]) -> None:
-        """To be called before anything of a batch is written. Raises `GateClosed` when it must not be.
+        """Call it before anything of a batch is written. Raises `GateClosed` when nothing may be written.
 
-        `found`: the executions that the batch looked up, each with whether it exists.
+        `found`: the executions that were read for the batch, each with whether it exists.
         """
         self.check()
         if self._options.unknown_percent == 0:
@@ -129,20 +129,20 @@ class Gate:
         self._missing = missing[-REMEMBERED:]
         self._set(
             GateCause.UNKNOWN_EXECUTIONS,
-            f"{len(missing)} of the last {len(witnesses)} letters name executions that do not exist: is this the right "
-            f"database? Opens when half of them exist; dlq_handler.gate.unknown_percent: 0 has them recorded all the "
-            f"same",
+            f"{len(missing)} of the last {len(witnesses)} dead letters name executions that do not exist: check that "
+            f"this is the right database. Opens when half of them exist; with dlq_handler.gate.unknown_percent: 0 "
+            f"they are recorded anyway",
         )
         self.check()
 
     def see_clock(self, database_time: datetime, *, asked_at: float, answered_at: float) -> None:
-        """To be told each time the database's clock was read, before anything is decided by it."""
+        """Call it whenever the database's clock was read, before anything is decided by it."""
         look = ClockLook(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
         before, self._clock = self._clock, look
         jumped = jump_seconds(before, look) if before else 0.0
         if jumped:
             self._steady_since = steady_after(jumped, look, before=self._steady_since)
-            self._blur(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
+            self._distrust_heartbeats(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
 
     async def tick(self) -> None:
         try:
@@ -154,38 +154,38 @@ class Gate:
 
     def note_unread(self) -> None:
         """The database did not answer."""
-        self._tell()
+        self._report()
 
     async def read(self, tx: Transaction) -> None:
         asked_at = monotonic_seconds()
         seen = await database_state_sql.read_database_state(tx, self._missing)
-        self._looked_at = monotonic_seconds()
+        self._read_at = monotonic_seconds()
         self.see_clock(seen.now, asked_at=asked_at, answered_at=monotonic_seconds())
         self._set(GateCause.SCHEMA, seen.schema.problem)
         if seen.is_in_recovery:
             self._database.renew_connections()
-            self._blur(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
+            self._distrust_heartbeats(GateCause.RECOVERY, "the database is a standby (pg_is_in_recovery)")
         else:
             self._set(GateCause.RECOVERY, None)
         if self._missing and is_right_again(len(self._missing), seen.existing):
             self._missing, self._witnesses = [], {}
             self._set(GateCause.UNKNOWN_EXECUTIONS, None)
-        self._look_at_age()
+        self._check_age()
 
-    def _look_at_age(self) -> None:
+    def _check_age(self) -> None:
         limit = self._unavailable_after_seconds
-        if monotonic_seconds() - self._blurred_at >= limit:
+        if monotonic_seconds() - self._distrusted_at >= limit:
             self._set(GateCause.CLOCK_JUMP, None)
-        # A standby that was promoted under an open link leaves no other cause, and heartbeats are not believed yet.
+        # A standby that was promoted under an open connection leaves no other cause, and heartbeats prove nothing yet.
         is_explained = GateCause.RECOVERY in self._causes or GateCause.CLOCK_JUMP in self._causes
         seconds = self._database.link_age_seconds if is_explained else self.watched_seconds
-        young = f"we have watched the database for {seconds:.0f} s only; heartbeats are believed after {limit:g} s"
+        young = f"connected to the database for only {seconds:.0f} s; old heartbeats count after {limit:g} s"
         self._set(GateCause.YOUNG_LINK, young if seconds < limit else None)
 
-    def _blur(self, cause: GateCause, explanation: str) -> None:
-        self._blurred_at = monotonic_seconds()
+    def _distrust_heartbeats(self, cause: GateCause, explanation: str) -> None:
+        self._distrusted_at = monotonic_seconds()
         limit = self._unavailable_after_seconds
-        self._set(cause, f"{explanation}; heartbeats are believed again after {limit:g} s")
+        self._set(cause, f"{explanation}; old heartbeats count again after {limit:g} s")
 
     def _set(self, cause: GateCause, explanation: str | None) -> None:
         was_closed = cause in self._causes
@@ -193,17 +193,17 @@ class Gate:
             # Replaced, not changed: metrics are read in another thread.
             self._causes = self._causes | {cause: explanation}
             if not was_closed and cause is GateCause.YOUNG_LINK:
-                # How every process begins.
+                # Every process starts like this.
                 log.info("gate.closed", cause=cause.value, explanation=explanation)
             elif not was_closed:
                 log.warning("gate.closed", cause=cause.value, explanation=explanation)
         elif was_closed:
             self._causes = {one: other for one, other in self._causes.items() if one is not cause}
             log.info("gate.opened", cause=cause.value)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        explanation = self._why_unsure()
+    def _report(self) -> None:
+        explanation = self._why_unknown()
         causes = self._causes if explanation is None else self._stopping()
         self._readiness.note(
             NOTE, "; ".join([*causes.values(), *([explanation] if explanation else [])]) or None
@@ -212,11 +212,11 @@ class Gate:
     def _stopping(self) -> dict[GateCause, str]:
         return {cause: explanation for cause, explanation in self._causes.items() if cause.stops_everything}
 
-    def _why_unsure(self) -> str | None:
-        """None: the database was looked at a moment ago."""
-        if self._looked_at is None:
-            return "it has not looked at the database yet"
-        seconds = monotonic_seconds() - self._looked_at
+    def _why_unknown(self) -> str | None:
+        """None: the last read is recent."""
+        if self._read_at is None:
+            return "this replica has not read the database yet"
+        seconds = monotonic_seconds() - self._read_at
         if seconds <= MISSED_LOOKS * self._interval_seconds:
             return None
-        return f"it looked at the database {seconds:.0f} s ago for the last time"
+        return f"this replica read the database {seconds:.0f} s ago for the last time"

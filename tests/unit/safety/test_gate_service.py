@@ -134,7 +134,7 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
     world.gate.check()
     assert world.gate.watched_seconds == 2
     assert world.closed() == {"young_link"}, "else nobody could see why heartbeats are not believed"
-    assert "watched" in world.readiness.notes[NOTE]
+    assert "connected" in world.readiness.notes[NOTE]
     await world.pass_seconds(LIMIT - 3)
     assert world.closed() == {"young_link"}
     await world.pass_seconds(1)
@@ -253,7 +253,7 @@ async def test_whoever_never_looked_says_of_nothing_that_it_is_open(unlooked: Wo
     unlooked.is_away = True
 
     assert await ask_own_gate(unlooked.gate) == Unknown(
-        "it has not looked at the database yet", UnknownCause.REPLICA_UNSURE
+        "this replica has not read the database yet", UnknownCause.REPLICA_UNSURE
     )
     assert unlooked.told() == dict.fromkeys(GateCause, "nan")
 
