@@ -20,7 +20,6 @@ from aiormq.abc import DeliveredMessage
 
 from benchmarks.contender import Stopwatch
 from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
-from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.raw_message import RawMessage
 from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
@@ -28,17 +27,21 @@ from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
+from dlq_handler.dead_letters.recorder import LetterRecorder
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.outbox_sql import OutboxEntry, mark_confirmed
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter
+from dlq_handler.health import Readiness
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.messages import Destination, completion_event
 from dlq_handler.logs import configure_logging
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings, load
-from dlq_handler.settings.servers import broker_of, database_of
+from dlq_handler.settings.servers import broker_of, database_of, open_publisher
 from sandbox.attune import messages
 from sandbox.attune.database import bare_connection
 
@@ -120,7 +123,7 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
 async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
     outbox = settings.dlq_handler.outbox
     notices = [_notice(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)]
-    async with compose.open_publisher(settings, broker_of(settings)) as publisher:
+    async with open_publisher(settings, broker_of(settings)) as publisher:
         await publisher.publish(notices[:1])
         stopwatch.start()
         for batch in _batches(notices):
@@ -141,8 +144,22 @@ class _OfferedEntries(OutboxRelay):
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     database, metrics = database_of(settings), new_metrics()
-    gate = compose.gate(settings, database, metrics=metrics)
-    brake = compose.brake(settings, database, metrics=metrics)
+    own, readiness = settings.dlq_handler, Readiness()
+    gate = Gate(
+        database,
+        own.gate,
+        unavailable_after_seconds=settings.worker_unavailable_after_seconds,
+        readiness=readiness,
+        metrics=metrics,
+    )
+    brake = Brake(
+        database,
+        own.brake,
+        batch_size=own.batch.size,
+        replica=settings.replica,
+        readiness=readiness,
+        metrics=metrics,
+    )
     publisher = Publisher(broker_of(settings), publish_timeout_seconds=10)
     relay = _OfferedEntries(
         database,
@@ -155,7 +172,13 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     ender = Ender(
         database,
         LiveWriter(gate, brake, relay),
-        compose.letter_recorder(settings, gate, metrics),
+        LetterRecorder(
+            settings.record_options,
+            metrics,
+            gate=gate,
+            availability=settings.availability,
+            destination=own.outbox.destination,
+        ),
         BatchSize(BATCH, limit_seconds=database.statement_seconds),
     )
     try:

@@ -13,14 +13,7 @@ from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose import (
-    history,
-    letter_recorder,
-    record_options,
-    retention_policy,
-    worker_sight,
-)
-from dlq_handler.compose.retention import retention_steps
+from dlq_handler.compose import history
 from dlq_handler.compose.timeouts import timeout_services
 from dlq_handler.dashboard.refresh import PageRefresher
 from dlq_handler.dashboard.site import Site
@@ -29,7 +22,7 @@ from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import QueueDrainer
 from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.recorder import DeferringRecorder
+from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.database_watch import DatabaseWatch
@@ -41,7 +34,7 @@ from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.loop import LoopWatch
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
@@ -56,7 +49,9 @@ from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.ui import ui_app, ui_world
 from dlq_handler.web.listeners import Listeners, WebServer, most_connections
 from dlq_handler.web.ops import ops_app
+from dlq_handler.workers.refusal_budget import RefusalPolicy
 from dlq_handler.workers.service_watch import ServiceWatch
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
@@ -120,7 +115,15 @@ class Sidecar:
         )
 
         # Workers.
-        self._sight = worker_sight(settings, self.link, queues=self._queues)
+        self._sight = WorkerObservation(
+            self.link,
+            api=management_api_of(settings),
+            names=settings.worker_queues,
+            policy=ObservationPolicy(
+                refusals=RefusalPolicy(confirm_after_seconds=own.monitor.confirm_after_seconds)
+            ),
+            queues=self._queues,
+        )
         self._worker_watch = WorkerWatch(
             self.database,
             self._sight,
@@ -160,7 +163,13 @@ class Sidecar:
         self._consumer = self._consumer_of(
             settings.blueprint.intake_queue, priority=own.intake.consumer_priority
         )
-        self._letter_recorder = letter_recorder(settings, self._gate, self.metrics)
+        self._letter_recorder = LetterRecorder(
+            settings.record_options,
+            self.metrics,
+            gate=self._gate,
+            availability=settings.availability,
+            destination=own.outbox.destination,
+        )
         self._letters = Ender(
             self.database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
         )
@@ -251,7 +260,7 @@ class Sidecar:
                 availabilities=lambda: self._worker_watch.availabilities,
             ),
             DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
-            RetentionRunner(self.database, retention_policy(settings), retention_steps()),
+            RetentionRunner(self.database, settings.retention, retention_steps()),
             SlotWatch(self.database, own.monitor, self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
         ]
@@ -264,7 +273,7 @@ class Sidecar:
             return []
         canaries = CanaryRecorder(self.database, queue=self._consumer.queue, replica=settings.replica)
         recorder = DeferringRecorder(
-            record_options(settings), self.metrics, after_deliveries=own.intake.defer_after_deliveries
+            settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
         )
         deferring = Ender(self.database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
         return [

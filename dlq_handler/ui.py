@@ -7,7 +7,6 @@ from fastapi import FastAPI
 from dlq_handler.api.router import api_router
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.compose import explain_policy, retention_policy
 from dlq_handler.dashboard.errors import error_page
 from dlq_handler.dashboard.router import dashboard_router
 from dlq_handler.dashboard.site import Site
@@ -58,7 +57,7 @@ def ui_world(
         consumer=consumer,
         reprocessor=reprocessor,
         connections=connection_source_of(settings),
-        explain_policy=explain_policy(settings),
+        explain_policy=settings.explain_policy,
     )
     return UiWorld(
         options=own.ui,
@@ -68,7 +67,7 @@ def ui_world(
         operating=Operations(database, None if settings.is_shadow else services),
         services=services,
         brake_policy=settings.dlq_handler.brake,
-        retention=retention_policy(settings),
+        retention=settings.retention,
         ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
         replica=settings.replica,
         tokens=read_tokens(own.ui),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 
 PAGE = Path("docs/reference/metrics.md")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.open import open_operating
+from dlq_handler.cli.open import open_operations
 from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
 from dlq_handler.cli.options import (
     CommentOption,
@@ -96,7 +96,7 @@ async def _look(settings: Settings) -> BrakeView:
 
 
 async def _release(settings: Settings, for_seconds: float, comment: str, version: str) -> Released:
-    async with open_operating(settings) as (operating, _):
+    async with open_operations(settings) as (operating, _):
         return await operating.release_brake(
             actor(), comment=comment, for_seconds=for_seconds, version=version
         )

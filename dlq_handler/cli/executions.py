@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import count_queue
 from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_warning, printable, shown
-from dlq_handler.compose import explain_policy
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
@@ -54,7 +53,7 @@ def explain(
     explanation = wait_for("asking the database and the broker", _explain(settings, execution_id))
     if explanation is None:
         print_error(
-            f"{no_record_sentence(compose.retention_policy(settings).resolved_seconds)} Check the id, and the database "
+            f"{no_record_sentence(settings.retention.resolved_seconds)} Check the id, and the database "
             "that `dlq-handler config show` names. While the brake or the safety gate stops decisions, dead letters "
             "wait in the queue (/readyz)."
         )
@@ -71,11 +70,11 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     address = broker_of(settings)
     async with open_database(settings) as database, AdminConnection(address) as admin:
         # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
-        sight = compose.worker_sight(settings, admin)
+        sight = observe_worker_queues(settings, admin)
         explanation = await explain_execution(
             database,
             execution_id,
-            explain_policy(settings),
+            settings.explain_policy,
             sight=sight,
             requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
             connections=connection_source_of(settings),

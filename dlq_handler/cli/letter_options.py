@@ -14,7 +14,6 @@ import typer
 from dlq_handler.cli.exits import EXIT_FAILED
 from dlq_handler.cli.options import LARGEST_ID, SinceOption, UntilOption, refuse_reversed
 from dlq_handler.cli.printing import print_error
-from dlq_handler.compose import retention_policy
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
 from dlq_handler.dead_letters.decision import Outcome
@@ -131,7 +130,7 @@ async def expect_group(database: Database, settings: Settings, group_id: str) ->
     if await groups_sql.group(database, group_id) is not None:
         return
     print_error(
-        f"{no_record_sentence(retention_policy(settings).longest_seconds)} "
+        f"{no_record_sentence(settings.retention.longest_seconds)} "
         "`dlq-handler letters groups --since 7d` lists groups."
     )
     raise typer.Exit(EXIT_FAILED)
@@ -144,7 +143,7 @@ async def _expect_worker(database: Database, settings: Settings, worker_id: int)
     if (await search_sql.count(database, LetterFilter(worker_id=worker_id), cap=1)).count:
         return
     print_error(
-        f"{no_record_sentence(retention_policy(settings).resolved_seconds)} "
+        f"{no_record_sentence(settings.retention.resolved_seconds)} "
         f"Worker {worker_id} is not registered; `dlq-handler workers list` lists workers."
     )
     raise typer.Exit(EXIT_FAILED)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import Wanted, choosing_letters, known
 from dlq_handler.cli.letters_export import export
@@ -88,7 +87,7 @@ def show(
     record, now = wait_for("looking for the letter", _show(settings, letter_id))
     if record is None:
         print_error(
-            f"{no_record_sentence(compose.retention_policy(settings).resolved_seconds)} "
+            f"{no_record_sentence(settings.retention.resolved_seconds)} "
             "`dlq-handler letters list` lists dead letters."
         )
         raise typer.Exit(1)

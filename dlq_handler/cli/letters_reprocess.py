@@ -9,7 +9,7 @@ import typer
 
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.letter_options import expect_group
-from dlq_handler.cli.open import open_operating
+from dlq_handler.cli.open import open_operations
 from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
 from dlq_handler.cli.options import (
     LARGEST_ID,
@@ -177,7 +177,7 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
 
 
 async def _reprocess(settings: Settings, wanted: _Wanted) -> _Done:
-    async with open_operating(settings) as (operating, database):
+    async with open_operations(settings) as (operating, database):
         return await _put_up(operating, database, wanted)
 
 

@@ -1,30 +1,70 @@
-"""Open the services that act for an operator, for one command."""
+"""What commands open beside the database: services that act for an operator, the queues of workers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dlq_handler import compose
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.recorder import LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.writers import LiveWriter
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.health import Readiness
 from dlq_handler.operations.operations import Operations
+from dlq_handler.rooms import new_metrics
+from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.servers import management_api_of, open_database
+from dlq_handler.workers.refusal_budget import RefusalPolicy
+from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 
 
 @asynccontextmanager
-async def open_operating(settings: Settings) -> AsyncIterator[tuple[Operations, Database]]:
-    """With the database that it acts on, to read before and afterwards."""
+async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations, Database]]:
+    """With the database that they act on, to read before and afterwards."""
     async with open_database(settings) as database:
-        is_shadow = settings.dlq_handler.shadow.enabled
-        yield Operations(database, None if is_shadow else _reprocessor(settings, database)), database
+        yield (
+            Operations(database, None if settings.is_shadow else reprocessor_of(settings, database)),
+            database,
+        )
 
 
-def _reprocessor(settings: Settings, database: Database) -> Reprocessor:
+def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
     """Without a relay: a completion event waits in the outbox until a replica publishes it."""
-    metrics = new_metrics()
-    gate = compose.gate(settings, database, metrics=metrics)
-    brake = compose.brake(settings, database, metrics=metrics)
-    letters = compose.letter_recorder(settings, gate, metrics)
-    return Reprocessor(database, LiveWriter(gate, brake, relay=None), letters)
+    # A command answers no probe and no scrape: what the services report here is not read.
+    own, metrics, readiness = settings.dlq_handler, new_metrics(), Readiness()
+    gate = Gate(
+        database,
+        own.gate,
+        unavailable_after_seconds=settings.worker_unavailable_after_seconds,
+        readiness=readiness,
+        metrics=metrics,
+    )
+    brake = Brake(
+        database,
+        own.brake,
+        batch_size=own.batch.size,
+        replica=settings.replica,
+        readiness=readiness,
+        metrics=metrics,
+    )
+    recorder = LetterRecorder(
+        settings.record_options,
+        metrics,
+        gate=gate,
+        availability=settings.availability,
+        destination=own.outbox.destination,
+    )
+    return Reprocessor(database, LiveWriter(gate, brake, relay=None), recorder)
+
+
+def observe_worker_queues(
+    settings: Settings, admin: AdminConnection, *, probes_ttl: bool = True
+) -> WorkerObservation:
+    refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
+    return WorkerObservation(
+        admin,
+        api=management_api_of(settings),
+        names=settings.worker_queues,
+        policy=ObservationPolicy(probes_ttl=probes_ttl, refusals=refusals),
+    )

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
@@ -77,7 +76,7 @@ async def _check(settings: Settings) -> TopologyReport:
     except Unavailable as error:
         # The broker can be decided without it, only less precisely; the report says so.
         print_warning(str(error))
-    expected = compose.expectation(settings, workers)
+    expected = settings.expectation(workers)
     async with AdminConnection(broker_of(settings)) as link:
         return await check_topology(link, management_api_of(settings), expected)
 

@@ -7,9 +7,9 @@ from datetime import datetime
 
 import typer
 
-from dlq_handler import compose
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
@@ -101,7 +101,7 @@ async def _look(settings: Settings) -> _Found:
         reverted_by_worker = await count_reverted_by_worker(database)
         looks = await eventful_looks(database)
     async with AdminConnection(broker_of(settings)) as admin:
-        sight = compose.worker_sight(settings, admin, probes_ttl=False)
+        sight = observe_worker_queues(settings, admin, probes_ttl=False)
         sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
     if sight.broker_trouble is not None:
         print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")

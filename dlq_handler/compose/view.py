@@ -8,7 +8,6 @@ from functools import partial
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
-from dlq_handler.compose import expectation
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.collector import ViewCollector
@@ -72,7 +71,7 @@ def view_collector(
         sight,
         collector_options(settings),
         queues=queues,
-        expectation=lambda worker_ids: expectation(settings, worker_ids),
+        expectation=settings.expectation,
         gate=gate,
         watched_seconds=watched_seconds,
         own_unacknowledged=own_unacknowledged,

@@ -13,12 +13,16 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
 from dlq_handler.database.leadership import LeadershipPolicy
+from dlq_handler.dead_letters.recorder import RecordOptions
+from dlq_handler.explain.explain import ExplainPolicy
+from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.options import SecretUrl
 from dlq_handler.settings.own import DlqHandler
 from dlq_handler.timeouts.case import StaleLimits
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
+from dlq_handler.topology.finding import Expectation
 
 
 class Settings(BaseSettings):
@@ -123,6 +127,10 @@ class Settings(BaseSettings):
         )
 
     @property
+    def record_options(self) -> RecordOptions:
+        return RecordOptions(replica=self.replica, names=self.worker_queues, is_shadow=self.is_shadow)
+
+    @property
     def blueprint(self) -> Blueprint:
         """The exchanges, queues and bindings that must exist."""
         dead_letter, shadow = self.message_queue.rabbitmq.dead_letter, self.dlq_handler.shadow
@@ -135,6 +143,36 @@ class Settings(BaseSettings):
             else None,
             executions_exchange=self.dlq_handler.outbox.exchange,
             workers=self.worker_queues,
+        )
+
+    def expectation(self, worker_ids: frozenset[int] | None) -> Expectation:
+        """What a check of the broker compares it with; `worker_ids` None: the database does not answer."""
+        return Expectation(
+            blueprint=self.blueprint,
+            worker_ids=worker_ids,
+            ttl_ms=self.message_queue.rabbitmq.worker_queue_ttl_ms,
+            own_consumer_tag_prefix=CONSUMER_TAG_PREFIX,
+        )
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        retention = self.dlq_handler.retention
+        return RetentionPolicy(
+            resolved_seconds=self.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
+            unresolved_seconds=retention.unresolved_days * 86_400,
+            interval_seconds=retention.interval_seconds,
+            history_seconds=retention.history_days * 86_400,
+        )
+
+    @property
+    def explain_policy(self) -> ExplainPolicy:
+        return ExplainPolicy(
+            limits=self.stale_limits,
+            brake=self.dlq_handler.brake,
+            names=self.worker_queues,
+            lease=self.leadership.name,
+            is_monitored=self.dlq_handler.monitor.enabled,
+            is_shadow=self.is_shadow,
         )
 
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.link import silence_within
 from dlq_handler.metrics import Metrics
@@ -84,3 +85,14 @@ def management_api_of(settings: Settings, *, timeout_seconds: float = 10.0) -> M
     return ManagementApi(
         settings.management_url.get_secret_value(), vhost=vhost, timeout_seconds=timeout_seconds
     )
+
+
+@asynccontextmanager
+async def open_publisher(settings: Settings, address: BrokerAddress) -> AsyncIterator[Publisher]:
+    """For one command: closed at the end."""
+    timeout_seconds = settings.dlq_handler.broker.publish_timeout_seconds
+    publisher = Publisher(address, publish_timeout_seconds=timeout_seconds)
+    try:
+        yield publisher
+    finally:
+        await publisher.close()

@@ -22,7 +22,7 @@ ROOMS: list[set[str]] = [
     {"ui"},
     {"cli"},
     {"compose"},
-    {"metric_labels"},
+    {"rooms"},
     {"settings"},
     {"api", "dashboard"},
     {"web"},

@@ -14,8 +14,8 @@ from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from tests.support.builders import COMPLETIONS

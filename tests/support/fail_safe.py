@@ -2,8 +2,8 @@
 
 from dlq_handler.database.engine import Database
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import BrakeOptions, GateOptions

@@ -5,7 +5,7 @@ from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.endings.options import OutboxOptions
 from dlq_handler.endings.relay import OutboxRelay
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 
 
 async def publish_outbox(store: Database, amqp_url: str) -> None:

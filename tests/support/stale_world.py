@@ -17,7 +17,7 @@ from dlq_handler.endings.writers import LiveWriter, ShadowWriter
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import GateOptions
 from dlq_handler.timeouts.case import StaleLimits

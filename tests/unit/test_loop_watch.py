@@ -7,8 +7,8 @@ from structlog.testing import capture_logs
 
 from dlq_handler.health import Liveness, beat, heartbeat
 from dlq_handler.loop import LoopWatch
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from tests.support.eventually import eventually
 
 

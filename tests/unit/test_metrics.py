@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis.check_services import ServiceFinding
-from dlq_handler.metric_labels import LABEL_VALUES, new_metrics
 from dlq_handler.metrics import LINKS, NOTICE_OUTCOMES, OTHER_REASON, Metrics
+from dlq_handler.rooms import LABEL_VALUES, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import Availability

@@ -13,8 +13,8 @@ from dlq_handler.database import lease_sql, migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.settings import Settings
 from tests.support.eventually import eventually
 

@@ -6,7 +6,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.endings import database_watch, outbox_sql
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 
 
 async def test_a_count_that_took_long_is_used_again_for_longer(

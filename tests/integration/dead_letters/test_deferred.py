@@ -10,8 +10,8 @@ from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import TooSlow
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import a_reprocessor, deferring_ender
 from tests.support.host_tables import Host

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import CursorResult
 from structlog.testing import capture_logs
 
-from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database import expiry_sql, migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
@@ -20,6 +19,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.rooms import retention_steps
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.builders import a_dead_letter

@@ -3,7 +3,6 @@
 import uuid
 from urllib.parse import urlsplit, urlunsplit
 
-from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
@@ -11,6 +10,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
 from dlq_handler.endings.writers import ShadowWriter
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.rooms import retention_steps
 from sandbox.servers import PostgreSQL
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import a_reprocessor, letter_ender

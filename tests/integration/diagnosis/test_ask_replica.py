@@ -10,7 +10,7 @@ from dlq_handler.diagnosis.ask_replica import ask_for_gate
 from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.web.listener import Listener
 from dlq_handler.web.ops import ops_app

@@ -17,7 +17,7 @@ from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFac
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually

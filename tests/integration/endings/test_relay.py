@@ -19,7 +19,7 @@ from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.messages import ExecutionMessage
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from sandbox.attune.executor import StockExecutor
 from tests.support.auditor import Auditor
 

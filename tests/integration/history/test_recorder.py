@@ -8,7 +8,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate

@@ -11,7 +11,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.explain.explain import explain
 from dlq_handler.host import workers_sql
 from dlq_handler.host.workers_sql import read_workers
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.timeouts.decision import StaleOutcome
 from dlq_handler.workers.sight import WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch

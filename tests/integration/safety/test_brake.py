@@ -22,8 +22,8 @@ from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.executions_sql import lock_executions
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import brake_service as service
 from dlq_handler.safety import brake_sql as store_brake
 from dlq_handler.safety.brake_service import NOTE

@@ -8,7 +8,6 @@ import pytest
 
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
-from dlq_handler.compose.retention import retention_steps
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
@@ -18,7 +17,7 @@ from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
 from dlq_handler.host import unpublished_sql as unpublished
 from dlq_handler.host.ends import UnconsumedInterval
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch

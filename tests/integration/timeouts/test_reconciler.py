@@ -21,7 +21,7 @@ from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import reconcile_sql as store_reconcile
 from dlq_handler.host.ends import EndWithoutEvent
 from dlq_handler.host.page import Page, Place
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.timeouts.findings import Finding

@@ -19,7 +19,7 @@ from dlq_handler.endings.writers import EventWriter, LiveWriter, ShadowWriter, W
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.decision import StaleRecord
 from dlq_handler.timeouts.options import MonitorOptions

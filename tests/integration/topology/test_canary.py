@@ -17,8 +17,8 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
 from dlq_handler.metrics import Metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.topology.apply import apply
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE, CanaryPlan

@@ -16,7 +16,7 @@ from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.errors import Braked, GateClosed, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host.names import STOCK_QUEUE
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.topology.options import TopologyOptions

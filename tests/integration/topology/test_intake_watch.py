@@ -15,7 +15,7 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.topology.intake_watch import OTHER_CONSUMER, IntakeWatch
 from sandbox.servers import RabbitMQ
 from tests.support.builders import an_x_death, read

@@ -17,7 +17,7 @@ from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor

@@ -17,7 +17,7 @@ from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Committed
 from dlq_handler.errors import Braked, GateClosed, TooSlow
 from dlq_handler.health import Readiness
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from tests.support.builders import a_canary, a_dead_letter
 
 

@@ -15,7 +15,7 @@ from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host import database_state_sql
 from dlq_handler.host.database_state_sql import DatabaseState
-from dlq_handler.metric_labels import new_metrics
+from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import gate_service as service
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import NOTE, Gate
