@@ -1,4 +1,4 @@
-"""What operators do by API. Each call says why, and which version of the state it was decided upon."""
+"""Actions of operators. Each request has a comment for the audit and the version of the state it is based on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
@@ -6,18 +6,19 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Depends, Request
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from dlq_handler.api.letters import Count, no_letter
+from dlq_handler.api.letters import no_letter
 from dlq_handler.api.shapes import EVERYWHERE, GROUP_PATTERN, LARGEST_ID, Shape, failures
 from dlq_handler.api.state import BrakeNow, brake_now
 from dlq_handler.dead_letters import records_sql as letters
-from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.filter import CappedCount
+from dlq_handler.dead_letters.reprocess import Reprocessed
 from dlq_handler.operations.operations import LONGEST_COMMENT
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.users import needs_operate, user_of
 from dlq_handler.web.world import UiWorld
 
 LONGEST_RELEASE_SECONDS = 86_400
-# So many letters are decided before the answer; whoever asked waits for it.
+# Decided before the answer, for which the client waits.
 DECIDED_AT_ONCE = 20
 
 Comment = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_COMMENT)]
@@ -33,7 +34,7 @@ class Ask(Shape):
 
 class ReleaseAsk(Ask):
     for_seconds: Annotated[float, Field(ge=0, le=LONGEST_RELEASE_SECONDS, allow_inf_nan=False)] = 600
-    """So long there is no limit; 0: the limit is back at once."""
+    """Time without a limit; 0: the limit applies at once."""
 
 
 class ReprocessAsk(Ask):
@@ -53,24 +54,16 @@ class Released(Shape):
     brake: BrakeNow
 
 
-class Decided(Shape):
-    record_id: int
-    execution_id: int | None
-    before: Outcome
-    outcome: Outcome
-    explanation: str
-
-
-class PutUp(Shape):
+class ReprocessingShape(Shape):
     operation_id: int
     letters: int
-    """So many are due to be reprocessed."""
-    decided: Sequence[Decided]
-    """Those that were at once."""
+    """Number of dead letters queued for reprocessing."""
+    decided: Sequence[Reprocessed]
+    """Those that were decided at once."""
     waiting: Mapping[int, str]
-    """Some that were not yet, and why; a sidecar takes them up when it can."""
-    left: Count
-    """Of a very large group, those that were not put up: ask for it again."""
+    """Some of those that wait, and why; a replica decides them later."""
+    left: CappedCount
+    """Dead letters of a very large group that were not queued: send the request again."""
 
 
 def action_routes(world: UiWorld) -> APIRouter:
@@ -83,14 +76,14 @@ def action_routes(world: UiWorld) -> APIRouter:
 
     @router.post("/brake/release")
     async def release_brake(request: Request, ask: ReleaseAsk) -> Released:
-        """Let executions be ended again, without a limit for a while."""
+        """Release the brake: executions are ended again, without a limit for a while."""
         done = await operating.release_brake(
             user_of(request).actor, comment=ask.comment, version=ask.version, for_seconds=ask.for_seconds
         )
         return Released(operation_id=done.operation_id, brake=brake_now(world, done.view))
 
     @router.post("/letters/reprocess", responses=failures(404))
-    async def reprocess(request: Request, ask: ReprocessAsk) -> PutUp:
+    async def reprocess(request: Request, ask: ReprocessAsk) -> ReprocessingShape:
         """Reprocess one recorded dead letter, or those of a group: 10,000 at a time, decided longest ago first."""
         done = await operating.reprocess(
             user_of(request).actor,
@@ -103,13 +96,12 @@ def action_routes(world: UiWorld) -> APIRouter:
         if done.operation_id is None:
             raise await _nothing_to_decide(world, ask)
         waiting = dict(list(done.waiting.items())[:DECIDED_AT_ONCE])
-        decided = [Decided.model_validate(one) for one in done.decided]
-        return PutUp(
+        return ReprocessingShape(
             operation_id=done.operation_id,
             letters=len(done.letter_ids),
-            decided=decided,
+            decided=done.decided,
             waiting=waiting,
-            left=Count.model_validate(done.left),
+            left=done.left,
         )
 
     return router

@@ -1,37 +1,34 @@
-"""Workers, the topology, and the story of one execution.
-
-Workers and topology are as they were seen last, seconds ago: however many ask, the servers are asked once.
-"""
+"""Workers, topology, and the story of one execution. Workers and topology come from the last observation."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from fastapi import APIRouter
 
 from dlq_handler.api.shapes import EVERYWHERE, Id, Shape, failures
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import OFF, ObservedWorker, Unknown
 from dlq_handler.errors import Unavailable
-from dlq_handler.explain.story import Kind
+from dlq_handler.explain.records import Waiting
+from dlq_handler.explain.story import Moment
 from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.topology.check import CheckedQueue, Conclusion
 from dlq_handler.topology.decide_canary import WorkerCanary
 from dlq_handler.topology.finding import Finding
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.world import UiWorld
 from dlq_handler.workers.availability import Availability
 
 
-class SeenWorker(Shape):
+class WorkerShape(Shape):
     id: int
     name: str
     availability: Availability
     explanation: str
     last_heartbeat: datetime | None
     heartbeat_age_seconds: float | None
-    """When it was seen."""
+    """When it was observed."""
     status: str
     host: str | None
     role: str | None
@@ -41,55 +38,37 @@ class SeenWorker(Shape):
     """Of its queue; null, as the next two: unknown, or there is no queue."""
     ready: int | None
     unacked: int | None
-    queue_trouble: str | None
-    """Why nothing is known of its queue."""
+    queue_error: str | None
+    """Why its queue is unknown."""
     restart_reason: ServiceFinding | None
-    """Why it has to be restarted; null: nothing says so."""
+    """Why it has to be restarted; null: no reason is known."""
     scheduled: int
     running: int
     ended_last_hour: int | None
-    """Executions of it that we ended."""
+    """Its executions that dlq-handler ended."""
     canary: WorkerCanary | None
 
 
 class WorkerList(Shape):
     at: datetime
-    workers: list[SeenWorker]
+    workers: list[WorkerShape]
 
 
-class SeenTopology(Shape):
+class TopologyShape(Shape):
     at: datetime
     conclusion: Conclusion
     intake_queue: str | None
     queues: Sequence[CheckedQueue]
     findings: Sequence[Finding]
     limits: Sequence[str]
-    """What could not be read, in words."""
-
-
-class StoryMoment(Shape):
-    at: datetime
-    kind: Kind
-    text: str
-    by: str | None
-    is_shadow: bool
-    evidence: Mapping[str, Any]
-
-
-class StillWaiting(Shape):
-    explanation: str
-    unwatched: str | None
-    until: datetime | None
-    is_earliest: bool
-    notes: Sequence[str]
-    evidence: Mapping[str, Any]
+    """What could not be read."""
 
 
 class Story(Shape):
     execution: ExecutionFacts | None
-    """null: the host has no such row (any more)."""
-    moments: list[StoryMoment]
-    waiting: StillWaiting | None
+    """null: the host has no such row."""
+    moments: Sequence[Moment]
+    waiting: Waiting | None
     """null: it has ended."""
     letter_ids: list[int]
     has_history: bool
@@ -102,25 +81,25 @@ def fleet_routes(world: UiWorld) -> APIRouter:
 
     @router.get("/workers")
     async def list_workers() -> WorkerList:
-        at, workers = _looked(world)
+        at, workers = _observed(world)
         canaries = _canaries(world)
         return WorkerList(at=at, workers=[_worker(one, canaries) for one in workers])
 
     @router.get("/workers/{worker_id}", responses=failures(404))
-    async def show_worker(worker_id: Id) -> SeenWorker:
-        _, workers = _looked(world)
+    async def show_worker(worker_id: Id) -> WorkerShape:
+        _, workers = _observed(world)
         for one in workers:
             if one.registered.worker.id == worker_id:
                 return _worker(one, _canaries(world))
         raise Refused(404, f"No worker {worker_id} is registered.")
 
     @router.get("/topology")
-    async def topology() -> SeenTopology:
+    async def topology() -> TopologyShape:
         seen = world.topology()
         if isinstance(seen, Unknown):
             raise Unavailable("topology", seen.explanation)
         checked = seen.checked
-        return SeenTopology(
+        return TopologyShape(
             at=world.seen_at,
             conclusion=checked.conclusion,
             intake_queue=checked.intake_queue,
@@ -138,8 +117,8 @@ def fleet_routes(world: UiWorld) -> APIRouter:
         records = told.records
         return Story(
             execution=records.execution,
-            moments=[StoryMoment.model_validate(one) for one in told.moments],
-            waiting=None if told.waiting is None else StillWaiting.model_validate(told.waiting),
+            moments=told.moments,
+            waiting=told.waiting,
             letter_ids=[letter.id for letter in records.letters],
             has_history=records.history is not None,
             now=records.now,
@@ -148,7 +127,7 @@ def fleet_routes(world: UiWorld) -> APIRouter:
     return router
 
 
-def _looked(world: UiWorld) -> tuple[datetime, Sequence[ObservedWorker]]:
+def _observed(world: UiWorld) -> tuple[datetime, Sequence[ObservedWorker]]:
     workers = world.workers()
     if isinstance(workers, Unknown):
         raise Unavailable("workers", workers.explanation)
@@ -163,9 +142,9 @@ def _canaries(world: UiWorld) -> Mapping[int, WorkerCanary]:
     )
 
 
-def _worker(seen: ObservedWorker, canaries: Mapping[int, WorkerCanary]) -> SeenWorker:
+def _worker(seen: ObservedWorker, canaries: Mapping[int, WorkerCanary]) -> WorkerShape:
     registered, worker = seen.registered, seen.registered.worker
-    return SeenWorker(
+    return WorkerShape(
         id=worker.id,
         name=registered.name,
         availability=seen.standing.availability,
@@ -180,7 +159,7 @@ def _worker(seen: ObservedWorker, canaries: Mapping[int, WorkerCanary]) -> SeenW
         consumers=seen.known_queue.consumers if seen.known_queue else None,
         ready=seen.known_queue.ready if seen.known_queue else None,
         unacked=seen.known_queue.unacked if seen.known_queue else None,
-        queue_trouble=seen.queue.explanation if isinstance(seen.queue, Unknown) else None,
+        queue_error=seen.queue.explanation if isinstance(seen.queue, Unknown) else None,
         restart_reason=finding_of(seen),
         scheduled=registered.scheduled,
         running=registered.running,

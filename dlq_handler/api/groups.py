@@ -1,5 +1,6 @@
 """Groups: letters that came for the same cause, counted over a window or over their whole life."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -7,24 +8,15 @@ from fastapi import APIRouter, Query
 
 from dlq_handler.api.shapes import EVERYWHERE, GroupId, QueryMoment, Shape, failures
 from dlq_handler.dead_letters import groups_sql
-from dlq_handler.dead_letters.group import Group
+from dlq_handler.dead_letters.group import Group, GroupCount
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.dead_letters.state_version import group_version
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.world import UiWorld
 
 MOST_GROUPS = 200
 USUAL_WINDOW = timedelta(hours=1)
-
-
-class CountedGroup(Shape):
-    group: Group
-    """Its counts are those of its whole life."""
-    letters: int
-    """Within the window, as the next two."""
-    failed: int
-    last_at: datetime
 
 
 class GroupList(Shape):
@@ -32,7 +24,8 @@ class GroupList(Shape):
     until: datetime
     total: int
     """Groups with letters in the window, also those beyond `limit`."""
-    groups: list[CountedGroup]
+    groups: Sequence[GroupCount]
+    """Counts of the window; those inside `group` are of its whole life."""
 
 
 class WholeGroup(Shape):
@@ -58,9 +51,7 @@ def group_routes(world: UiWorld) -> APIRouter:
         start, end = window(world, since, until)
         found = await groups_sql.groups(world.database, since=start, until=end, limit=limit)
         total = await groups_sql.count_groups(world.database, since=start, until=end)
-        return GroupList(
-            since=start, until=end, total=total, groups=[CountedGroup.model_validate(one) for one in found]
-        )
+        return GroupList(since=start, until=end, total=total, groups=found)
 
     @router.get("/groups/{group_id}", responses=failures(404))
     async def show_group(group_id: GroupId) -> WholeGroup:

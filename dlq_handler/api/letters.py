@@ -22,8 +22,8 @@ from dlq_handler.dead_letters import search_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
 from dlq_handler.dead_letters.group import Category
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.users import needs_operate, user_of
 from dlq_handler.web.world import UiWorld
 
@@ -36,12 +36,6 @@ class LetterList(Shape):
     """`before` of the page with older ones; null: there are none."""
     newer: int | None
     """`after` of the page with newer ones; null: this is the first."""
-
-
-class Count(Shape):
-    count: int
-    is_capped: bool
-    """The count stopped at the limit: there may be more."""
 
 
 def wanted(  # noqa: PLR0917  FastAPI gives them by name
@@ -97,7 +91,7 @@ def letter_routes(world: UiWorld) -> APIRouter:
             letters=[Letter.of(one) for one in page.records], older=page.older, newer=page.newer
         )
 
-    @router.get("/letters/count", response_model=Count)
+    @router.get("/letters/count")
     async def count_letters(which: Wanted) -> CappedCount:
         """How many there are, up to 1000."""
         async with world.searches.turn():

@@ -6,6 +6,7 @@ from datetime import datetime
 from fastapi import APIRouter
 
 from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
@@ -14,7 +15,6 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.world import UiWorld
 
 
@@ -31,7 +31,7 @@ class DiagnosisShape(Shape):
     command: str
     runbook: str | None
     """The page of the documentation."""
-    runbook_url: str | None
+    runbook_url: str | None = None
     """The same as a link, where dlq_handler.ui.runbook_url is set."""
 
 
@@ -132,18 +132,8 @@ def _diagnoses(world: UiWorld, at: datetime, found: Sequence[Diagnosis]) -> Diag
         at=at,
         conclusion=conclusion_of(found),
         diagnoses=[
-            DiagnosisShape(
-                check=one.check,
-                component=one.component,
-                health=one.health,
-                headline=one.headline,
-                explanation=one.explanation,
-                since=one.since,
-                evidence=one.evidence,
-                action=one.action,
-                command=one.command,
-                runbook=one.runbook,
-                runbook_url=None if one.runbook is None else world.runbook_link(one.runbook),
+            DiagnosisShape.model_validate(one).model_copy(
+                update={"runbook_url": world.runbook_link(one.runbook)}
             )
             for one in found
         ],

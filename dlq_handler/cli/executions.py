@@ -14,6 +14,7 @@ from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_warning, printable, shown
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
@@ -22,7 +23,6 @@ from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import broker_of, connection_source_of, open_database
 from dlq_handler.text import in_units
-from dlq_handler.web.no_record import no_record_sentence
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -20,9 +20,9 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS, UNKNOWN_REASON
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.host.workers_sql import list_workers, worker_names
 from dlq_handler.settings import Settings
-from dlq_handler.web.no_record import no_record_sentence
 
 WANTED = "wanted"
 

@@ -17,11 +17,11 @@ from dlq_handler.cli.printing import print_error, print_json, print_table
 from dlq_handler.database.server_sql import read_server
 from dlq_handler.dead_letters import records_sql, search_sql
 from dlq_handler.dead_letters.filter import LetterPage
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.state_version import letter_version
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import open_database
-from dlq_handler.web.no_record import no_record_sentence
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(groups)

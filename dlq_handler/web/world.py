@@ -100,10 +100,11 @@ class UiWorld:
         seen = self.diagnoser.latest
         return self.now if seen is None else seen.at
 
-    def runbook_link(self, page: str) -> str | None:
-        """`page` as a diagnosis names it. None: nobody said where the runbook is."""
-        anchor = page.partition("#")[2]
-        return f"{self.options.runbook_url}#{anchor}" if self.options.runbook_url else None
+    def runbook_link(self, page: str | None) -> str | None:
+        """`page` as a diagnosis names it. None: it names no page, or the setting does not say where the runbook is."""
+        if page is None or self.options.runbook_url is None:
+            return None
+        return f"{self.options.runbook_url}#{page.partition('#')[2]}"
 
     def workers(self) -> Sequence[ObservedWorker] | Unknown:
         """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""

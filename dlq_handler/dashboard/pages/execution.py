@@ -12,11 +12,11 @@ from dlq_handler.dashboard.errors import away_page
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.story import operations_on, timeline
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.operations import audit_sql as operations
 from dlq_handler.operations.operation import Operation
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 
 _OPERATIONS_READ = 500
 

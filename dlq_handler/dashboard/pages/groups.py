@@ -17,12 +17,12 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
 from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
 from dlq_handler.dead_letters.group import Category, Group, GroupCount, title_in, waited
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.history import Timeline
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 
 ASKED = ("since", "until", "at")
 MOST_GROUPS = 500

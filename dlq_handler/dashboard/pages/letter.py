@@ -18,6 +18,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.group import Group, title_in
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.diagnosis.view import TopologyFact
 from dlq_handler.explain.records import OutboxRecord
@@ -26,7 +27,6 @@ from dlq_handler.history.history import Timeline
 from dlq_handler.masking import SHOWN_BYTES, masked_body
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.guard import csrf_of
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.web.users import needs_operate, user_of
 
 

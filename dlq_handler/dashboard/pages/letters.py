@@ -16,8 +16,8 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterPage
 from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.letter import DEATH_REASONS, UNKNOWN_REASON
+from dlq_handler.dead_letters.no_record import no_letters_sentence
 from dlq_handler.history import events_sql
-from dlq_handler.web.no_record import no_letters_sentence
 
 PAGE_SIZE = 50
 LARGEST_ID = 2**63 - 1

@@ -14,12 +14,12 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import AVAILABILITIES, NONE, UNKNOWN, State, thousands
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import GroupCount
+from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.history import Change, Timeline
 from dlq_handler.web.errors import Refused
-from dlq_handler.web.no_record import no_record_sentence
 from dlq_handler.workers.availability import Availability, is_history
 
 # Of a large fleet those that are well are unfolded: who looks here looks for the others.

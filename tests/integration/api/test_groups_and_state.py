@@ -144,7 +144,7 @@ async def test_workers_and_topology_are_as_they_were_seen(ui_store: Database) ->
         seen, gaps = (await client.get("/api/v1/workers")).json()["workers"]
         assert (seen["name"], seen["availability"], seen["consumers"]) == ("worker-python", "available", 1)
         assert seen["canary"]["took_seconds"] == 0.9
-        assert (gaps["consumers"], gaps["queue_trouble"], gaps["canary"]) == (None, "no rights", None)
+        assert (gaps["consumers"], gaps["queue_error"], gaps["canary"]) == (None, "no rights", None)
         assert (await client.get("/api/v1/workers/9")).json() == gaps
         assert (await client.get("/api/v1/workers/10")).status_code == 404
         topology = (await client.get("/api/v1/topology")).json()
