@@ -41,7 +41,8 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings, load
-from dlq_handler.settings.servers import broker_of, database_of, open_publisher
+from dlq_handler.settings.databases import database_of
+from dlq_handler.settings.servers import broker_of, open_publisher
 from sandbox.attune import messages
 from sandbox.attune.database import bare_connection
 

@@ -40,7 +40,8 @@ from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, database_of, management_api_of
+from dlq_handler.settings.databases import database_of
+from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch

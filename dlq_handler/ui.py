@@ -15,7 +15,8 @@ from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import connection_source_of, management_api_of, ui_database_of
+from dlq_handler.settings.databases import ui_database_of
+from dlq_handler.settings.servers import connection_source_of, management_api_of
 from dlq_handler.web.application import guarded_app
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.services import Services

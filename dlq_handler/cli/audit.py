@@ -16,7 +16,7 @@ from dlq_handler.database.server_sql import read_server
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Action, Operation
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 
 app = typer.Typer(no_args_is_help=True)
 

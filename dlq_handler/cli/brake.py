@@ -24,7 +24,7 @@ from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 from dlq_handler.text import in_units
 
 app = typer.Typer(no_args_is_help=True)

@@ -15,7 +15,8 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption, read_dur
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, printable, shown
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, management_api_of, open_database, open_publisher
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of, management_api_of, open_publisher
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, cannot_run
 from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.topology.canary_sender import CanarySender

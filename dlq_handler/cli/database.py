@@ -19,7 +19,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
 from dlq_handler.host.rights import Need, Rights, attune_rights, host_grants, own_grants
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 from dlq_handler.topology.permissions import BrokerPermissions, broker_permissions
 
 

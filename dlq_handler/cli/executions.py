@@ -21,7 +21,8 @@ from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Moment
 from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, connection_source_of, open_database
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of, connection_source_of
 from dlq_handler.text import in_units
 
 app = typer.Typer(no_args_is_help=True)

@@ -21,7 +21,7 @@ from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.dead_letters.state_version import letter_version
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(groups)

@@ -24,7 +24,7 @@ from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.masking import masked, masked_body
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 
 PAGE = 500
 

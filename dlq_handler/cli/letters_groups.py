@@ -27,7 +27,7 @@ from dlq_handler.history import history_sql
 from dlq_handler.history.history import Timeline
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 
 USUAL_SPAN = timedelta(hours=1)
 

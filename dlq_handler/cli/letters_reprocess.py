@@ -27,7 +27,7 @@ from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.state_version import group_version, letters_version
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import open_database
+from dlq_handler.settings.databases import open_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import management_api_of, open_database
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import management_api_of
 from dlq_handler.workers.refusal_budget import RefusalPolicy
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 

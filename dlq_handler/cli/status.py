@@ -6,8 +6,8 @@ With `--watch` it asks again at an interval, over the same connections, and show
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -23,11 +23,11 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption, duration
 from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.compose.view import open_collector
-from dlq_handler.diagnosis.diagnoser import observe_once
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Diagnosis, Health, conclusion_of
-from dlq_handler.diagnosis.view import UnknownCause
+from dlq_handler.diagnosis.observe import observe
+from dlq_handler.diagnosis.view import UnknownCause, View
 from dlq_handler.settings import Settings
+from dlq_handler.settings.databases import open_database
 from dlq_handler.text import in_units
 
 # As those of `topology check`.
@@ -161,18 +161,34 @@ async def _answers(
     settings: Settings, interval: timedelta, *, is_patient: bool = False
 ) -> AsyncGenerator[Answer, None]:
     """Over one connection to each server: the broker logs every new one."""
-    async with open_collector(settings) as (database, collector):
+    async with open_database(settings) as database, AsyncExitStack() as opened:
+        collect = _lazy_collect(settings, opened)
         while True:
             with patience(_ASKING) if is_patient else nullcontext():
-                view, diagnoses = await observe_once(database, collector)
+                view, diagnoses = await observe(database, collect)
             yield Answer(at=view.at, diagnoses=diagnoses)
             await asyncio.sleep(interval.total_seconds())
 
 
 async def _answer_once(settings: Settings) -> Answer:
-    async with open_collector(settings) as (database, collector):
-        view, diagnoses = await observe_once(database, collector)
+    async with open_database(settings) as database, AsyncExitStack() as opened:
+        view, diagnoses = await observe(database, _lazy_collect(settings, opened))
     return Answer(at=view.at, diagnoses=diagnoses)
+
+
+def _lazy_collect(settings: Settings, opened: AsyncExitStack) -> Callable[[], Awaitable[View]]:
+    """Connects once, at the first call. The libraries of the broker take as long to import as a shared view to read."""
+    collector = None
+
+    async def collect() -> View:
+        nonlocal collector
+        if collector is None:
+            from dlq_handler.compose.view import open_collector  # noqa: PLC0415
+
+            collector = await opened.enter_async_context(open_collector(settings))
+        return await collector.collect()
+
+    return collect
 
 
 def print_lines(diagnoses: Sequence[Diagnosis]) -> None:

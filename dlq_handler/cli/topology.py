@@ -12,7 +12,8 @@ from dlq_handler.cli.printing import print_error, print_json, print_table, print
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, management_api_of, open_database
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.topology.apply import ApplyResult, apply
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.checker import TopologyReport, check_topology

@@ -25,7 +25,8 @@ from dlq_handler.host.worker import (
 )
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, open_database
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_look import ServiceLooks

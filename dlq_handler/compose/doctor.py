@@ -11,13 +11,8 @@ from dlq_handler.compose.view import CALL_TIMEOUT_SECONDS, command_collector
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.doctor import Doctor
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import (
-    broker_of,
-    connection_source_of,
-    management_api_of,
-    open_database,
-    open_publisher,
-)
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of, connection_source_of, management_api_of, open_publisher
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.topology.canary_sender import CanarySender

@@ -15,7 +15,8 @@ from dlq_handler.diagnosis.collector_database import CollectorOptions
 from dlq_handler.diagnosis.view import GateFact, Unknown
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings import Settings
-from dlq_handler.settings.servers import broker_of, management_api_of, open_database
+from dlq_handler.settings.databases import open_database
+from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 
 # A person waits for the answer.
@@ -91,13 +92,13 @@ def command_collector(settings: Settings, database: Database, link: AdminConnect
 
 
 @asynccontextmanager
-async def open_collector(settings: Settings) -> AsyncIterator[tuple[Database, ViewCollector]]:
+async def open_collector(settings: Settings) -> AsyncIterator[ViewCollector]:
     """Connects to the broker only when it is asked."""
     async with (
         open_database(settings) as database,
         AdminConnection(broker_of(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
     ):
-        yield database, command_collector(settings, database, link)
+        yield command_collector(settings, database, link)
 
 
 def ops_url(settings: Settings) -> str:

@@ -18,13 +18,11 @@ from dlq_handler.diagnosis.collector_database import (
     CollectorOptions,
     DatabaseFacts,
     collect_from_database,
-    read_brake,
 )
 from dlq_handler.diagnosis.status_sql import Harm
 from dlq_handler.diagnosis.view import (
     OFF,
     WITHOUT_BROKER,
-    BrakeFact,
     BrokerFact,
     GateFact,
     ObservedWorker,
@@ -119,9 +117,6 @@ class ViewCollector:
 
     async def gate(self) -> GateFact | Unknown:
         return await answer_of(self._ask_gate())
-
-    async def brake(self) -> BrakeFact | Unknown:
-        return await read_brake(self._database, self._options.brake)
 
     async def _collect_from_broker(self, about_database: asyncio.Task[DatabaseFacts]) -> _BrokerFacts:
         reached = await answer_of(self._link.open())

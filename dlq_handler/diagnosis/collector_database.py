@@ -119,10 +119,6 @@ async def collect_from_database(database: Database, options: CollectorOptions) -
     return facts
 
 
-async def read_brake(database: Database, policy: BrakeOptions) -> BrakeFact | Unknown:
-    return await answer_of(_brake(database, policy))
-
-
 async def _at_request_limit(database: Database, options: MonitorOptions) -> int:
     """Executions that wait for the scheduler and whose request dlq-handler does not publish again."""
     if options.republish_requests:

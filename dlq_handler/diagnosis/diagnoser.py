@@ -23,10 +23,10 @@ from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
-from dlq_handler.diagnosis.shared_view_sql import SharedView
-from dlq_handler.diagnosis.since import beginnings_of, dated, is_change, is_due, with_beginnings
-from dlq_handler.diagnosis.view import OwnConnections, Unknown, View, outdated, without_database
+from dlq_handler.diagnosis.since import dated, is_change, is_due
+from dlq_handler.diagnosis.view import OwnConnections, View, outdated, without_database
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every
@@ -185,7 +185,7 @@ class Diagnoser:
 
     async def _recall(self, at: datetime) -> None:
         """What was on record before this process started: a problem does not begin anew because a replica did."""
-        self._beginnings = await _on_record(self._database, at) | self._beginnings
+        self._beginnings = await beginnings_on_record(self._database, at) | self._beginnings
         self._has_recalled = True
 
     async def _share(self, seen: Observed) -> None:
@@ -221,29 +221,3 @@ class Diagnoser:
             at=seen.at,
         )
         return seen.at, list(seen.diagnoses)
-
-
-async def observe_once(database: Database, collector: ViewCollector) -> tuple[View, tuple[Diagnosis, ...]]:
-    """For a command: the view that the leader shares, or without a valid one a view of its own."""
-    shared = await answer_of(shared_view_sql.read_shared(database))
-    if isinstance(shared, SharedView) and shared.is_valid and shared.parts is not None:
-        observation = await decode(shared.parts)
-        if observation is not None:
-            # An operator who has just changed the brake sees the change.
-            view = replace(observation.view, brake=await collector.brake())
-            return view, with_beginnings(diagnose(view), observation.beginnings)
-    view = await collector.collect()
-    return view, await diagnose_once(view, database)
-
-
-async def diagnose_once(view: View, database: Database) -> tuple[Diagnosis, ...]:
-    """For a command that collected the view itself: problems are dated by the record, if it can be read."""
-    known: dict[Check, datetime] | Unknown = {}
-    if view.has_database:
-        known = await answer_of(_on_record(database, view.at))
-    return with_beginnings(diagnose(view), {} if isinstance(known, Unknown) else known)
-
-
-async def _on_record(database: Database, at: datetime) -> dict[Check, datetime]:
-    recorded = await store.as_of(database, at)
-    return beginnings_of(recorded[1]) if recorded else {}

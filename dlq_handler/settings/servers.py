@@ -1,4 +1,4 @@
-"""Database, broker and management API as the settings describe them. Nothing is connected until it is used."""
+"""Broker and management API as the settings describe them. Nothing is connected until it is used."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,51 +9,9 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.database.engine import Database
-from dlq_handler.database.link import silence_within
 from dlq_handler.metrics import Metrics
 from dlq_handler.settings.model import Settings
 from dlq_handler.workers.connection_source import ConnectionSource
-
-
-def database_of(settings: Settings) -> Database:
-    use = settings.dlq_handler.database
-    return Database(
-        settings.database.url.get_secret_value(),
-        host_schema=settings.database.schema_name,
-        own_schema=settings.dlq_handler.schema_name,
-        pool_size=use.pool_size,
-        connect_timeout_seconds=use.connect_timeout_seconds,
-        statement_timeout_ms=use.statement_timeout_ms,
-        lock_timeout_ms=use.lock_timeout_ms,
-        application_name=f"dlq-handler {settings.replica}",
-        silence_seconds=silence_within(settings.worker_unavailable_after_seconds),
-    )
-
-
-@asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """For one command: closed at the end."""
-    database = database_of(settings)
-    try:
-        yield database
-    finally:
-        await database.dispose()
-
-
-def ui_database_of(settings: Settings) -> Database:
-    """For dashboard and API: a small pool with short statements, used on the listeners' event loop only."""
-    use, ui = settings.dlq_handler.database, settings.dlq_handler.ui
-    return Database(
-        settings.database.url.get_secret_value(),
-        host_schema=settings.database.schema_name,
-        own_schema=settings.dlq_handler.schema_name,
-        pool_size=ui.pool_size,
-        connect_timeout_seconds=use.connect_timeout_seconds,
-        statement_timeout_ms=min(ui.statement_timeout_ms, use.statement_timeout_ms),
-        lock_timeout_ms=use.lock_timeout_ms,
-        application_name=f"dlq-handler {settings.replica} ui",
-    )
 
 
 def broker_of(settings: Settings, *, metrics: Metrics | None = None) -> BrokerAddress:

@@ -2,10 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dlq_handler.broker.admin.management_api import ManagementApi
-from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.errors import Unavailable
+
+if TYPE_CHECKING:
+    # `status` reads `Consumers` from the database: the libraries of the broker would take as long as its answer.
+    from dlq_handler.broker.admin.management_api import ManagementApi
+    from dlq_handler.broker.admin.queue_probe import QueueCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +34,8 @@ class Consumers:
 
 
 async def read_consumers(
-    count: Callable[[str], Awaitable[QueueCounts | None]],
-    api: ManagementApi,
+    count: Callable[[str], Awaitable["QueueCounts | None"]],
+    api: "ManagementApi",
     queue: str,
     *,
     own_unacknowledged: Callable[[], int | None] = lambda: None,
@@ -64,7 +68,7 @@ async def read_consumers(
 
 
 async def count_unacknowledged(
-    api: ManagementApi, queue: str, consumers: int, *, own: int | None
+    api: "ManagementApi", queue: str, consumers: int, *, own: int | None
 ) -> int | None:
     """Messages that all consumers of the queue hold; None: unknown.
 

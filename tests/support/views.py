@@ -133,7 +133,4 @@ def collector_of(view: View | Callable[[], View]) -> ViewCollector:
     async def gate() -> GateFact | Unknown:
         return now().gate
 
-    async def brake() -> BrakeFact | Unknown:
-        return now().brake
-
-    return cast("ViewCollector", SimpleNamespace(collect=collect, gate=gate, brake=brake))
+    return cast("ViewCollector", SimpleNamespace(collect=collect, gate=gate))

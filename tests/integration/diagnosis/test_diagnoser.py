@@ -11,8 +11,9 @@ from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
-from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed, observe_once
+from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed
 from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.observe import observe
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFact, LeaderFact, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
@@ -263,7 +264,7 @@ async def test_other_replicas_and_commands_read_what_the_leader_observed(store: 
     await leader.look(minutes, broker=AWAY)
 
     worst = await other.look(minutes, alarms=["memory alarm"])
-    view, diagnoses = await observe_once(store, collector_of(a_view))
+    view, diagnoses = await observe(store, collector_of(a_view).collect)
 
     assert (worst.check, worst.since) == ("broker", now), "not what it would have collected itself"
     assert other.seen.at == now
@@ -279,7 +280,7 @@ async def test_a_shared_view_that_is_too_old_is_not_read(store: Database) -> Non
     await leader.look(minutes - 0.6, broker=AWAY)
 
     assert (await other.look(minutes)).health is Health.OK
-    _, diagnoses = await observe_once(store, collector_of(a_view))
+    _, diagnoses = await observe(store, collector_of(a_view).collect)
     assert conclusion_of(diagnoses) is Health.OK
 
 

@@ -33,7 +33,7 @@ async def diagnoses(patient: Patient, **environment: str) -> dict[str, Diagnosis
     # Where no sidecar of another test listens.
     nowhere = {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(free_port())}
     settings = load(None, patient.environment | nowhere | environment).settings
-    async with open_collector(settings) as (_, collector):
+    async with open_collector(settings) as collector:
         return {one.check.value: one for one in diagnose(await collector.collect())}
 
 
