@@ -13,9 +13,6 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_UNKNOWN
@@ -128,6 +125,11 @@ class _LastAnswer:
 
 
 async def _redraw(settings: Settings, interval: timedelta, last: _LastAnswer) -> None:
+    # Only `--watch` on a terminal needs them.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     every = in_units(interval.total_seconds())
 
     def screen() -> Text:
