@@ -5,6 +5,7 @@ ends of months ago into an interval of today.
 """
 
 import json
+import math
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
@@ -20,7 +21,8 @@ from dlq_handler.host.page import Page, Place
 from dlq_handler.host.reconcile_sql import IS_END_PUBLISHED, RESULT, end_without_event
 from dlq_handler.host.workflow_tasks_sql import retried_among
 
-_NEWEST_ENDS = 1000
+_NEWEST_ENDS = 100
+"""Of one minute and status."""
 _STATUSES = ", ".join(f"'{status.value}'" for status in sorted(ENDED_BY_MONITOR))
 _IS_SIGNED = f"""
     coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by') = '{STOCK_MONITOR}' AND e.worker IS NOT NULL
@@ -196,27 +198,34 @@ def _json(text: str | None) -> object:
 
 
 async def count_monitor_ends(database: Database, *, within_seconds: float) -> tuple[int, datetime | None]:
-    """Executions that Attune's own timeout monitor ended lately, and the time of the first. Of the newest ends alone:
-    an hour may hold a million. The monitor's result is small; a large one is not read.
+    """Executions that Attune's own timeout monitor ended lately, and the time of the first. Of the newest ends of each
+    minute alone: an hour may hold a million, and a flood of other ends must hide no more than its own minutes. The
+    monitor's result is small; a large one is not read.
 
     Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
     make ends of months ago look new.
     """
+    newest = " UNION ALL ".join(
+        f"""
+        (SELECT result, updated, worker FROM execution
+          WHERE status = '{status.value}'
+            AND updated > statement_timestamp() - make_interval(mins => minute + 1)
+            AND updated <= statement_timestamp() - make_interval(mins => minute)
+          ORDER BY updated DESC LIMIT :newest)
+        """  # noqa: S608  # a member of our own enum
+        for status in sorted(ENDED_BY_MONITOR)
+    )
     async with database.transaction() as tx:
         [row] = await tx.rows(
-            """
+            f"""
             SELECT count(*) AS ends, min(updated) AS first_at
-              FROM ((SELECT result, updated, worker FROM execution WHERE status = 'failed'
-                      ORDER BY updated DESC LIMIT :newest)
-                    UNION ALL
-                    (SELECT result, updated, worker FROM execution WHERE status = 'abandoned'
-                      ORDER BY updated DESC LIMIT :newest)) AS ended
-             WHERE updated > statement_timestamp() - make_interval(secs => :within) AND worker IS NOT NULL
+              FROM generate_series(0, CAST(:minutes AS integer) - 1) AS minute CROSS JOIN LATERAL ({newest}) AS ended
+             WHERE worker IS NOT NULL
                AND CASE WHEN pg_column_size(result) < 2000
                         THEN :monitor IN (result ->> 'failed_by', result ->> 'abandoned_by') END
-            """,
+            """,  # noqa: S608  # our own text throughout
             newest=_NEWEST_ENDS,
-            within=float(within_seconds),
+            minutes=math.ceil(within_seconds / 60),
             monitor=STOCK_MONITOR,
         )
     return row.ends, row.first_at

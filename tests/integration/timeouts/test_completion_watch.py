@@ -14,9 +14,6 @@ from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
-from dlq_handler.host import unpublished_sql as unpublished
-from dlq_handler.host.ends import UnconsumedInterval
-from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
@@ -201,12 +198,6 @@ async def test_interval_does_not_reach_over_what_was_seen_otherwise_or_not_at_al
     assert await it.published() == [], f"execution {lost} ended when nobody looked"
 
 
-async def test_another_leader_extends_the_interval_of_the_last_one(it: Fixture) -> None:
-    await it.pass_looks(2)
-    await it.pass_looks(2, it.a_watch())
-    assert len(await it.intervals()) == 1
-
-
 async def test_consumer_that_came_back_under_another_leader_closes_the_interval(it: Fixture) -> None:
     await it.pass_looks(2)
     it.queues.counts = IDLE
@@ -338,28 +329,6 @@ async def test_worker_deleted_meanwhile_brings_back_no_end_of_months_ago(it: Fix
     assert await it.published() == []
 
 
-async def test_ends_that_are_given_twice_are_published_once(it: Fixture) -> None:
-    """As a leader does that found a page, lost the answer to its commit, and goes on with the same page."""
-    ids = await it.ended_meanwhile(2)
-    [row] = await it.intervals()
-    interval = UnconsumedInterval(began_at=row["began_at"], last_observed_at=row["last_observed_at"])
-    async with it.store.transaction() as tx:
-        page = await unpublished.ends_within(
-            tx,
-            (interval.began_at, 0),
-            interval=interval,
-            status=ExecutionStatus.FAILED,
-            limit=3,
-            is_shadow=False,
-        )
-    ends = [one.end for one in page.found]
-    publisher = it.a_publisher(it.leadership)
-    assert await publisher.publish(ends, Finding.UNPUBLISHED_END) == 2
-    assert await publisher.publish(ends, Finding.UNPUBLISHED_END) == 0
-    assert await it.published() == ids
-    assert it.counted("unpublished_end") == 2
-
-
 @pytest.mark.parametrize(
     "queue",
     [None, QueueCounts(ready=1, consumers=1), QueueCounts(ready=0, consumers=0)],
@@ -405,12 +374,6 @@ async def test_shadow_records_what_it_would_have_published(it: Fixture) -> None:
 # ------------------------------------------------------------------------------------------------ workflow tasks
 
 
-async def test_task_whose_workflow_waits_is_published(it: Fixture) -> None:
-    one = await it.a_task_meanwhile(max_retries=2)
-    await it.come_back()
-    assert await it.published() == [one]
-
-
 @pytest.mark.parametrize(
     "what", ["its workflow has ended", "it was retried", "its workflow went on", "its parent was deleted"]
 )
@@ -436,28 +399,6 @@ async def test_other_items_of_a_task_are_published_although_one_has_failed(it: F
     await it.host.session.execute("UPDATE workflow_execution SET failed_tasks = '{build}'")
     await it.come_back()
     assert await it.published() == [one]
-
-
-async def test_task_waits_for_the_delay_of_its_retry(it: Fixture) -> None:
-    """Attune waits for it with the message in its hands, and then writes the retry."""
-    graph = {"nodes": {"build": {"retry": {"count": 2, "delay": 120, "backoff": "Constant"}}}}
-    one = await it.a_task_meanwhile(max_retries=2, graph=graph)
-    [plain] = await it.ended_meanwhile()
-    await it.come_back(170)
-    assert await it.published() == [plain]
-    await it.come_back(120)
-    assert await it.published() == [one, plain]
-
-
-async def test_task_waits_while_the_consumers_hold_messages(it: Fixture) -> None:
-    one = await it.a_task_meanwhile(max_retries=2)
-    [plain] = await it.ended_meanwhile()
-    it.api.unacked = 3
-    await it.come_back()
-    assert await it.published() == [plain]
-    it.api.unacked = None
-    await it.come_back(60)
-    assert await it.published() == [one, plain], "without the management API only the time counts"
 
 
 async def test_tasks_wait_while_workflows_cannot_be_read(it: Fixture) -> None:

@@ -12,7 +12,6 @@ from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.explain.explain import observe_case
-from dlq_handler.host.worker import QueueObservation
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, StaleOutcome, Wait
@@ -48,18 +47,6 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     assert (payload["execution_id"], payload["status"], payload["result"]) == (stale, "Failed", row["result"])
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 1}
     assert replica.scans == 1
-
-
-async def test_scheduled_executions_that_nobody_will_take_are_failed(it: StaleWorld) -> None:
-    dead, deleted = await it.a_dead_worker(), await it.a_worker()
-    it.sight.queues[dead] = None
-    ids = [await it.a_stale_one(worker=one) for one in (dead, deleted)]
-    await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
-    await it.make_old(ids)
-
-    await it.a_replica().scan()
-
-    assert await it.statuses(ids) == {"failed"}
 
 
 async def test_worker_that_lives_has_two_looks_to_come_back_to_its_queue(it: StaleWorld) -> None:
@@ -185,47 +172,6 @@ async def test_running_execution_is_abandoned_at_the_second_look_also_by_another
     assert (kept["outcome"], kept["replica"]) == ("abandoned", "two")
 
 
-async def test_heartbeat_between_two_looks_saves_what_is_running(it: StaleWorld) -> None:
-    worker = await it.a_dead_worker()
-    stale = await it.a_stale_one(status="running", worker=worker)
-    replica = it.a_replica()
-    await replica.scan()
-    await it.looks_age(30)
-    await it.host.session.execute("UPDATE worker SET last_heartbeat = now() - interval '100 s'")
-    await replica.scan()
-    assert await it.status(stale) == "running"
-    await it.looks_age(30)
-    await replica.scan()
-    assert await it.status(stale) == "abandoned"
-
-
-async def test_after_an_outage_of_the_database_no_heartbeat_is_held_against_a_worker(it: StaleWorld) -> None:
-    worker = await it.a_dead_worker(queue=BUSY)
-    ids = [await it.a_stale_one(status=status, worker=worker) for status in ("scheduled", "running")]
-    replica = it.a_replica()
-    await replica.leadership.tick()
-    replica.gate.watched = 89
-    for _ in range(2):
-        await replica.scan()
-        await it.looks_age(60)
-    assert await it.statuses(ids) == {"scheduled", "running"}
-    replica.gate.watched = 90
-    await replica.scan()
-    await it.looks_age(60)
-    await replica.scan()
-    assert await it.statuses(ids) == {"failed", "abandoned"}
-
-
-async def test_lost_message_of_a_live_worker_is_found_by_two_looks_at_its_empty_queue(it: StaleWorld) -> None:
-    stale = await it.a_stale_one(worker=await it.a_worker(queue=EMPTY))
-    replica = it.a_replica(batch_size=1)
-    await replica.scan()
-    assert await it.status(stale) == "scheduled", "its worker may have acknowledged it a moment ago"
-    await it.looks_age(30)
-    await replica.scan()
-    assert await it.status(stale) == "failed"
-
-
 async def test_one_look_serves_all_pages_of_a_scan(it: StaleWorld) -> None:
     """Looking again on each page would begin a new pair of looks, and only the first page would ever end."""
     worker = await it.a_worker(queue=EMPTY)
@@ -235,16 +181,6 @@ async def test_one_look_serves_all_pages_of_a_scan(it: StaleWorld) -> None:
     await it.looks_age(30)
     await replica.scan()
     assert await it.statuses(ids) == {"failed"}
-
-
-async def test_canceling_execution_is_cancelled_beyond_its_limit(it: StaleWorld) -> None:
-    worker = await it.a_worker()
-    stale = await it.a_stale_one(status="canceling", worker=worker, age_seconds=601)
-    await it.a_replica().scan()
-    row = await it.host.execution(stale)
-    assert (row["status"], row["result"]["cancelled_by"]) == ("cancelled", "dlq_handler")
-    [notice] = await it.host.outbox()
-    assert json.loads(notice["body"])["payload"]["status"] == "Cancelled"
 
 
 async def test_scan_takes_page_after_page_and_every_row_once(it: StaleWorld) -> None:
@@ -336,50 +272,6 @@ async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_
     assert isinstance(await think(lost), End), "by the looks that the leader has taken"
 
 
-async def test_worker_that_consumes_but_does_not_report_is_decided_at_the_second_look(it: StaleWorld) -> None:
-    """Its heartbeats may hang while it holds messages that it is going to run."""
-    hangs, returns = await it.a_dead_worker(queue=BUSY), await it.a_dead_worker(queue=BUSY)
-    stale, saved = await it.a_stale_one(worker=hangs), await it.a_stale_one(worker=returns)
-    replica = it.a_replica()
-
-    await replica.scan()
-    assert await it.statuses([stale, saved]) == {"scheduled"}
-
-    await it.looks_age(30)
-    await it.host.session.execute("UPDATE worker SET last_heartbeat = now() WHERE id = $1", returns)
-    await replica.scan()
-
-    assert await it.status(stale) == "failed"
-    assert await it.status(saved) == "scheduled"
-
-
-async def test_message_in_a_queue_without_ttl_is_waited_for(it: StaleWorld) -> None:
-    worker = await it.a_dead_worker()
-    it.sight.queues[worker] = QueueObservation(consumers=0, ready=1, unacked=0, has_no_ttl=True)
-    waits = await it.a_stale_one(worker=worker, age_seconds=3 * HOUR)
-
-    await it.a_replica().scan()
-    assert await it.status(waits) == "scheduled", "a worker that comes back takes it and runs it"
-
-    it.sight.queues[worker] = QueueObservation(consumers=0, ready=0, unacked=0, has_no_ttl=True)
-    await it.a_replica().scan()
-    assert await it.status(waits) == "failed"
-
-
-async def test_execution_of_a_deleted_worker_waits_for_the_longest_ttl_known(it: StaleWorld) -> None:
-    stale = await it.a_stale_one(worker=await it.a_worker())
-    await it.host.session.execute("DELETE FROM worker")
-    await it.make_old([stale])
-    it.sight.longest_ttl = int(2 * HOUR * 1000)
-
-    await it.a_replica().scan()
-    assert await it.status(stale) == "scheduled"
-
-    it.sight.longest_ttl = 0
-    await it.a_replica().scan()
-    assert await it.status(stale) == "failed"
-
-
 async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: StaleWorld) -> None:
     """As after a restart without the management API. The queues of other workers are asked for theirs."""
     late, prompt = await it.a_dead_worker(), await it.a_worker()
@@ -399,37 +291,6 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     assert it.sight.asked_for_ttl[-1] == [prompt, late]
-
-
-@pytest.mark.parametrize(
-    "publishes",
-    [
-        PublishView(),
-        PublishView(quick_seconds=HOUR, confirmed_seconds_ago=61),
-        PublishView(quick_seconds=329, confirmed_seconds_ago=1),
-        PublishView(confirmed_seconds_ago=1, slow_seconds_ago=0),
-    ],
-    ids=["just started", "no confirm for a minute", "not for a whole deadline", "one hangs"],
-)
-async def test_queue_without_the_message_proves_nothing_unless_own_publishes_were_quick(
-    it: StaleWorld, publishes: PublishView
-) -> None:
-    ids = [await it.a_stale_one(worker=await it.a_worker(queue=queue)) for queue in (EMPTY, UNATTENDED, None)]
-    replica, quick = it.a_replica(), it.a_replica()
-    replica.publishes = publishes
-    for _ in range(2):
-        await replica.scan()
-        await it.looks_age(30)
-    assert await it.statuses(ids) == {"scheduled"}
-
-    await it.host.session.execute("DELETE FROM dlq_handler.lease")
-    await quick.scan()
-    assert await it.statuses(ids[:2]) == {"failed"}
-    assert await it.status(ids[2]) == "scheduled", "about a missing queue the broker was not asked before"
-    await it.looks_age(30)
-    await quick.scan()
-    assert await it.statuses(ids) == {"failed"}
-    assert {row["evidence"]["publishes"]["confirmed_seconds_ago"] for row in await it.decisions()} == {1}
 
 
 async def test_nothing_is_decided_before_the_intake_is_drained(it: StaleWorld) -> None:
@@ -470,23 +331,3 @@ async def test_after_one_deadline_without_a_drained_intake_the_monitor_goes_on_a
     assert await it.status(stale) == "failed"
     [kept] = await it.decisions()
     assert kept["evidence"]["intake_undrained_seconds"] == 331
-
-
-async def test_nothing_is_held_for_too_long_0_seconds_after_the_start(it: StaleWorld) -> None:
-    """Its worker may be unavailable: nobody has watched for long enough to know."""
-    ids = await it.stale_ones(5, worker=await it.a_dead_worker(queue=BUSY), age_seconds=24 * HOUR)
-    replica = it.a_replica()
-    replica.gate.watched = 0.2
-    for _ in range(2):
-        await replica.scan()
-        await it.looks_age(30)
-    assert await it.statuses(ids) == {"scheduled"}
-
-    replica.gate.watched = HOUR
-    for _ in range(2):
-        await replica.scan()
-        await it.looks_age(30)
-    assert await it.statuses(ids) == {"failed"}
-    assert all(
-        row["explanation"].startswith("worker 1 has sent no heartbeat for 36") for row in await it.decisions()
-    )

@@ -20,7 +20,6 @@ from tests.support.host_tables import Host
 QUIET = [("completed", 30_000), ("failed", 10_000)]
 TABLES = {
     "idle": [*QUIET, ("requested", 20)],
-    "nothing open": QUIET,
     "flood": [*QUIET, ("requested", 20_000), ("scheduling", 20_000)],
 }
 
@@ -161,3 +160,22 @@ async def test_retries_are_found_by_their_original_or_their_parent(store: Databa
     found = [str(one.get("Index Name")) for one in nodes(plan) if "Index Name" in one]
     assert any("original" in name for name in found), json.dumps(plan, indent=1)
     assert any("parent" in name for name in found), json.dumps(plan, indent=1)
+
+
+async def test_other_ends_hide_no_end_of_attunes_monitor_but_of_their_own_minute(
+    store: Database, host: Host
+) -> None:
+    """A flood of failures since then must not turn the warning about two monitors off."""
+    by_monitor = {"failed_by": "execution_timeout_monitor"}
+    worker = await host.add_worker()
+    [one] = await host.add_executions(1, status="failed", worker=worker, result=by_monitor)
+    others = await host.add_executions(1100, status="failed", worker=worker, result={"error": "exit code 1"})
+    await host.session.execute(
+        "SET session_replication_role = replica;"
+        f"UPDATE execution SET updated = now() - interval '30 minutes' WHERE id = {one};"
+        f"UPDATE execution SET updated = now() - interval '5 minutes' WHERE id >= {min(others)};"
+        "SET session_replication_role = DEFAULT"
+    )
+    ended, first_at = await unpublished_sql.count_monitor_ends(store, within_seconds=3600)
+    assert ended == 1
+    assert first_at == (await host.execution(one))["updated"]

@@ -55,24 +55,6 @@ async def test_pages_follow_one_another_through_rows_of_the_same_moment(store: D
     assert walked == sorted(ids)
 
 
-async def test_older_ones_come_first_and_young_ones_not_at_all(store: Database, host: Host) -> None:
-    young, old, older = await host.add_executions(3)
-    await make_old(host, [old], 100)
-    await make_old(host, [older], 200)
-
-    assert [one.id for one in await found(store)] == [older, old]
-    assert young not in {one.id for one in await found(store)}
-
-
-async def test_only_the_status_asked_for_is_found(store: Database, host: Host) -> None:
-    worker = await host.add_worker()
-    ids = {status: await host.add_execution(status=status.value, worker=worker) for status in ExecutionStatus}
-    await make_old(host, list(ids.values()))
-
-    for status in SCANNED:
-        assert [one.id for one in await found(store, status)] == [ids[status]]
-
-
 async def test_running_and_canceling_ones_without_a_worker_are_not_found(store: Database, host: Host) -> None:
     ids = [await host.add_execution(status=status.value) for status in (RUNNING, CANCELING)]
     await make_old(host, ids)
@@ -217,7 +199,6 @@ def shares() -> dict[str, list[tuple[str, int]]]:
     quiet = [("completed", 30_000), ("failed", 10_000)]
     return {
         "idle": [*quiet, ("scheduled", 20), ("running", 200), ("canceling", 1)],
-        "nothing open": quiet,
         "flood": [*quiet, ("scheduled", 20_000), ("running", 20_000), ("canceling", 20_000)],
     }
 
@@ -237,7 +218,7 @@ async def a_table_of(host: Host, shares: list[tuple[str, int]]) -> AsyncIterator
     yield worker
 
 
-@pytest.mark.parametrize("kind", ["idle", "nothing open", "flood"])
+@pytest.mark.parametrize("kind", ["idle", "flood"])
 async def test_every_page_is_found_along_the_index_on_status_and_updated(
     store: Database, host: Host, shares: dict[str, list[tuple[str, int]]], kind: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.endings.batch_size import BatchSize
@@ -154,15 +152,6 @@ async def test_scheduler_that_comes_back_is_asked_a_page_at_a_time(it: Fixture) 
     assert sorted(await it.requests()) == ids
 
 
-async def test_page_in_which_nothing_is_to_be_repeated_hides_no_other_one(it: Fixture) -> None:
-    parents = await it.stale_ones(7, status="requested", age_seconds=2 * HOUR)
-    for parent in parents:
-        await it.host.add_execution(status="running", parent=parent)
-    one = await it.a_stale_one(status="requested")
-    await it.pass_minutes(1.5)
-    assert await it.requests() == [one]
-
-
 @pytest.mark.parametrize("what", ["told to stop", "another leads"])
 async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     parents = await it.stale_ones(3, status="requested", age_seconds=2 * HOUR)
@@ -181,17 +170,6 @@ async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(it.watch, "_act", end_in_the_middle)
     await it.pass_minutes(1.5)
     assert await it.requests() == []
-
-
-async def test_row_that_moved_since_is_announced_once_more(it: Fixture) -> None:
-    one = await it.a_stale_one(status="requested")
-    await it.pass_minutes()
-    await it.make_old([one], TIMEOUT + 1)
-    await it.pass_minutes()
-    assert await it.requests() == [one], "the pause is the execution's, whatever became of its row"
-    await it.announcements_age(TIMEOUT)
-    await it.pass_minutes()
-    assert await it.requests() == [one, one]
 
 
 async def test_scans_keep_their_interval_although_looks_are_many(it: Fixture) -> None:
@@ -296,26 +274,6 @@ async def test_host_without_workflow_tables_has_no_parents_to_spare(it: Fixture)
     assert await it.requests() == [one]
 
 
-async def test_host_without_admission_tables_has_no_line_to_wait_in(it: Fixture) -> None:
-    await it.host.session.execute("DROP TABLE execution_admission_entry, execution_admission_state")
-    one = await it.a_stale_one(status="requested")
-    await it.pass_minutes()
-    assert await it.requests() == [one]
-
-
-async def test_clock_that_jumps_ahead_makes_no_request_overdue(it: Fixture) -> None:
-    await it.a_stale_one(status="requested", age_seconds=3 * HOUR)
-    gate = a_gate(it.store)
-    # A moment ago the database's clock was three hours behind.
-    now = await it.host.session.fetchval("SELECT clock_timestamp()")
-    seen_at = monotonic_seconds()
-    gate.see_clock(now - timedelta(hours=3), asked_at=seen_at, answered_at=seen_at)
-    await it.pass_minutes(5, it.a_watch(may_fail=True, gate=gate))
-    assert await it.outcomes() == []
-    await it.pass_minutes()
-    assert len(await it.requests()) == 1
-
-
 @pytest.mark.parametrize(
     "queue",
     [
@@ -339,15 +297,6 @@ async def test_nothing_is_repeated_unless_the_scheduler_is_seen_idle(
     assert len(await it.requests()) == 1
 
 
-async def test_nothing_is_repeated_while_the_broker_is_away(it: Fixture) -> None:
-    await it.a_stale_one(status="requested")
-    await it.pass_minutes(0.5)
-    it.queue.unavailable = Unavailable("broker", "away")
-    with pytest.raises(Unavailable):
-        await it.pass_minutes()
-    assert await it.requests() == []
-
-
 def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
     quiet, busy = QuietTime(CHECK_SECONDS), QueueCounts(ready=1, consumers=1)
     looks = [(QUIET, second) for second in range(0, 70, 10)]
@@ -357,18 +306,6 @@ def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
         quiet.note(counts, second)
         seen.append(quiet.seconds)
     assert seen == [0, 10, 20, 30, 40, 50, QUIET_SECONDS, None, 0, 10, 0]
-
-
-async def test_shorter_quiet_needs_looks_that_are_closer_together(it: Fixture) -> None:
-    """Half a minute without a look would otherwise pass for a quiet of two seconds."""
-    watch = it.a_watch(quiet_seconds=2, interval_seconds=1)
-    one = await it.a_stale_one(status="requested")
-    await it.leadership.tick()
-    for second in (0, 20, 21, 22):
-        assert await it.requests() == []
-        it.seconds = second
-        await watch.tick()
-    assert await it.requests() == [one]
 
 
 async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:
@@ -517,24 +454,6 @@ async def test_stock_scheduler_takes_up_what_it_had_dropped(
         return await it.statuses([requested, claimed]) == {"scheduled"}
 
     await eventually(scheduled)
-
-
-async def test_execution_that_the_scheduler_drops_again_and_again_is_requested_with_growing_pauses_and_a_cap(
-    it: Fixture,
-) -> None:
-    """Each time the scheduler takes it up and puts it back, which makes a new state of its row."""
-    one = await it.a_stale_one(status="requested")
-    requests = []
-    for _ in range(80):
-        await it.announcements_age(TIMEOUT)
-        await it.make_old([one], TIMEOUT + 1)
-        # A process that starts here, or another leader, goes on where the last one ended.
-        await it.pass_minutes(2, it.a_watch(republish_limit=8))
-        requests.append(len(await it.requests()))
-    # After 1, 1, 2, 4, 8, 16, 16 and 16 timeouts.
-    assert [requests.index(number) + 1 for number in range(1, 9)] == [1, 2, 4, 8, 16, 32, 48, 64]
-    assert requests[-1] == 8
-    assert len({row["message_id"] for row in await it.host.outbox()}) == 8
 
 
 async def test_request_that_leaves_no_trace_in_the_row_is_repeated_too(it: Fixture) -> None:
