@@ -19,7 +19,7 @@ ROOMS: list[set[str]] = [
     {"main"},
     {"run"},
     {"app"},
-    {"ui"},
+    {"backstop", "ui"},
     {"cli"},
     {"compose"},
     {"rooms"},

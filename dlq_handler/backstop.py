@@ -1,4 +1,4 @@
-"""The services of the timeout monitor, constructed from settings."""
+"""The services of the timeout monitor. Beside app.py, which runs them."""
 
 from collections.abc import Sequence
 
