@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import structlog
 
+from dlq_handler.backstop import timeout_services
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.compose import history
-from dlq_handler.backstop import timeout_services
 from dlq_handler.dashboard.refresh import PageRefresher
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import Leadership

@@ -6,7 +6,7 @@ one fact changes several metrics.
 Promises: all label combinations exist at 0 from the first scrape, because `increase()` cannot see a counter that starts
 at 7. A value that is unknown is NaN from the first scrape on. No label holds an id. Names are public API. Gauges of
 shared state are exported by every replica: aggregate with max.
-Never: imports a room (whoever makes a `Metrics` gives it the label values), or asks a server during a scrape.
+Never: imports a room (the label values are passed to `Metrics`), or asks a server during a scrape.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # ships without its 
 
 # Any sender can forge a reason; the label must not grow with what senders invent.
 OTHER_REASON = "other"
-NOTICE_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+PUBLISH_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
 LINKS = ("database", "intake", "publisher", "topology")
 
 _LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -70,7 +70,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._create_dead_letters()
-        self._create_notices()
+        self._create_completion_events()
         self._create_safety()
         self._create_workers()
         self._create_timeouts()
@@ -95,22 +95,27 @@ class Metrics:
             outcome=self._values.outcomes,
         )
         self.dead_letter_repeats = self._counter(
-            "dead_letter_repeats", "Deliveries of letters that were on record already."
+            "dead_letter_repeats", "Deliveries of dead letters that were on record already."
         )
-        self.dead_letters_reprocessd = self._counter(
-            "dead_letters_reprocessd", "Kept letters reprocessed.", outcome=self._values.outcomes
+        self.dead_letters_reprocessed = self._counter(
+            "dead_letters_reprocessed",
+            "Dead letters on record that were reprocessed.",
+            outcome=self._values.outcomes,
         )
         self._decision_latency = self._histogram(
             "decision_latency_seconds",
-            "From a letter's death (the broker tells whole seconds) to the commit of its decision.",
+            "Time from dead-lettering (the broker reports whole seconds) to the commit of the decision.",
             _LATENCY_BUCKETS,
         )
-        self._batch_letters = self._histogram("batch_letters", "Letters per transaction.", _BATCH_BUCKETS)
+        self._batch_letters = self._histogram(
+            "batch_dead_letters", "Dead letters per transaction.", _BATCH_BUCKETS
+        )
         self._batch_seconds = self._histogram(
             "batch_seconds", "Duration of a batch, from deciding to commit.", _LATENCY_BUCKETS
         )
-        self._held_over = self._counter(
-            "dead_letters_held_over", "Letters put off: their row was locked, or the brake had no room."
+        self._postponed = self._counter(
+            "dead_letters_postponed",
+            "Dead letters left to a later batch: the row was locked, or the brake had no room.",
         )
         self.intake_opened = self._counter(
             "intake_opened", "Times the consumer of the intake queue was registered."
@@ -123,28 +128,33 @@ class Metrics:
         self._dlq_consumers = self._gauge("dlq_consumers", "Consumers on the intake queue (NaN: unknown).")
         self._dlq_oldest = self._gauge(
             "dlq_oldest_age_seconds",
-            "Since the oldest letter that this replica holds died; 0 when none waits (NaN: unknown).",
+            "Age of the oldest dead letter that this replica holds, since it was dead-lettered (NaN: unknown).",
         )
         self.bound_workers = self._gauge(
             "bound_workers", "Workers whose routing key is bound to the intake queue."
         )
 
-    def _create_notices(self) -> None:
-        self.notices = self._counter(
-            "notices", "Answers of the broker to published notices.", outcome=NOTICE_OUTCOMES
+    def _create_completion_events(self) -> None:
+        self.completion_events = self._counter(
+            "completion_events",
+            "Answers of the broker to published completion events.",
+            outcome=PUBLISH_OUTCOMES,
         )
-        self._announce_latency = self._histogram(
-            "announce_latency_seconds",
-            "From the transaction of a decision to the mark that the broker has its notice, by the database's clock: "
-            "including all waits, whichever replica held it.",
+        self._completion_event_latency = self._histogram(
+            "completion_event_latency_seconds",
+            "Time from the transaction of a decision to the record of the broker's confirm, by the database's clock, "
+            "including all waits, on any replica.",
             _LATENCY_BUCKETS,
         )
-        self._outbox_pending = self._gauge("outbox_pending", "Notices not yet confirmed (NaN: unknown).")
+        self._outbox_pending = self._gauge(
+            "outbox_pending", "Completion events not yet confirmed (NaN: unknown)."
+        )
         self._outbox_oldest = self._gauge(
-            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed notice (NaN: unknown)."
+            "outbox_oldest_age_seconds", "Age of the oldest unconfirmed completion event (NaN: unknown)."
         )
         self._outbox_unroutable = self._gauge(
-            "outbox_unroutable", "Unconfirmed notices that no queue took at the last try (NaN: unknown)."
+            "outbox_unroutable",
+            "Unconfirmed completion events, unroutable at the last attempt (NaN: unknown).",
         )
 
     def _create_safety(self) -> None:
@@ -167,14 +177,14 @@ class Metrics:
         )
         self.shadow = self._gauge(
             "shadow",
-            "1 in shadow mode: the counts of letters are what would have been done, and nothing was.",
+            "1 in shadow mode: dead letters are counted by what would have been done, and nothing is changed.",
         )
 
     def _create_workers(self) -> None:
         self._workers = self._gauge(
             "workers",
-            "Registered workers that sent a heartbeat within a day, by its age (NaN: unknown). Who is silent for "
-            "longer is history, as hosts never delete the rows, and counts only where no other worker is left.",
+            "Registered workers that sent a heartbeat within a day, by its age (NaN: unknown). Older rows, which "
+            "hosts never delete, count only if there are no others.",
             availability=self._values.availabilities,
         )
         self._unattended_queues = self._gauge(
@@ -223,31 +233,32 @@ class Metrics:
     def _create_canaries(self) -> None:
         self._canary_workers = self._gauge(
             "canary_workers",
-            "Workers by what the canary says of their binding (NaN: it could not even be asked).",
+            "Workers by the state of their binding as the canary found it (NaN: unknown).",
             state=self._values.canary_states,
         )
         self._canary_age = self._gauge(
             "canary_age_seconds",
-            "Since a canary last arrived, for the worker where that is longest ago (NaN: unknown, or never).",
+            "Time since a canary last arrived, for the worker where that is longest ago (NaN: unknown, or never).",
         )
         self._canary_seconds = self._gauge(
             "canary_seconds",
-            "How long the last canary took from sending to arrival, its TTL included, for the slowest worker (NaN: "
+            "Time of the last canary from sending to arrival, including its TTL, for the slowest worker (NaN: "
             "unknown, or never).",
         )
         self.canaries_arrived = self._counter(
-            "canaries_arrived", "Canaries taken from the intake queue; they are in no count of letters."
+            "canaries_arrived",
+            "Canaries received from the intake queue; they are not counted as dead letters.",
         )
 
     def _create_process(self) -> None:
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         self._reconnects = self._counter(
-            "reconnects", "Links that were there before and were opened again.", link=LINKS
+            "reconnects", "Connections that were opened again after they were lost.", link=LINKS
         )
         self.loop_lag_seconds = self._histogram(
-            "loop_lag_seconds", "How much too late the event loop does what is due.", _LAG_BUCKETS
+            "loop_lag_seconds", "Delay of the event loop beyond the due time.", _LAG_BUCKETS
         )
-        build = self._gauge("build_info", "Always 1; the label tells the version.", version=[__version__])
+        build = self._gauge("build_info", "Always 1; the label is the version.", version=[__version__])
         build.labels(__version__).set(1)
 
     def count_dead_letter(self, reason: str, outcome: str, latency_seconds: float | None) -> None:
@@ -261,12 +272,12 @@ class Metrics:
         """One transaction was committed."""
         self._batch_letters.observe(letters)
         self._batch_seconds.observe(seconds)
-        self._held_over.inc(postponed)
+        self._postponed.inc(postponed)
 
     def observe_publish_latencies(self, latencies_seconds: Sequence[float]) -> None:
         """Outbox entries were marked confirmed. A latency is from the transaction that wrote the entry to the mark."""
         for seconds in latencies_seconds:
-            self._announce_latency.observe(max(0.0, seconds))
+            self._completion_event_latency.observe(max(0.0, seconds))
 
     def count_reconnect(self, link: str) -> None:
         """A lost connection was opened again: "database", or the purpose of a broker connection."""

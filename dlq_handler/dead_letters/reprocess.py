@@ -102,7 +102,7 @@ class _ReprocessRecorder:
 
     def log(self, records: Sequence[Reprocessed], _: datetime) -> None:
         for one in records:
-            self._letters.metrics.dead_letters_reprocessd.labels(one.outcome).inc()
+            self._letters.metrics.dead_letters_reprocessed.labels(one.outcome).inc()
             log.info(
                 "dead_letter.reprocessed",
                 record_id=one.record_id,

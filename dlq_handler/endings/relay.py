@@ -118,7 +118,7 @@ class OutboxRelay:
             log.info(
                 "completion_event.withheld", execution_ids=[entry.message.execution_id for entry in seen]
             )
-            self._metrics.notices.labels("withheld").inc(len(seen))
+            self._metrics.completion_events.labels("withheld").inc(len(seen))
             await outbox_sql.mark_withheld(self._database, [entry.id for entry in seen])
         return fresh
 
@@ -132,7 +132,7 @@ class OutboxRelay:
             entry.id for entry, outcome in zip(held, outcomes, strict=True) if isinstance(outcome, Confirmed)
         )
         for name, count in Counter(type(outcome).__name__.lower() for outcome in outcomes).items():
-            self._metrics.notices.labels(name).inc(count)
+            self._metrics.completion_events.labels(name).inc(count)
         await self._mark()
         failed = [
             (entry, outcome)

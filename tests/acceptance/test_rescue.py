@@ -17,8 +17,8 @@ COUNT = 20
 COUNTED = {
     'dlq_handler_dead_letters_total{outcome="failed",reason="expired"}': COUNT,
     "dlq_handler_decision_latency_seconds_count": COUNT,
-    'dlq_handler_notices_total{outcome="confirmed"}': COUNT,
-    "dlq_handler_announce_latency_seconds_count": COUNT,
+    'dlq_handler_completion_events_total{outcome="confirmed"}': COUNT,
+    "dlq_handler_completion_event_latency_seconds_count": COUNT,
 }
 RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "completion_published"]
 

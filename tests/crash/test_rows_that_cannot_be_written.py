@@ -50,7 +50,7 @@ async def test_a_row_locked_by_another_session_is_held_over(world: World) -> Non
             await session.execute("SELECT 1 FROM execution WHERE id = $1 FOR UPDATE", locked.execution_id)
             await sidecar.start()
             await world.settled_once(others)
-            assert (await sidecar.metrics())["dlq_handler_dead_letters_held_over_total"] >= 1
+            assert (await sidecar.metrics())["dlq_handler_dead_letters_postponed_total"] >= 1
             assert await world.auditor.status(locked.execution_id) == "scheduled"
         await world.settled_once(dispatches)
 

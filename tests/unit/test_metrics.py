@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis.check_services import ServiceFinding
-from dlq_handler.metrics import LINKS, NOTICE_OUTCOMES, OTHER_REASON, Metrics
+from dlq_handler.metrics import LINKS, OTHER_REASON, PUBLISH_OUTCOMES, Metrics
 from dlq_handler.rooms import LABEL_VALUES, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.decide_canary import CanaryState
@@ -38,7 +38,7 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
             "batch_letters_sum": 31,
             "batch_seconds_count": 1,
             "batch_seconds_sum": 0.75,
-            "dead_letters_held_over_total": 5,
+            "dead_letters_postponed_total": 5,
         },
     ),
     "observe_publish_latencies": (
@@ -148,8 +148,8 @@ def test_every_label_combination_exists_at_zero_from_the_first_scrape() -> None:
     for reason in (*LABEL_VALUES.reasons, OTHER_REASON):
         for outcome in Outcome:
             assert sample(metrics, "dead_letters_total", reason=reason, outcome=outcome.value) == 0
-    for answer in NOTICE_OUTCOMES:
-        assert sample(metrics, "notices_total", outcome=answer) == 0
+    for answer in PUBLISH_OUTCOMES:
+        assert sample(metrics, "completion_events_total", outcome=answer) == 0
     for link in LINKS:
         assert sample(metrics, "reconnects_total", link=link) == 0
     for status, end in LABEL_VALUES.stale_outcomes:

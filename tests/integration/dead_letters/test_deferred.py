@@ -69,7 +69,7 @@ async def test_a_deferred_dead_letter_is_decided_from_its_record(
     assert (await host.execution(letter.execution_id or 0))["status"] == "failed"
     assert len(await host.outbox()) == 1
     assert counted_outcomes(metrics, "dead_letters") == {Outcome.DEFERRED: 1}
-    assert counted_outcomes(metrics, "dead_letters_reprocessd") == {Outcome.FAILED: 1}
+    assert counted_outcomes(metrics, "dead_letters_reprocessed") == {Outcome.FAILED: 1}
     groups = await host.session.fetch("SELECT letters, failed FROM dlq_handler.letter_group")
     assert [tuple(row.values()) for row in groups] == [(1, 1)]
 

@@ -105,7 +105,9 @@ class Fixture:
             )
 
     def counted(self, outcome: str) -> float | None:
-        return self.metrics.registry.get_sample_value("dlq_handler_notices_total", {"outcome": outcome})
+        return self.metrics.registry.get_sample_value(
+            "dlq_handler_completion_events_total", {"outcome": outcome}
+        )
 
     async def took(self) -> list[float]:
         """By the table: from its transaction to its mark, of each confirmed entry."""
@@ -117,7 +119,7 @@ class Fixture:
 
     def announced(self, part: str, **labels: str) -> float:
         """A sample of the histogram of announce latencies: its sum, its count, a bucket."""
-        name = f"dlq_handler_announce_latency_seconds_{part}"
+        name = f"dlq_handler_completion_event_latency_seconds_{part}"
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
