@@ -116,7 +116,7 @@ def _worth_showing(topology: CheckedTopology) -> list[CheckedQueue]:
 
 
 def _why(checked: CheckedQueue) -> str:
-    return " -> ".join(checked.path[1:]) if checked.arrives is Answer.ARRIVES else checked.sentence
+    return " -> ".join(map(str, checked.path[1:])) if checked.arrives is Answer.ARRIVES else checked.sentence
 
 
 @app.command("declare-worker-queue")

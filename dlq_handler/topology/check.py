@@ -15,6 +15,7 @@ from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.drift import find_drift
 from dlq_handler.topology.finding import Expectation, Finding, Severity, listed
+from dlq_handler.topology.routing import Path
 from dlq_handler.topology.walk import DEAD_LETTER_EXCHANGE, Answer, Walk, walk
 
 
@@ -35,7 +36,7 @@ class CheckedQueue:
     queue: str
     role: QueueRole
     arrives: Answer
-    path: tuple[str, ...]
+    path: Path
     sentence: str
 
 

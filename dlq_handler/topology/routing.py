@@ -12,7 +12,30 @@ from dlq_handler.broker.admin.snapshot import BindingFacts, ExchangeFacts, Snaps
 DEFAULT_EXCHANGE = ""
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
-Path = tuple[str, ...]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeStep:
+    name: str
+    """Empty: the default exchange."""
+    type: str
+    key: str
+    """Routing key of the message there."""
+
+    def __str__(self) -> str:
+        exchange = f"{self.type} exchange {self.name!r}" if self.name else "the default exchange"
+        return f"{exchange} with key {self.key!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStep:
+    name: str
+
+    def __str__(self) -> str:
+        return f"queue {self.name!r}"
+
+
+Step = ExchangeStep | QueueStep
+Path = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +83,11 @@ class _Walker:
         seen = {start}
         todo: list[tuple[str, Path]] = [(start, ())]
         for exchange, path in todo:
-            here = (*path, self._describe(exchange))
+            here = (*path, self._step(exchange))
             for name, is_exchange in self._destinations(exchange):
                 if not is_exchange:
                     if name in self._snapshot.queues:
-                        queues.setdefault(name, (*here, f"queue {name!r}"))
+                        queues.setdefault(name, (*here, QueueStep(name=name)))
                 elif name in self._snapshot.exchanges and name not in seen:
                     # As in the broker: each exchange once, so a ring of bindings ends.
                     seen.add(name)
@@ -92,10 +115,9 @@ class _Walker:
             self.used_alternate = True
             yield alternate, True
 
-    def _describe(self, name: str) -> str:
-        if name == DEFAULT_EXCHANGE:
-            return f"the default exchange with key {self._key!r}"
-        return f"{self._snapshot.exchanges[name].type} exchange {name!r} with key {self._key!r}"
+    def _step(self, name: str) -> ExchangeStep:
+        kind = "direct" if name == DEFAULT_EXCHANGE else self._snapshot.exchanges[name].type
+        return ExchangeStep(name=name, type=kind, key=self._key)
 
 
 def _doubt_about(exchange: ExchangeFacts) -> str:

@@ -11,7 +11,7 @@ from itertools import islice, product
 
 from dlq_handler.broker.admin.snapshot import QueueFacts, Snapshot, is_pattern
 from dlq_handler.host.names import KEYS_OF_PATTERNS
-from dlq_handler.topology.routing import DEFAULT_EXCHANGE, Path, Reach, route
+from dlq_handler.topology.routing import DEFAULT_EXCHANGE, Path, QueueStep, Reach, route
 
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
@@ -128,7 +128,7 @@ def _walk_keys(snapshot: Snapshot, queue: str, exchange: str, keys: Keys, intake
             doubt = reach.doubt or doubt
         else:
             return _hole(queue, _lost(snapshot, exchange, keys, sample, reach))
-    steps = (f"queue {queue!r}", *path)
+    steps = (QueueStep(name=queue), *path)
     if doubt is not None:
         return Walk(queue=queue, answer=Answer.UNKNOWN, path=steps, sentence=doubt)
     return Walk(queue=queue, answer=Answer.ARRIVES, path=steps, sentence="what dies there arrives")

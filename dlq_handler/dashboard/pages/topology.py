@@ -3,7 +3,6 @@
 From the last observation, a few seconds old: a page that is loaded often must not ask the broker each time.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,14 +16,10 @@ from dlq_handler.diagnosis.view import OFF, Unknown
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, QueueRole
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
+from dlq_handler.topology.routing import ExchangeStep, Path, QueueStep
 from dlq_handler.topology.walk import Answer
 
 MOST_ROWS = 200
-
-_EXCHANGE = re.compile(
-    r"(?:\S+ exchange '(?P<name>.*)'|the (?P<default>default) exchange) with key '(?P<key>.*)'"
-)
-_QUEUE = re.compile(r"queue '(?P<name>.*)'")
 
 
 async def topology_page(site: Site, request: Request) -> Response:
@@ -127,16 +122,16 @@ def _command(one: CheckedQueue, worker_id: int | None) -> str | None:
             return None
 
 
-def _steps(path: Sequence[str]) -> tuple[str, str, str]:
-    """From the words of the walk. Several exchanges on the way stand one after the other."""
-    exchanges, keys, queues = [], list[str](), []
-    for step in path[1:]:
-        if found := _EXCHANGE.fullmatch(step):
-            exchanges.append(found["name"] or "default exchange")
-            keys += [] if found["key"] in keys else [found["key"]]
-        elif found := _QUEUE.fullmatch(step):
-            queues.append(found["name"])
-    return " → ".join(exchanges) or UNKNOWN, ", ".join(keys) or UNKNOWN, ", ".join(queues) or UNKNOWN
+def _steps(path: Path) -> tuple[str, str, str]:
+    """Exchanges, routing keys and queues after the first queue, each in order."""
+    exchanges = [one for one in path if isinstance(one, ExchangeStep)]
+    keys = dict.fromkeys(one.key for one in exchanges)
+    queues = [one.name for one in path[1:] if isinstance(one, QueueStep)]
+    return (
+        " → ".join(one.name or "default exchange" for one in exchanges) or UNKNOWN,
+        ", ".join(keys) or UNKNOWN,
+        ", ".join(queues) or UNKNOWN,
+    )
 
 
 _CANARIES = {

@@ -66,7 +66,7 @@ async def test_check_says_hole_until_apply_has_run(command: Command, vhost: str,
     assert report["conclusion"] == "fine"
     [row] = [row for row in report["queues"] if row["queue"] == queue]
     assert (row["role"], row["arrives"]) == ("worker", "yes")
-    assert row["path"][-1] == "queue 'attune.dlx.queue'"
+    assert row["path"][-1] == {"name": "attune.dlx.queue"}
     await verify_redeclare(vhost, {worker: 300_000})
 
 
