@@ -10,7 +10,7 @@ from dlq_handler.api.shapes import EVERYWHERE, GroupId, QueryMoment, Shape, fail
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import Group, GroupCount
 from dlq_handler.dead_letters.no_record import no_record_sentence
-from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
+from dlq_handler.dead_letters.reprocess_sql import read_group_state
 from dlq_handler.dead_letters.state_version import group_version
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.world import UiWorld
@@ -59,7 +59,7 @@ def group_routes(world: UiWorld) -> APIRouter:
         if group is None:
             raise Refused(404, no_record_sentence(world.retention.longest_seconds))
         async with world.database.transaction() as tx:
-            kept = await can_be_put_up(tx, group_id)
+            kept = await read_group_state(tx, group_id)
         return WholeGroup(
             group=group,
             is_reprocessable=kept.letters.count,

@@ -92,7 +92,7 @@ async def _look(
 async def _versions(database: Database, seen: GroupsSeen) -> Mapping[str, str]:
     async with database.transaction() as tx:
         return {
-            one.group.id: group_version((await reprocess_sql.can_be_put_up(tx, one.group.id)).digest)
+            one.group.id: group_version((await reprocess_sql.read_group_state(tx, one.group.id)).digest)
             for one in seen.counts
         }
 

@@ -169,7 +169,7 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
         if group is not None:
             await expect_group(database, settings, group)
             async with database.transaction() as tx:
-                return group_version((await reprocess_sql.can_be_put_up(tx, group)).digest)
+                return group_version((await reprocess_sql.read_group_state(tx, group)).digest)
         if letter_ids:
             async with database.transaction() as tx:
                 return letters_version(await reprocess_sql.states_of(tx, letter_ids))
@@ -185,10 +185,10 @@ async def _put_up(operating: Operations, database: Database, wanted: _Wanted) ->
     named, left = wanted.letter_ids, None
     if wanted.group is None and not named:
         # One more than is put up, to know whether there are more.
-        found = await records_sql.reprocessable(database, wanted.outcomes, limit=records_sql.MOST_PUT_UP + 1)
+        found = await records_sql.reprocessable(database, wanted.outcomes, limit=records_sql.MOST_QUEUED + 1)
         named, left = (
-            found[: records_sql.MOST_PUT_UP],
-            "some" if len(found) > records_sql.MOST_PUT_UP else None,
+            found[: records_sql.MOST_QUEUED],
+            "some" if len(found) > records_sql.MOST_QUEUED else None,
         )
         if not named:
             # Nothing was done, so nothing goes on record.

@@ -1,7 +1,7 @@
 """The records of dead letters that a batch writes, each statement for the whole batch at once.
 
-Rows are locked and inserted in one order everywhere: executions by id, dead letters by key. Two replicas that hold
-parts of the same batch then wait for each other at worst, and never in a circle.
+Records are locked and inserted in the order of their keys, so that two replicas that have parts of the same batch never
+deadlock (lock order: endings/ender.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -138,8 +138,8 @@ async def record_bare(tx: Transaction, entry: Entry, *, replica: str, is_shadow:
 
 
 async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:
-    """Another replica was quicker with some of them. Which rows are this transaction's own is asked for only then: the
-    keys of every batch would have to come back over the wire for it.
+    """Some were recorded by another replica meanwhile. Only then the rows of this transaction are read: reading the
+    keys of every batch would cost time.
     """
     first = {entry.letter.key: entry for entry in reversed(entries)}
     rows = await tx.rows(
@@ -153,7 +153,7 @@ async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _texts(values: Iterable[str | None]) -> list[str | None]:
-    """Whoever made the strings has escaped them; one that slipped through would cost the batch a halving."""
+    """The parser has escaped them; an unescaped one would make the database refuse the whole batch."""
     texts = list(values)
     whole = "".join(filter(None, texts))
     if whole.isascii() and "\x00" not in whole:

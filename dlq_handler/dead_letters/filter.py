@@ -1,4 +1,4 @@
-"""Which letters are asked for: the same for the dashboard, the API and the command line."""
+"""Filters and pages of dead letters: the same for the dashboard, the API and the command line."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from dlq_handler.dead_letters.record import LetterRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """None everywhere: all of them. What is set must hold together."""
+    """Filters are combined with AND. None: not filtered."""
 
     group: str | None = None
     category: Category | None = None
@@ -20,9 +20,9 @@ class LetterFilter:
     action: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    """Up to, and not including, this moment of their arrival."""
+    """Received before this moment."""
     search: str | None = None
-    """An execution's id, a letter's, a message's or a correlation id: the whole of it."""
+    """The whole id of an execution, a record, a message or a correlation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class LetterPage:
 class CappedCount:
     count: int
     is_capped: bool
-    """True: at least so many. Nobody counted further."""
+    """True: there are at least this many."""
 
     def __str__(self) -> str:
         return f"{self.count:,}+" if self.is_capped else f"{self.count:,}"
@@ -47,9 +47,9 @@ class CappedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameBefore:
-    """What is remembered of letters that came, on record or not."""
+    """Dead letters that were received, whether still on record or not."""
 
     has_any: bool
-    """Also one that does not count, and one that everything else has forgotten."""
+    """Also those of shadow mode, and those deleted by retention."""
     last_at: datetime | None
-    """Of those that count."""
+    """Of those that are counted in groups."""

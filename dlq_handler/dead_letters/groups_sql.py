@@ -1,8 +1,7 @@
-"""Letters counted by group and by minute, in the transaction that records them: the counts are right or nothing is.
+"""Dead letters counted by group and by minute, in the transaction that records them.
 
-Promises: what is asked here costs the same however many letters there are. Groups are locked in the order of their ids,
-after everything else that a batch locks but the brake: two replicas that count the same groups wait for each other at
-worst. Shadows count nowhere.
+Promises: the cost does not grow with the number of dead letters. Groups are locked in the order of their ids, after
+every other row of a batch (lock order: endings/ender.py). Dead letters of shadow mode are not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +33,14 @@ from dlq_handler.text import storable
 
 STOCK_NAMES = WorkerQueueNames()
 REJECTED_REQUEST = f"routing_key = '{REQUESTED_KEY}' AND reason = 'rejected' AND NOT is_shadow"
-"""The words of the index of rejected requests."""
+"""As in the index of rejected requests."""
 
 
 @dataclass(slots=True)
 class _Tally:
     letters: int = 0
     failed: int = 0
-    # A dict for its order: the actions that came first are the ones that are shown.
+    # A dict for its order: the first actions are shown.
     actions: dict[str, None] = field(default_factory=dict)
 
     def add(self, entry: Entry) -> None:
@@ -65,12 +64,12 @@ def _tallies(entries: Sequence[Entry]) -> list[tuple[GroupKey, _Tally]]:
 async def count_letters(
     tx: Transaction, entries: Sequence[Entry], *, names: WorkerQueueNames = STOCK_NAMES
 ) -> None:
-    """For entries that this transaction has just recorded, and no others: what was there already is counted already."""
+    """Count entries that this transaction has recorded, and no others: older records are counted already."""
     tallies = _tallies(entries)
     if not tallies:
         return
-    # now() is when the letters of this transaction arrived, so that counts and records agree on the minute. The
-    # minutes are written from what the groups' upsert returns: whoever has a group's lock has its minutes to himself.
+    # now() is also `received_at` of the records, so that counts and records agree on the minute. The minutes are
+    # written from the rows that the upsert of the groups returns: the lock of a group covers its minutes.
     await tx.run(
         """
         WITH given AS MATERIALIZED (
@@ -175,7 +174,7 @@ async def _count_repeats(tx: Transaction, repeats: Mapping[str, int]) -> None:
 
 
 async def count_reprocessed(tx: Transaction, record_id: int, entry: Entry) -> None:
-    """A letter on record failed its execution after all. It stays in its group and in its minute."""
+    """A kept dead letter has failed its execution. It stays in its group and in its minute."""
     if entry.outcome is not Outcome.FAILED:
         return
     # Retention may have deleted the minute; then only the group counts it.
@@ -193,7 +192,7 @@ async def count_reprocessed(tx: Transaction, record_id: int, entry: Entry) -> No
 
 
 async def groups(database: Database, *, since: datetime, until: datetime, limit: int = 8) -> list[GroupCount]:
-    """Of which most letters came first. A window begins and ends with whole minutes."""
+    """Those with the most dead letters first. A window begins and ends with whole minutes."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -246,7 +245,7 @@ async def group(database: Database, group_id: str) -> Group | None:
 async def letters_per_minute(
     database: Database, *, since: datetime, until: datetime, group_id: str | None = None
 ) -> list[MinuteCount]:
-    """In order of time; a minute without letters is missing. With a group: its alone."""
+    """In order of time; a minute without dead letters is missing. `group_id`: only those of this group."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
@@ -264,9 +263,9 @@ async def letters_per_minute(
 
 
 async def delete_groups(database: Database, *, older_than_seconds: float) -> int:
-    """Forget groups of which nothing came for so long; the answer is how many."""
+    """Delete groups without a dead letter for this long. Returns their number."""
     async with database.transaction() as tx:
-        # One that is being counted at this moment is none of them.
+        # A locked group is being counted, so it is not old.
         result = await tx.run(
             """
             DELETE FROM own.letter_group WHERE id IN (

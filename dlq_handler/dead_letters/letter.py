@@ -1,4 +1,4 @@
-"""A dead letter: one message that died in some queue, with the fields a decision needs and its proof."""
+"""A dead letter: one message that was dead-lettered, with the fields that a decision needs."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,8 +8,7 @@ from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
-# The broker's own reasons, and ours for a message that did not die but was taken out of the queue of a worker that is
-# gone.
+# The broker's reasons, and one for a message that dlq-handler drained from the queue of an unavailable worker.
 RESCUED = "rescued"
 DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
@@ -32,7 +31,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescue:
-    """What was seen of the worker out of whose queue a message was taken, when it was taken."""
+    """The worker whose queue a message was drained from, as it was read at that time."""
 
     worker_id: int
     heartbeat_age_seconds: float
@@ -41,7 +40,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """What was read of one letter. `parse_error` set = it could not be read; the other fields hold what could."""
+    """The fields of one dead letter. With a `parse_error` the other fields hold what could be read."""
 
     key: str
     message_id: str | None
@@ -50,24 +49,24 @@ class DeadLetter:
     execution_id: int | None
     worker_id: int | None
     attempt_updated_at: datetime | None
-    """`scheduled_attempt_updated_at`: which attempt of the execution this letter dispatched."""
+    """`scheduled_attempt_updated_at`: the attempt of the execution that this message dispatched."""
     death: Death | None
     first_death_queue: str | None
     exchange: str
     routing_key: str
     redelivered: bool
     body: bytes
-    """At most the configured number of bytes, for people; never parsed again."""
+    """At most the configured number of bytes, to be shown; never parsed again."""
     body_size: int
     action_ref: str | None = None
     parse_error: str | None = None
-    """Why the letter is unreadable, in words; None when it was read."""
+    """Why it is unreadable; None: it could be read."""
     headers: str = "{}"
-    """As received, as JSON text that the database takes: for people, never read again."""
+    """As received, as JSON text that the database accepts, to be shown; never parsed again."""
     deliveries: int = 0
-    """Earlier deliveries of it from the intake queue, where the broker counts them: on quorum queues."""
+    """Earlier deliveries from the intake queue; only quorum queues count them."""
     rescue: Rescue | None = None
-    """Set exactly for a message that did not die, but was taken out of its worker's queue."""
+    """Set exactly for a message that was drained from its worker's queue."""
 
     @property
     def reason(self) -> str:
@@ -75,7 +74,7 @@ class DeadLetter:
 
     @property
     def queue(self) -> str | None:
-        """The queue it died in last."""
+        """The queue of its last death."""
         return self.death.queue if self.death else None
 
     @property
@@ -138,7 +137,7 @@ def without_fields(
 
 
 def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
-    """Numbers, times, constants of ours and a worker queue's name: enough to decide later."""
+    """Numbers, times, constants and the name of a worker's queue: enough to decide it later."""
     first_queue = letter.first_death_queue
     is_of_worker = first_queue is not None and names.owner_of(first_queue) is not None
     is_dispatch = letter.message_type == DISPATCH_MESSAGE_TYPE

@@ -1,4 +1,4 @@
-"""Letters on record: shown, counted, taken up again, and in the end deleted by retention."""
+"""Records of dead letters: read, claimed for reprocessing, replaced, and deleted by retention."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -18,10 +18,10 @@ from dlq_handler.endings.refusal import retry_delay
 from dlq_handler.host.names import REQUESTED_KEY
 from dlq_handler.text import storable
 
-# By one act. Whoever acts, and the transaction of it, hold so many ids at most; sidecars take minutes for them anyway.
-MOST_PUT_UP = 10_000
+# By one operation: a bound on the ids in memory and in its transaction. Replicas take minutes for this many anyway.
+MOST_QUEUED = 10_000
 
-# The words of the index `letter_kept_idx`: as a parameter the planner could not tell that it is about the same letters.
+# As in the index `letter_kept_idx`: with a parameter the planner would not use that index.
 REPROCESSABLE_OUTCOMES = (
     f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REPROCESSABLE))}) AND NOT is_shadow"
 )
@@ -30,7 +30,7 @@ Contents = tuple[bytes, Mapping[str, object]]
 
 _FIELDS = frozenset(field.name for field in fields(LetterRecord))
 
-# What a list shows of each: neither bodies nor headers, which nobody reads in one.
+# The columns of a list: without bodies and headers.
 LISTED = """
     id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue, reason, died_at,
     first_death_queue, exchange, routing_key, attempt_updated_at, outcome, explanation, error, attempts,
@@ -45,7 +45,7 @@ async def show(database: Database, record_id: int) -> LetterRecord | None:
 
 
 async def of_execution(database: Database, execution_id: int) -> list[LetterRecord]:
-    """Every letter about it, in the order of their arrival."""
+    """Every dead letter of this execution, in the order of arrival."""
     async with database.transaction() as tx:
         rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
     return [record_of(row) for row in rows]
@@ -85,10 +85,10 @@ async def find_kept(database: Database, record_id: int) -> KeptLetter | None:
 
 
 async def reprocessable(
-    database: Database, outcomes: Collection[Outcome] = REPROCESSABLE, *, limit: int = MOST_PUT_UP
+    database: Database, outcomes: Collection[Outcome] = REPROCESSABLE, *, limit: int = MOST_QUEUED
 ) -> list[int]:
-    """Records with one of these outcomes that may be reprocessed: those that are not put up first, and of them the
-    ones decided longest ago, so that whoever asks again and again comes to all of them.
+    """Records with one of these outcomes that may be reprocessed. First those that are not queued for it, and of them
+    the ones decided longest ago, so that repeated calls reach all of them.
     """
     async with database.transaction() as tx:
         rows = await tx.rows(
@@ -125,7 +125,7 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
 
 
 async def postpone(tx: Transaction, record_id: int) -> None:
-    """Leave a record as it is until a later try, with a pause that doubles."""
+    """Leave a record as it is until a later attempt, with a pause that doubles."""
     claimed = await claim(tx, record_id)
     if claimed is None:
         return
@@ -143,7 +143,7 @@ async def postpone(tx: Transaction, record_id: int) -> None:
 
 
 async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:
-    """Write the new decision over the old one."""
+    """Replace the decision on record."""
     await tx.run(
         """
         UPDATE own.letter
@@ -166,19 +166,19 @@ async def delete_resolved(
 ) -> int:
     """Delete old dead letters that need no attention anymore. Returns their number."""
     resolved = [outcome.value for outcome in Outcome if outcome.is_resolved]
-    # By the time of the decision too: a dead letter that was kept for days and resolved just now can be looked up.
-    return await _scan(database, resolved, older_than_seconds, by_decision=True, may_go_on=may_go_on)
+    # By the time of the decision too: a dead letter that was resolved just now stays readable.
+    return await _delete(database, resolved, older_than_seconds, by_decision=True, may_go_on=may_go_on)
 
 
 async def delete_unresolved(
     database: Database, *, older_than_seconds: float, may_go_on: MayGoOn = always
 ) -> int:
-    """Delete dead letters that stayed unresolved for so long. Returns their number."""
+    """Delete dead letters that are older than this and still unresolved. Returns their number."""
     unresolved = [outcome.value for outcome in UNRESOLVED]
-    return await _scan(database, unresolved, older_than_seconds, by_decision=False, may_go_on=may_go_on)
+    return await _delete(database, unresolved, older_than_seconds, by_decision=False, may_go_on=may_go_on)
 
 
-async def _scan(
+async def _delete(
     database: Database,
     outcomes: Sequence[str],
     older_than_seconds: float,

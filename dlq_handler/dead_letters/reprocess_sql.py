@@ -1,10 +1,10 @@
-"""Letters that an operator puts up to be reprocessed, and the raw body that one asks for.
+"""Queue dead letters for reprocessing, and read the raw body of one.
 
-Put up means due: whichever sidecar looks first takes it up, under its gate and brake. So the act is one statement, in
-the transaction of its line in the audit, and nothing is lost when whoever asked is gone a moment later.
+Queued means due: the next replica that looks reprocesses them, under its safety gate and brake. So an operation is one
+statement, in the transaction of its audit entry, and nothing is lost when the operator's program ends.
 
-Promises: what an act and the look before it cost does not grow with a group. One act reaches `MOST_PUT_UP` letters of
-it: first those that are not put up, of them the ones decided longest ago, so that acts in a row come to all of them.
+Promises: the cost of an operation does not grow with a group. One operation reaches `MOST_QUEUED` dead letters of it:
+first those that are not queued, of them the ones decided longest ago, so that repeated operations reach all of them.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from sqlalchemy import Row
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.records_sql import MOST_PUT_UP, REPROCESSABLE_OUTCOMES
+from dlq_handler.dead_letters.records_sql import MOST_QUEUED, REPROCESSABLE_OUTCOMES
 from dlq_handler.dead_letters.state_version import GroupState, LetterState
 
 _STATE = "id, outcome, attempts, decided_at, next_attempt_at, is_shadow"
@@ -30,19 +30,19 @@ _DIGEST = """
 
 
 async def lock_letters(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
-    """Those that are on record, held until the transaction ends: what is decided of them stays true."""
+    """Those that are on record, locked until the transaction ends."""
     rows = await tx.rows(f"{_NAMED} ORDER BY id FOR NO KEY UPDATE", ids=list(letter_ids))
     return [_state(row) for row in rows]
 
 
 async def states_of(tx: Transaction, letter_ids: Collection[int]) -> list[LetterState]:
-    """Of those that are on record, as they are now, for whoever decides later."""
+    """Those that are on record, without a lock."""
     rows = await tx.rows(_NAMED, ids=list(letter_ids))
     return [_state(row) for row in rows]
 
 
-async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
-    """The ids of those that were; settled letters and shadow records are left alone."""
+async def queue_reprocessing(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
+    """Returns the ids of those queued. Resolved ones and records of shadow mode are left as they are."""
     rows = await tx.rows(
         f"""
         UPDATE own.letter SET next_attempt_at = clock_timestamp()
@@ -54,8 +54,8 @@ async def put_up(tx: Transaction, letter_ids: Collection[int]) -> list[int]:
     return sorted(row.id for row in rows)
 
 
-async def can_be_put_up(tx: Transaction, group_id: str) -> GroupState:
-    """By one act; as it is now, for whoever decides later."""
+async def read_group_state(tx: Transaction, group_id: str) -> GroupState:
+    """The dead letters that one operation would queue, without a lock."""
     [row] = await tx.rows(
         f"""
         SELECT {_DIGEST} AS digest, count(*) AS letters,
@@ -63,15 +63,15 @@ async def can_be_put_up(tx: Transaction, group_id: str) -> GroupState:
           FROM ({_REACHED}) AS reached
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
-        most=MOST_PUT_UP,
+        most=MOST_QUEUED,
     )
     return GroupState(letters=CappedCount(count=row.letters, is_capped=row.is_capped), digest=row.digest)
 
 
 async def lock_group(tx: Transaction, group_id: str) -> list[int]:
-    """The letters that one act puts up, held until the transaction ends, as `lock_letters` does."""
-    # What is looked for first is locked by its id: in the order of the look two acts could wait for each other. Said
-    # twice what can be reprocessed: whoever held the lock until now may have decided it.
+    """The dead letters that one operation queues, locked until the transaction ends."""
+    # Locked in the order of ids: in the order of the search two operations could wait for each other. The condition
+    # stands twice: the transaction that held the lock until now may have decided the dead letter.
     rows = await tx.rows(
         f"""
         SELECT id FROM own.letter
@@ -79,13 +79,13 @@ async def lock_group(tx: Transaction, group_id: str) -> list[int]:
          ORDER BY id FOR NO KEY UPDATE
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
-        most=MOST_PUT_UP,
+        most=MOST_QUEUED,
     )
     return [row.id for row in rows]
 
 
 async def digest_of(tx: Transaction, letter_ids: Collection[int]) -> str:
-    """The one that `can_be_put_up` gave, if it saw these letters as they are now."""
+    """Equal to the digest of `read_group_state` if these dead letters have not changed since."""
     [row] = await tx.rows(
         f"SELECT {_DIGEST} AS digest FROM own.letter WHERE id = ANY (CAST(:ids AS bigint[]))",  # noqa: S608  # constants of ours; values are bound
         ids=list(letter_ids),
@@ -95,7 +95,7 @@ async def digest_of(tx: Transaction, letter_ids: Collection[int]) -> str:
 
 
 async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
-    """Kept letters of it that are not put up, nor tried again by themselves."""
+    """Kept dead letters of the group that are not queued and not due for another attempt."""
     [row] = await tx.rows(
         f"""
         SELECT count(*) AS letters
@@ -104,13 +104,13 @@ async def left_in_group(tx: Transaction, group_id: str) -> CappedCount:
                  LIMIT :most) AS some_of
         """,  # noqa: S608  # constants of ours; values are bound
         group_id=group_id,
-        most=MOST_PUT_UP + 1,
+        most=MOST_QUEUED + 1,
     )
-    return CappedCount(count=min(row.letters, MOST_PUT_UP), is_capped=row.letters > MOST_PUT_UP)
+    return CappedCount(count=min(row.letters, MOST_QUEUED), is_capped=row.letters > MOST_QUEUED)
 
 
 async def raw_body(tx: Transaction, letter_id: int) -> bytes | None:
-    """None: no such letter on record."""
+    """None: no such record."""
     row = await tx.row("SELECT body FROM own.letter WHERE id = :id", id=letter_id)
     return None if row is None else bytes(row.body)
 

@@ -45,12 +45,12 @@ async def search(
     after_id: int | None = None,
     limit: int = 50,
 ) -> LetterPage:
-    """The newest, or those next to an id: older ones with `before_id`, newer ones with `after_id`."""
+    """The newest, or those beside an id: older ones with `before_id`, newer ones with `after_id`."""
     is_upwards = after_id is not None and before_id is None
     asked = _Asked(wanted, before_id=before_id, after_id=after_id)
     direction = "ASC" if is_upwards else "DESC"
     async with database.transaction() as tx:
-        # One more than is shown, to know whether there are more.
+        # One more than is shown: then there is another page.
         rows = await tx.rows(
             f"SELECT {LISTED} FROM own.letter WHERE {asked.found(direction)} ORDER BY id {direction} LIMIT :most",  # noqa: S608  # our own texts
             **asked.parameters,
@@ -75,12 +75,12 @@ async def count(database: Database, wanted: LetterFilter, *, cap: int = 1000) ->
 async def newer_than(
     database: Database, wanted: LetterFilter, letter_id: int, *, cap: int = 1000
 ) -> CappedCount:
-    """How many such letters came after this one."""
+    """How many of them were received after this one."""
     return await _count(database, _Asked(wanted, after_id=letter_id), cap)
 
 
 async def neighbours(database: Database, letter_id: int) -> tuple[int | None, int | None]:
-    """The letter before this one, and the one after it."""
+    """The record before this one, and the one after it."""
     async with database.transaction() as tx:
         [row] = await tx.rows(
             """
@@ -118,7 +118,7 @@ async def _count(database: Database, asked: "_Asked", cap: int) -> CappedCount:
 
 
 class _Asked:
-    """The conditions as texts of ours, and what the caller gave as their parameters."""
+    """The conditions as constant texts, and the values of the caller as their parameters."""
 
     def __init__(
         self, wanted: LetterFilter, *, before_id: int | None = None, after_id: int | None = None
@@ -139,7 +139,7 @@ class _Asked:
             self._add_search(storable(wanted.search.strip()))
 
     def found(self, direction: str) -> str:
-        """What holds for a letter that is asked for."""
+        """The WHERE clause."""
         conditions = " AND ".join(self._conditions)
         if self._category is None:
             return conditions

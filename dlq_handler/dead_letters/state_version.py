@@ -1,7 +1,7 @@
-"""The version of a state that an operator sees and acts upon: a short hash of what the act depends on. Pure.
+"""The version of a state that an operator sees and acts upon: a short hash of what the operation depends on. Pure.
 
-Whoever acts sends back the version that was shown; when another one holds by then, nothing is done. What changes all
-the time and decides nothing (a count of repeats, the clock) is in none.
+An operation names the version that was shown. When the state has another version by then, nothing is done. Values that
+change all the time and decide nothing (a count of repeats, the clock) are in no version.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from dlq_handler.safety.brake import BrakeState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterState:
-    """What changes of a letter when it is put up to be reprocessed, and when it is decided."""
+    """The columns that change when a dead letter is queued for reprocessing or decided."""
 
     id: int
     outcome: Outcome
@@ -29,12 +29,12 @@ class LetterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """The kept letters of a group that one act puts up, which are all of them unless there are very many."""
+    """The kept dead letters of a group that one operation queues: all of them, unless there are very many."""
 
     letters: CappedCount
-    """Capped: there are more, which this act does not reach."""
+    """Capped: there are more, which the operation does not reach."""
     digest: str
-    """Another one when one of these letters is put up or decided, or when there is another among them."""
+    """It changes when one of these dead letters is queued or decided, or when another one joins them."""
 
 
 def brake_version(state: BrakeState) -> str:
@@ -46,17 +46,17 @@ def letter_version(record: LetterRecord) -> str:
 
 
 def letters_version(letters: Iterable[LetterRecord | LetterState]) -> str:
-    """Of those named together, in whatever order."""
+    """Of these together, in any order."""
     return _version("letters", *_parts(letters))
 
 
 def group_version(digest: str) -> str:
-    """Of the letters of a group that one act puts up: what it does not reach, it does not depend on."""
+    """Of the dead letters of a group that one operation queues. The others are not part of it."""
     return _version("group", digest)
 
 
 def _parts(letters: Iterable[LetterRecord | LetterState]) -> list[object]:
-    # With when it is due: a letter that was put up may stay unrelated for ever, or wait behind the brake.
+    # With `next_attempt_at`: a dead letter that was queued may stay unrelated, or wait for the brake.
     return [
         part
         for one in sorted(letters, key=lambda letter: letter.id)

@@ -116,7 +116,7 @@ class Operations:
             if group is not None:
                 reached = await reprocess_sql.lock_group(tx, group)
                 _expect(version, group_version(await reprocess_sql.digest_of(tx, reached)), "the group")
-                queued, target = await reprocess_sql.put_up(tx, reached), f"group {group}"
+                queued, target = await reprocess_sql.queue_reprocessing(tx, reached), f"group {group}"
                 left = await reprocess_sql.left_in_group(tx, group)
             else:
                 named = letter_ids or ()
@@ -125,7 +125,7 @@ class Operations:
                     subject = "the dead letter" if len(found) == 1 else "one of the dead letters"
                     _expect(version, letters_version(found), subject)
                 refused = _refused(named, found)
-                queued, target = await reprocess_sql.put_up(tx, named), _target(named)
+                queued, target = await reprocess_sql.queue_reprocessing(tx, named), _target(named)
             if not queued:
                 return QueuedReprocessing(operation_id=None, letter_ids=(), refused=refused)
             result = f"{len(queued)} queued for reprocessing" + (f", {left} left" if left.count else "")

@@ -19,7 +19,7 @@ from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
 from dlq_handler.dead_letters.group import Category, Group, GroupCount, title_in, waited
 from dlq_handler.dead_letters.no_record import no_record_sentence
 from dlq_handler.dead_letters.record import LetterRecord
-from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
+from dlq_handler.dead_letters.reprocess_sql import read_group_state
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.history import Timeline
 from dlq_handler.web.errors import Refused
@@ -105,7 +105,7 @@ async def gather_group(database: Database, group_id: str, *, ttl_seconds: float)
         return GroupFacts(group=None)
     page = await search_sql.search(database, LetterFilter(group=group_id), limit=LETTERS_SHOWN)
     async with database.transaction() as tx:
-        kept = await can_be_put_up(tx, group_id)
+        kept = await read_group_state(tx, group_id)
     return GroupFacts(
         group=group,
         records=page.records,

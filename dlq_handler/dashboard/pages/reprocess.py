@@ -15,7 +15,7 @@ from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.filter import CappedCount
 from dlq_handler.dead_letters.group import title_in
 from dlq_handler.dead_letters.record import LetterRecord
-from dlq_handler.dead_letters.reprocess_sql import can_be_put_up
+from dlq_handler.dead_letters.reprocess_sql import read_group_state
 from dlq_handler.dead_letters.state_version import group_version, letter_version
 from dlq_handler.operations.operation import Actor
 from dlq_handler.operations.operations import QueuedReprocessing
@@ -75,7 +75,7 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     if group is None:
         raise group_not_on_record(site)
     async with site.world.database.transaction() as tx:
-        kept = await can_be_put_up(tx, group_id)
+        kept = await read_group_state(tx, group_id)
     ttl_seconds = site.world.ttl_seconds
     timelines = await timelines_of(site.world.database, group, ttl_seconds=ttl_seconds)
     title = title_in(group, timelines, site.worker_names, ttl_seconds=ttl_seconds)

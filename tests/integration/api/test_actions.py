@@ -9,7 +9,7 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.records_sql import MOST_PUT_UP
+from dlq_handler.dead_letters.records_sql import MOST_QUEUED
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Actor, Client
@@ -101,16 +101,16 @@ async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
 async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
-    await a_kept_group(ui_store, MOST_PUT_UP + 30)
+    await a_kept_group(ui_store, MOST_QUEUED + 30)
     shown = (await api.get(f"groups/{KEPT_GROUP}")).json()
-    assert (shown["is_reprocessable"], shown["is_capped"]) == (MOST_PUT_UP, True)
+    assert (shown["is_reprocessable"], shown["is_capped"]) == (MOST_QUEUED, True)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(
             tx, by="sidecar-1", explanation="nothing is decided, so that all stays put up", hold_seconds=0
         )
 
     first = (await post(api, "letters/reprocess", group=KEPT_GROUP, version=shown["version"])).json()
-    assert (first["letters"], first["left"]) == (MOST_PUT_UP, {"count": 30, "is_capped": False})
+    assert (first["letters"], first["left"]) == (MOST_QUEUED, {"count": 30, "is_capped": False})
     assert len(first["waiting"]) <= 20
     again = await post(api, "letters/reprocess", group=KEPT_GROUP, version=shown["version"])
     assert again.status_code == 409, "they were put up since"

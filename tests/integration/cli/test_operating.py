@@ -180,7 +180,7 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
     terminal: Terminal, letters: list[int], host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in ("reprocess_sql", "records_sql"):
-        monkeypatch.setattr(f"dlq_handler.dead_letters.{place}.MOST_PUT_UP", 2)
+        monkeypatch.setattr(f"dlq_handler.dead_letters.{place}.MOST_QUEUED", 2)
     group = (await host.letters())[0]["group_id"]
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group

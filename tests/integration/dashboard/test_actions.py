@@ -197,7 +197,7 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_decided_a
 async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlq_handler.dead_letters.reprocess_sql.MOST_PUT_UP", 2)
+    monkeypatch.setattr("dlq_handler.dead_letters.reprocess_sql.MOST_QUEUED", 2)
     letters = [a_dead_letter(key=f"k{number}") for number in range(5)]
     await put_on_record(store, *letters, outcome=Outcome.UNKNOWN_EXECUTION)
     async with store.transaction() as tx:

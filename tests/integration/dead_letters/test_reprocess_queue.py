@@ -5,7 +5,7 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.records_sql import MOST_PUT_UP
+from dlq_handler.dead_letters.records_sql import MOST_QUEUED
 from dlq_handler.dead_letters.state_version import group_version
 from tests.support.host_tables import Host
 from tests.support.kept_group import KEPT_GROUP, a_kept_group
@@ -14,12 +14,12 @@ from tests.support.plans import Plans
 
 async def version(store: Database) -> str:
     async with store.transaction() as tx:
-        return group_version((await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)).digest)
+        return group_version((await reprocess_sql.read_group_state(tx, KEPT_GROUP)).digest)
 
 
 async def put_up_one_act(store: Database) -> list[int]:
     async with store.transaction() as tx:
-        return await reprocess_sql.put_up(tx, await reprocess_sql.lock_group(tx, KEPT_GROUP))
+        return await reprocess_sql.queue_reprocessing(tx, await reprocess_sql.lock_group(tx, KEPT_GROUP))
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ async def test_in_any_time_zone_the_version_is_the_same(store: Database) -> None
     for zone in ("UTC", "Asia/Kathmandu"):
         async with store.transaction() as tx:
             await tx.run(f"SET LOCAL TimeZone = '{zone}'")
-            versions.add((await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)).digest)
+            versions.add((await reprocess_sql.read_group_state(tx, KEPT_GROUP)).digest)
     assert len(versions) == 1
 
 
 async def test_what_an_act_holds_has_the_digest_of_the_look_before_it(store: Database) -> None:
     await a_kept_group(store, 3)
     async with store.transaction() as tx:
-        seen = await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)
+        seen = await reprocess_sql.read_group_state(tx, KEPT_GROUP)
         held = await reprocess_sql.lock_group(tx, KEPT_GROUP)
         assert await reprocess_sql.digest_of(tx, held) == seen.digest
         assert await reprocess_sql.digest_of(tx, held[1:]) != seen.digest
-        nothing = await reprocess_sql.can_be_put_up(tx, "9876543210")
+        nothing = await reprocess_sql.read_group_state(tx, "9876543210")
         assert await reprocess_sql.digest_of(tx, []) == nothing.digest
     assert (seen.letters.count, nothing.letters.count) == (3, 0)
 
@@ -73,11 +73,11 @@ async def test_what_an_act_holds_has_the_digest_of_the_look_before_it(store: Dat
 async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_decided_longest_ago(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reprocess_sql, "MOST_PUT_UP", 4)
+    monkeypatch.setattr(reprocess_sql, "MOST_QUEUED", 4)
     await a_kept_group(store, 10)
     ids = [row["id"] for row in await host.letters()]
     async with store.transaction() as tx:
-        assert (await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)).letters == CappedCount(
+        assert (await reprocess_sql.read_group_state(tx, KEPT_GROUP)).letters == CappedCount(
             count=4, is_capped=True
         )
         assert await reprocess_sql.left_in_group(tx, KEPT_GROUP) == CappedCount(count=4, is_capped=True)
@@ -97,7 +97,7 @@ async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While letters pour in, a version of all of them would be old before anybody could send it back."""
-    monkeypatch.setattr(reprocess_sql, "MOST_PUT_UP", 4)
+    monkeypatch.setattr(reprocess_sql, "MOST_QUEUED", 4)
     await a_kept_group(store, 10)
     before = await version(store)
     await host.session.execute("UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE key = 'kept-9'")
@@ -107,23 +107,23 @@ async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
 
 
 async def test_letters_named_by_their_outcome_are_no_more_than_one_act_puts_up(store: Database) -> None:
-    await a_kept_group(store, MOST_PUT_UP + 1)
-    assert len(await records_sql.reprocessable(store)) == MOST_PUT_UP
+    await a_kept_group(store, MOST_QUEUED + 1)
+    assert len(await records_sql.reprocessable(store)) == MOST_QUEUED
 
 
 async def test_of_a_very_large_group_no_more_is_read_than_one_act_reaches(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await a_kept_group(store, 3 * MOST_PUT_UP)
+    await a_kept_group(store, 3 * MOST_QUEUED)
     plans = Plans()
     plans.note(monkeypatch)
     async with store.transaction() as tx:
-        await reprocess_sql.can_be_put_up(tx, KEPT_GROUP)
+        await reprocess_sql.read_group_state(tx, KEPT_GROUP)
         await reprocess_sql.lock_group(tx, KEPT_GROUP)
         await reprocess_sql.left_in_group(tx, KEPT_GROUP)
     await records_sql.due_for_reprocess(store)
 
     # The reached ones, and one more; to lock them is to read them a second time.
-    at_most = [2 * MOST_PUT_UP + 1, 2 * MOST_PUT_UP, MOST_PUT_UP + 1, 0]
+    at_most = [2 * MOST_QUEUED + 1, 2 * MOST_QUEUED, MOST_QUEUED + 1, 0]
     read = plans.rows_read("letter")
     assert all(found <= most for found, most in zip(read, at_most, strict=True)), f"{read}: {plans}"
