@@ -111,14 +111,14 @@ def fleet_routes(world: UiWorld) -> APIRouter:
     @router.get("/executions/{execution_id}", responses=failures(404))
     async def explain(execution_id: Id) -> Story:
         """What happened to it, in order, and while it is open, why it still waits."""
-        told = await world.services.explain(execution_id)
-        if told is None:
+        explanation = await world.services.explain(execution_id)
+        if explanation is None:
             raise Refused(404, no_record_sentence(world.retention.resolved_seconds))
-        records = told.records
+        records = explanation.records
         return Story(
             execution=records.execution,
-            moments=told.moments,
-            waiting=told.waiting,
+            moments=explanation.moments,
+            waiting=explanation.waiting,
             letter_ids=[letter.id for letter in records.letters],
             has_history=records.history is not None,
             now=records.now,

@@ -21,15 +21,15 @@ _AWAY = (TimeoutError, Unavailable, Contended)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caught:
-    """What somebody has to be told who was here before."""
+    """Events for a client that was connected before."""
 
     events: list[HistoryEvent] = field(default_factory=list)
     last_id: int
-    """From here on there is nothing to tell yet."""
+    """Id of the last event; there are no later ones yet."""
     is_reset: bool = False
-    """Too much happened, or retention deleted it: whoever asks should look at everything anew."""
+    """Too many events, or retention deleted some: the client must reload everything."""
     is_away: bool = False
-    """The database does not answer: nobody knows what there is to tell."""
+    """The database does not answer: whether there are events is unknown."""
 
 
 class Follower:
@@ -45,7 +45,7 @@ class Follower:
         self.interval_seconds, self._answer_seconds = interval_seconds, answer_seconds
         self._turn = asyncio.Lock()
         self._recent: deque[HistoryEvent] = deque(maxlen=MOST_BACKLOG)
-        # Everything after this id is in `_recent`, once somebody has asked.
+        # Everything after this id is in `_recent`, after the first read.
         self._floor = 0
         self._asked_at = float("-inf")
         self._is_away = False
@@ -68,7 +68,7 @@ class Follower:
         async with self._turn:
             if self._now() - self._asked_at >= self.interval_seconds:
                 await self._read(last_id)
-        # To all alike, whoever it was that asked: or one page would say so, and the one beside it not.
+        # To all streams alike, or one page would report the outage and the one beside it would not.
         if self._is_away:
             return Caught(last_id=last_id, is_away=True)
         if self._floor <= last_id:
@@ -82,7 +82,7 @@ class Follower:
 
     async def _read(self, last_id: int) -> None:
         if self._now() - self._asked_at > FORGET_AFTER_INTERVALS * self.interval_seconds:
-            # Whoever comes after an hour would else wait until that hour is read, a backlog in each interval.
+            # Otherwise a client that comes after an hour would wait until that hour is read, one backlog per interval.
             self._recent.clear()
             self._floor = last_id
         newest = self._recent[-1].id if self._recent else self._floor

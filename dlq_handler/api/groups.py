@@ -47,7 +47,7 @@ def group_routes(world: UiWorld) -> APIRouter:
         until: QueryMoment = None,
         limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 50,
     ) -> GroupList:
-        """Those with the most letters first; of the last hour unless told otherwise."""
+        """Those with the most dead letters first; by default of the last hour."""
         start, end = window(world, since, until)
         found = await groups_sql.groups(world.database, since=start, until=end, limit=limit)
         total = await groups_sql.count_groups(world.database, since=start, until=end)

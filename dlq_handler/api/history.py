@@ -43,7 +43,7 @@ def history_routes(world: UiWorld) -> APIRouter:
 
     @router.get("/chart")
     async def chart(since: QueryMoment = None, until: QueryMoment = None) -> Chart:
-        """Of the last hour unless told otherwise; no longer than what is kept (dlq_handler.retention.history_days)."""
+        """By default of the last hour; at most as long as history is kept (dlq_handler.retention.history_days)."""
         start, end = window(world, since, until)
         database = world.database
         return Chart(

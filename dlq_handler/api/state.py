@@ -37,7 +37,7 @@ class DiagnosisShape(Shape):
 
 class Diagnoses(Shape):
     at: datetime
-    """When everything was looked at; with `at=`, when it came to be so."""
+    """Time of the observation; with `at=`, time of the change."""
     conclusion: Health
     diagnoses: list[DiagnosisShape]
     """The worst first."""
@@ -65,12 +65,12 @@ class GateNow(Shape):
     causes: Sequence[GateCause]
     words: str | None
     replica: str
-    """The sidecar that was asked: each has a gate of its own."""
+    """The replica that answers: each has a gate of its own."""
 
 
 class ShadowNow(Shape):
     is_shadow: bool
-    """This sidecar decides copies, and ends and announces nothing."""
+    """This replica decides on copies; it ends no execution and publishes nothing."""
 
 
 def state_routes(world: UiWorld) -> APIRouter:
@@ -78,7 +78,7 @@ def state_routes(world: UiWorld) -> APIRouter:
 
     @router.get("/diagnosis", responses=failures(404))
     async def diagnosis(at: QueryMoment = None) -> Diagnoses:
-        """What is wrong, since when, what next; with `at`, what was told then."""
+        """What is wrong, since when, and the next step; with `at`, as diagnosed at that moment."""
         if at is None:
             seen = world.diagnoser.latest
             return _diagnoses(world, world.seen_at, () if seen is None else seen.diagnoses)
@@ -99,7 +99,7 @@ def state_routes(world: UiWorld) -> APIRouter:
         if isinstance(seen, GateFact):
             causes = sorted(seen.causes)
             return GateNow(is_open=not causes, causes=causes, words=seen.explanation, replica=world.replica)
-        explanation = "nobody has looked yet" if seen is None else seen.explanation
+        explanation = "no observation has been made yet" if seen is None else seen.explanation
         return GateNow(is_open=None, causes=[], words=explanation, replica=world.replica)
 
     @router.get("/shadow")

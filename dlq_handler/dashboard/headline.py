@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.dashboard.words import COMPONENTS, State, listed, moment, sentence, state_of, stopped
+from dlq_handler.dashboard.words import COMPONENTS, State, joined, moment, sentence, state_of, with_full_stop
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
 
 _EVIDENCE_SHOWN = 2
@@ -39,9 +39,7 @@ _ACTIONS = {Check.BRAKE: "Releasing it"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One diagnosis as it is shown."""
-
+class ShownDiagnosis:
     state: State
     word: str
     headline: str
@@ -55,7 +53,7 @@ class Told:
     command: str
     runbook: str | None
     runbook_link: str | None
-    """None: nobody said where the runbook is; then its page is named."""
+    """None: the setting does not say where the runbook is; then its page is named."""
     page: tuple[str, str] | None
     """Where of these pages more is to be seen, or done."""
     action: str | None
@@ -66,15 +64,15 @@ class Told:
 class Headline:
     state: State
     title: str
-    """Also the title of the page: whoever looks for the right tab finds it by this."""
+    """Also the title of the page, by which the right tab is found."""
     fine: str | None
-    worst: Told | None
-    """None: nothing is wrong, or nobody has looked yet."""
-    problems: Sequence[Told]
+    worst: ShownDiagnosis | None
+    """None: nothing is wrong, or no observation has been made yet."""
+    problems: Sequence[ShownDiagnosis]
     """What else is wrong."""
-    doubts: Sequence[Told]
-    """What cannot be told."""
-    looked: Sequence[Told]
+    unknowns: Sequence[ShownDiagnosis]
+    """Checks that could not be completed."""
+    checks: Sequence[ShownDiagnosis]
     """All of it, what is well too."""
 
     @property
@@ -91,7 +89,7 @@ def headline(
     *,
     now: datetime,
     link: Callable[[str], str | None],
-    nothing: str = "Cannot tell yet: nobody has looked.",
+    nothing: str = "Unknown: no observation has been made yet.",
 ) -> Headline:
     """`diagnoses` come with the worst first. `link`: from a page of the runbook to its address."""
     if not diagnoses:
@@ -101,10 +99,10 @@ def headline(
             fine=None,
             worst=None,
             problems=(),
-            doubts=(),
-            looked=(),
+            unknowns=(),
+            checks=(),
         )
-    told = [tell(one, now=now, link=link) for one in diagnoses]
+    shown = [shown_diagnosis(one, now=now, link=link) for one in diagnoses]
     if conclusion_of(diagnoses) is Health.OK:
         return Headline(
             state=State.OK,
@@ -112,33 +110,35 @@ def headline(
             fine=_fine_parts(diagnoses),
             worst=None,
             problems=(),
-            doubts=(),
-            looked=told,
+            unknowns=(),
+            checks=shown,
         )
-    worst, *others = told
-    ill = list(zip(told, diagnoses, strict=True))[1:]
+    worst, *others = shown
+    ill = list(zip(shown, diagnoses, strict=True))[1:]
     return Headline(
         state=worst.state,
         title=worst.headline,
         fine=_fine_parts(diagnoses),
         worst=worst,
         problems=[one for one, diagnosis in ill if diagnosis.health is Health.PROBLEM],
-        doubts=[one for one in others if one.state is State.UNKNOWN],
-        looked=told,
+        unknowns=[one for one in others if one.state is State.UNKNOWN],
+        checks=shown,
     )
 
 
-def tell(diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | None]) -> Told:
+def shown_diagnosis(
+    diagnosis: Diagnosis, *, now: datetime, link: Callable[[str], str | None]
+) -> ShownDiagnosis:
     since = None if diagnosis.since is None else moment(diagnosis.since, now)
-    return Told(
+    return ShownDiagnosis(
         state=state_of(diagnosis),
         headline=_sentence(diagnosis, since),
         word=diagnosis.health.value,
-        title=stopped(f"{COMPONENTS[diagnosis.component]}: {_after_part(diagnosis)}"),
+        title=with_full_stop(f"{COMPONENTS[diagnosis.component]}: {_after_part(diagnosis)}"),
         kind=diagnosis.check.value,
         since=since,
-        evidence=[stopped(one) for one in diagnosis.evidence],
-        next_step=None if diagnosis.action is None else stopped(diagnosis.action),
+        evidence=[with_full_stop(one) for one in diagnosis.evidence],
+        next_step=None if diagnosis.action is None else with_full_stop(diagnosis.action),
         command=diagnosis.command,
         runbook=diagnosis.runbook,
         runbook_link=None if diagnosis.runbook is None else link(diagnosis.runbook),
@@ -161,7 +161,7 @@ def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
 
 
 def _after_part(diagnosis: Diagnosis) -> str:
-    """What was looked at is said too, unless the sentence begins with it, or it is the part itself."""
+    """With the name of the check, unless the sentence begins with it, or it is the component itself."""
     is_plain = diagnosis.component is Component.WORKERS or diagnosis.check in (
         diagnosis.component.value,
         Check.REPLICAS,
@@ -171,10 +171,10 @@ def _after_part(diagnosis: Diagnosis) -> str:
 
 
 def _fine_parts(diagnoses: Sequence[Diagnosis]) -> str | None:
-    """Nobody of whom anything is wrong or unknown, so that the reader need not look there."""
+    """Components without a problem and without an unknown check."""
     seen = {one.component for one in diagnoses}
     ill = {one.component for one in diagnoses if one.health is not Health.OK}
     fine = [name for part, name in _FINE.items() if part in seen - ill]
     if not fine:
         return None
-    return sentence(f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} fine")
+    return sentence(f"{joined(fine)} {'is' if len(fine) == 1 else 'are'} fine")

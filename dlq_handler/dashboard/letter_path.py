@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dlq_handler.dashboard.words import UNKNOWN, State, lapse, moment, stopped
+from dlq_handler.dashboard.words import UNKNOWN, State, lapse, moment, with_full_stop
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.explain.records import OutboxRecord
@@ -45,7 +45,7 @@ def notice_of(
 ) -> OutboxRecord | None:
     """The one that this decision wrote: the outbox has requests too, and an execution that was ended twice has two.
 
-    What was confirmed before the decision announced something else.
+    An event that was confirmed before the decision belongs to another one.
     """
     own = [
         one
@@ -60,7 +60,7 @@ def notice_of(
 def path(
     record: LetterRecord, notice: OutboxRecord | None, *, intake: str | None, now: datetime
 ) -> Sequence[Box]:
-    """`notice` as `notice_of` tells it; None: it is not on record."""
+    """`notice`: the completion event, from `notice_of`; None: it is not on record."""
     return (
         _queue(record, now),
         _exchange(record, now),
@@ -126,9 +126,9 @@ def _decision(record: LetterRecord, now: datetime) -> Box:
 def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) -> Box:
     if record.is_shadow or record.outcome is not Outcome.FAILED:
         explanation = (
-            "shadow mode announces nothing"
+            "shadow mode publishes nothing"
             if record.is_shadow
-            else "nothing was ended, so nothing to announce"
+            else "no execution was ended, so there is no event"
         )
         return Box(
             step="Notice", state=State.UNKNOWN, what="none", when="", delta=None, explanation=explanation
@@ -151,7 +151,7 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
             what=notice.routing_key,
             when="not confirmed yet",
             delta=None,
-            explanation=notice.last_error or "nobody has taken it up for publishing",
+            explanation=notice.last_error or "no replica has published it yet",
         )
     return Box(
         step="Notice",
@@ -167,13 +167,13 @@ def in_one_sentence(record: LetterRecord, notice: OutboxRecord | None) -> str:
     parts = [_death(record), _outcome(record)]
     if record.outcome is Outcome.FAILED and not record.is_shadow and notice is not None:
         if notice.confirmed_at is None:
-            parts.append("not announced yet")
+            parts.append("completion event not published yet")
         elif not notice.is_withheld:
             parts.append(
-                f"announced {lapse((notice.confirmed_at - record.decided_at).total_seconds())} later"
+                f"completion event published {lapse((notice.confirmed_at - record.decided_at).total_seconds())} later"
             )
     shadow = "Shadow, nothing was done: " if record.is_shadow else ""
-    return stopped(shadow + "; ".join(parts))
+    return with_full_stop(shadow + "; ".join(parts))
 
 
 def _death(record: LetterRecord) -> str:
@@ -212,7 +212,7 @@ def _outcome(record: LetterRecord) -> str:
 
 
 def _between(before: datetime | None, after: datetime | None, *, slack: float = 0.0) -> str | None:
-    """As it is: a step that seems to come before the one it follows tells of a clock that is wrong, or of a fault here.
+    """May be negative: it then shows a wrong clock, or a fault of dlq-handler.
 
     `slack`: so many seconds are the clock's coarseness, and no news.
     """

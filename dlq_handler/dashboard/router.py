@@ -78,7 +78,7 @@ def dashboard_router(site: Site) -> APIRouter:
 
     @router.get("/static/{name}")
     async def static(name: str) -> Response:
-        # By name among those that are there: no path that somebody thinks of is ever opened.
+        # By name among the existing files: no path from a request is opened.
         file = {one.name: one for one in STATIC.iterdir()}.get(name)
         if file is None:
             raise Refused(404, "There is no such file.")

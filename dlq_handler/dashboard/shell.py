@@ -76,7 +76,7 @@ class Shell:
     """The newest event that is in this page already; None: it does not follow what happens."""
     user: str | None = None
     may_operate: bool = False
-    """Whether to offer what only the role operate may do; who may not is told so in words."""
+    """Offer actions of the role operate; other users read which role is needed."""
     log_out: str | None = None
     """The form's own secret; None: there is no session to end."""
     is_paused: bool = False

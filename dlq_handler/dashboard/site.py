@@ -59,7 +59,7 @@ class Site:
 
     @property
     def worker_names(self) -> Mapping[int, str]:
-        """As they were seen last: they are called as before while nobody sees them."""
+        """As last observed: names stay while workers cannot be observed."""
         seen = self.workers
         if isinstance(seen, Unknown):
             return {}
@@ -80,17 +80,17 @@ class Site:
 
     def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
         """Of the last look's, unless a page knows better."""
-        told = self.diagnoses if diagnoses is None else diagnoses
-        return headline(told, now=self.now, link=self.world.runbook_link)
+        shown = self.diagnoses if diagnoses is None else diagnoses
+        return headline(shown, now=self.now, link=self.world.runbook_link)
 
     def headline_of_past(
         self, diagnoses: Sequence[Diagnosis], at: datetime, *, is_known: bool = True
     ) -> Headline:
         """`is_known` False: the record could not be read, which says nothing about what is on it."""
         nothing = (
-            "Cannot tell: no diagnosis is on record of this moment."
+            "Unknown: no diagnosis is on record of this moment."
             if is_known
-            else "Cannot tell: the database is away, so what was diagnosed at this moment cannot be read."
+            else "Unknown: the database is unavailable, so the diagnosis of this moment cannot be read."
         )
         return headline(diagnoses, now=at, link=self.world.runbook_link, nothing=nothing)
 
@@ -103,7 +103,7 @@ class Site:
         after: int | None = None,
         is_paused: bool = False,
     ) -> Shell:
-        """Without a title of its own a page has the diagnosis: whoever has it open in a tab sees that it changed."""
+        """Without a title of its own a page has the diagnosis: a change is visible in the tab."""
         user: User | None = getattr(request.state, "user", None)
         return Shell(
             title=title or self.headline().title,

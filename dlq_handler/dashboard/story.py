@@ -11,7 +11,7 @@ from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.explain.story import Kind, Moment
 from dlq_handler.operations.operation import Action, Operation
 
-# Who does what the record tells of, unless it is signed.
+# The actor of a moment, unless the record names one.
 _WHO: Mapping[Kind, str] = {
     Kind.CREATED: "api",
     Kind.DISPATCHED: "executor",
@@ -39,13 +39,13 @@ class Entry:
 
 
 def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
-    told = [
+    moments_ = [
         *((one.at, _who(one), _text(one), one.by, facts(one.evidence)) for one in moments),
         *((one.at, "operator", _done(one), one.username, ()) for one in operations),
     ]
-    told.sort(key=lambda one: one[0])
+    moments_.sort(key=lambda one: one[0])
     entries: list[Entry] = []
-    for at, who, what, by, evidence in told:
+    for at, who, what, by, evidence in moments_:
         gap = None if not entries else f"+{lapse((at - entries[-1].at).total_seconds())}"
         entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=evidence))
     return entries
@@ -77,7 +77,7 @@ def _flat(value: object, name: str) -> Iterator[tuple[str, str]]:
         for inner, one in value.items():
             yield from _flat(one, f"{name}.{inner}" if name else str(inner))
     elif value is not None:
-        # A list as JSON, as it came: nobody outside reads our language's way of writing it.
+        # A list as JSON, not as Python writes it.
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

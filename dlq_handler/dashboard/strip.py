@@ -26,7 +26,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     return (
         _cell(
             "Sidecar",
-            "/#looked",
+            "/#checks",
             known=known,
             words=_sidecar_words(known),
             fine="working",
@@ -35,7 +35,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
         _broker(view, known),
         _cell(
             "Database",
-            "/#looked",
+            "/#checks",
             known=known,
             words=_DATABASE_WORDS,
             fine="connected",
@@ -44,7 +44,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
         _workers(view, known),
         _cell(
             "Publishing",
-            "/#looked",
+            "/#checks",
             known=known,
             words=_PUBLISHING_WORDS,
             fine="working",
@@ -53,7 +53,7 @@ def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     )
 
 
-# What is said when this is the worst of a part, in the order in which it matters.
+# The word for a component when this check is its worst, in the order of importance.
 _REPLICA_WORDS: Mapping[Check, str] = {
     Check.SAFETY_GATE: "gate closed",
     Check.BRAKE: "brake tripped",
@@ -83,7 +83,7 @@ def _is_database_away(known: Mapping[Check, Diagnosis]) -> bool:
 
 
 def _sidecar_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
-    """Without its database it gives every letter back: it waits, and whoever starts another one helps nobody."""
+    """Without its database a replica pauses. Starting another one does not help."""
     return {**_REPLICA_WORDS, Check.REPLICAS: "paused"} if _is_database_away(known) else _REPLICA_WORDS
 
 
@@ -92,9 +92,9 @@ def _broker(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     same. Who reads "unknown" looks for a fault where there is none.
     """
     words, number = _BROKER_WORDS, _canary(view)
-    told = {check: known[check].health for check in _BROKER_WORDS if check in known}
-    answers = told.get(Check.BROKER) is Health.OK
-    if answers and _is_database_away(known) and told.get(Check.CANARY) is Health.UNKNOWN:
+    health = {check: known[check].health for check in _BROKER_WORDS if check in known}
+    answers = health.get(Check.BROKER) is Health.OK
+    if answers and _is_database_away(known) and health.get(Check.CANARY) is Health.UNKNOWN:
         words = {check: word for check, word in _BROKER_WORDS.items() if check is not Check.CANARY}
         number = f"canary {UNKNOWN}"
     return _cell("Broker", "/topology", known=known, words=words, fine="connected", number=number)
@@ -115,7 +115,7 @@ def _cell(
 
 
 def _worst(found: Iterable[tuple[Diagnosis, str]], fine: str) -> tuple[State, str]:
-    """Never green by default: where nothing was looked at, nothing can be told."""
+    """Never green by default: without a check the state is unknown."""
     seen = list(found)
     for health in (Health.PROBLEM, Health.UNKNOWN):
         for diagnosis, word in seen:
@@ -131,7 +131,7 @@ def _replicas(view: View | None) -> str | None:
     if tags is None:
         return None
     consuming = sum(tag.startswith(view.own_prefix) for tag in tags)
-    # A replica shows this: nobody of us consumes while brake, gate or database pause all of them, and they are there.
+    # None consumes while brake, gate or database pause them all, but the replicas run.
     return counted(consuming, "replica") if consuming else None
 
 

@@ -1,6 +1,6 @@
 """How the pages say things: states with their signs, times, ages and counts. Pure.
 
-Times are UTC, always; what nobody knows is "?", never 0 and never green.
+Times are UTC, always; an unknown value is "?", never 0 and never green.
 """
 
 import re
@@ -106,14 +106,14 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def listed(words: Sequence[str]) -> str:
+def joined(words: Sequence[str]) -> str:
     """`broker, database and this sidecar`."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def stopped(text: str) -> str:
+def with_full_stop(text: str) -> str:
     """With a full stop. Its first letter stays: it may be the first of a name."""
     text = text.strip()
     return text if not text or text[-1] in ".!?…" else f"{text}."
@@ -121,7 +121,7 @@ def stopped(text: str) -> str:
 
 def sentence(text: str) -> str:
     """With a capital letter and a full stop: words of ours that stand alone."""
-    return stopped(text[:1].upper() + text[1:])
+    return with_full_stop(text[:1].upper() + text[1:])
 
 
 def plain(text: str) -> str:

@@ -67,7 +67,7 @@ class _Stage(Enum):
 
 
 class _CheckedRequests(h11.Connection):
-    """Raises `RemoteProtocolError` for a request that the limits refuse, before its body is looked at."""
+    """Raises `RemoteProtocolError` for a request that the limits refuse, before its body is read."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)

@@ -110,7 +110,7 @@ class LastResort:
         try:
             await self._app(scope, receive, noted)
         except ClientDisconnect:
-            raise  # nobody is there to be told
+            raise  # no client is left to answer
         except Exception:  # the edge: a bug in one page must neither end the others nor show its insides
             request = Request(scope)
             # The path and never the query: people search for ids and names there.
@@ -138,10 +138,10 @@ def _usual(status: int, detail: str) -> str:
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """Without the value: it may be anything that somebody pasted."""
-    told = [
-        # What our own validators say is a whole sentence; pydantic puts two words before it that help nobody.
+    """Without the value: it may be a pasted secret."""
+    problems = [
+        # Our own validators write a whole sentence; pydantic puts two words before it.
         f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg'].removeprefix('Value error, ')}"
         for one in error.errors()
     ]
-    return "; ".join(told)
+    return "; ".join(problems)

@@ -48,7 +48,7 @@ class Origins:
     """
 
     hosts: Collection[str]
-    """Names without ports: whoever decides what a name resolves to cannot decide what another port of it is."""
+    """Names without ports: an attacker who controls a DNS name does not control another port of this machine."""
     external_url: str | None = None
 
     @classmethod

@@ -142,7 +142,7 @@ class UiOptions(OwnSection):
     )
     refresh_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=10,
-        description="Every how many seconds everything is looked at anew for the diagnosis.",
+        description="Interval between observations for the diagnosis, in seconds.",
     )
 
     @property

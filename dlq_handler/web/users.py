@@ -95,6 +95,6 @@ def needs_operate(request: Request) -> None:
     if not user.may_operate:
         raise Refused(
             403,
-            f"This is for the role operate; {user.name} has the role {user.role.value}. Whoever writes "
+            f"This is for the role operate; {user.name} has the role {user.role.value}. The setting "
             f"dlq_handler.ui.tokens gives roles.",
         )

@@ -88,7 +88,7 @@ class UiWorld:
 
     @property
     def now(self) -> datetime:
-        """The database's clock, as of the last look and what has passed since; this machine's before the first one."""
+        """The database's clock at the last observation plus the time since; before the first one this machine's."""
         seen = self.diagnoser.latest
         if seen is None:
             return datetime.now(UTC)
@@ -96,7 +96,7 @@ class UiWorld:
 
     @property
     def seen_at(self) -> datetime:
-        """When everything was looked at last."""
+        """Time of the last observation."""
         seen = self.diagnoser.latest
         return self.now if seen is None else seen.at
 
@@ -107,10 +107,10 @@ class UiWorld:
         return f"{self.options.runbook_url}#{page.partition('#')[2]}"
 
     def workers(self) -> Sequence[ObservedWorker] | Unknown:
-        """As they were seen last, a few seconds ago: however many people look, the servers are asked once."""
+        """As last observed, a few seconds ago: requests of users cause no queries to the servers."""
         seen = self.diagnoser.latest
-        return Unknown("nobody has looked yet") if seen is None else seen.view.workers
+        return Unknown("no observation has been made yet") if seen is None else seen.view.workers
 
     def topology(self) -> TopologyFact | Unknown:
         seen = self.diagnoser.latest
-        return Unknown("nobody has looked yet") if seen is None else seen.view.topology
+        return Unknown("no observation has been made yet") if seen is None else seen.view.topology

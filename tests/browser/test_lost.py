@@ -75,7 +75,7 @@ async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_n
         await is_live(tab.page)
         await is_live(now.page)
         rows = await tab.page.locator("[data-row]").all_inner_texts()
-        await now.page.locator("#looked summary").click()
+        await now.page.locator("#checks summary").click()
         await the_night.let_die(3)
         show = tab.page.get_by_role("link", name="3 new, show")
         await expect(show).to_be_visible()
@@ -86,7 +86,7 @@ async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_n
         )
         # The other tab has drawn what changed, and left what was unfolded as it was.
         await expect(now.page.locator("#groups")).to_contain_text("worker.9.executions")
-        await expect(now.page.locator("#looked")).to_have_attribute("open", "")
+        await expect(now.page.locator("#checks")).to_have_attribute("open", "")
         assert [*tab.trouble(), *now.trouble()] == []
 
 

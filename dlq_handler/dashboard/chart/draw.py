@@ -171,11 +171,11 @@ def _bar(number: int, reasons: Mapping[str, int], window: Window, base: int, px:
             height = max(1.5, count * px)
             y -= height
             pieces.append(Piece(hue=hue, y=round(y, 1), height=round(height, 1)))
-    told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
     start = window.start_of(number)
     return Bar(
         x=round(100 * (number + 0.08) / window.bars, 2),
-        title=f"{hm(start)}: {thousands(sum(reasons.values()))} ({told})",
+        title=f"{hm(start)}: {thousands(sum(reasons.values()))} ({counts})",
         pieces=pieces,
     )
 
@@ -221,5 +221,5 @@ def _legend(letters: Mapping[int, Mapping[str, int]]) -> Sequence[Legend]:
 def _summary(letters: Mapping[int, Mapping[str, int]], window: Window, placed: Sequence[PlacedLabel]) -> str:
     total = sum(sum(reasons.values()) for reasons in letters.values())
     markers = "; ".join(one.request.text for one in sorted(placed, key=lambda one: one.request.start))
-    told = f" {markers}." if markers else ""
-    return f"{thousands(total)} dead letters from {hm(window.since)} to {hm(window.until)} UTC.{told}"
+    text = f" {markers}." if markers else ""
+    return f"{thousands(total)} dead letters from {hm(window.since)} to {hm(window.until)} UTC.{text}"

@@ -35,7 +35,7 @@ _EARLIER, _LATER = timedelta(seconds=150), timedelta(seconds=120)
 _PAUSES = {"brake.tripped": "paused by the brake", "gate.closed": "paused by the safety gate"}
 # A gap begins with the quarter of a minute in which consuming ended, or when an observation finds it.
 _PAUSED_EARLIER, _PAUSED_LATER = timedelta(seconds=30), timedelta(seconds=30)
-# A bar of a quarter of an hour does not tell when its first letter came.
+# A bar of a quarter of an hour does not show when its first dead letter arrived.
 _FINEST_BAR_SECONDS = 60
 
 
@@ -98,19 +98,19 @@ def first_letter_labels(
     if window.bar_seconds > _FINEST_BAR_SECONDS:
         return
     ttl = timedelta(seconds=ttl_seconds)
-    told: set[int] = set()
+    labeled: set[int] = set()
     for one in markers:
         if one.kind != "worker.gone":
             continue
         due = _went_at(one, timelines) + ttl
         bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)
-        if bar is None or bar in told:
+        if bar is None or bar in labeled:
             continue
         at = window.start_of(bar)
         if at < one.at:
             # Where the TTL is short both fall into one minute: drawn first, the effect would stand before its cause.
             continue
-        told.add(bar)
+        labeled.add(bar)
         x = window.percent(at)
         terse = f"first letter {hm(at)}"
         short = f"{terse}, one TTL later"

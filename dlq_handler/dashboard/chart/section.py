@@ -161,7 +161,7 @@ def in_bars(seconds: int) -> str:
 
 
 def nothing_came(view: View | None, *, span: str, came: CameBefore, now: datetime) -> Empty:
-    """Quiet, or not begun: two things that look alike, and only the words tell them apart."""
+    """The words distinguish a quiet time from an installation that has not received anything yet."""
     if not came.has_any:
         return Empty(
             lines=(
@@ -170,14 +170,14 @@ def nothing_came(view: View | None, *, span: str, came: CameBefore, now: datetim
             ),
             command=CANARY_RUN,
         )
-    told = f"No dead letters in the last {'hour' if span == '1h' else '24 hours'}."
+    text = f"No dead letters in the last {'hour' if span == '1h' else '24 hours'}."
     if came.last_at is None:
-        told += " Of earlier ones none is remembered that counts."
-    # Of a moment of the past nobody knows which was the last one before it, only that there was one since.
+        text += " Of earlier ones none is remembered that counts."
+    # For a moment of the past the last one before it is unknown.
     elif came.last_at <= now:
-        told += f" Last one {ago(came.last_at, now)}."
+        text += f" Last one {ago(came.last_at, now)}."
     canary = _canary_passed(view)
-    return Empty(lines=(f"{told} {canary}" if canary else told,))
+    return Empty(lines=(f"{text} {canary}" if canary else text,))
 
 
 def _canary_passed(view: View | None) -> str | None:

@@ -7,7 +7,7 @@ from dlq_handler.dashboard.chart.draw import ChartFacts
 from dlq_handler.dashboard.chart.markers import between, first_letter_labels, gap_name, marker_labels
 from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of
 from dlq_handler.dashboard.chart.timelines import draw_timelines
-from dlq_handler.dashboard.words import hm, stopped, thousands
+from dlq_handler.dashboard.words import hm, thousands, with_full_stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,18 @@ def as_table(facts: ChartFacts, window: Window, *, ttl_seconds: float) -> ChartT
         *first_letter_labels(facts.markers, facts.timelines, letters, window, ttl_seconds=ttl_seconds),
     ]
     timelines, more = draw_timelines(facts.timelines, window)
-    notes = [stopped(one.text) for one in sorted(markers, key=lambda one: one.start)]
+    notes = [with_full_stop(one.text) for one in sorted(markers, key=lambda one: one.start)]
     notes += [
-        stopped(one.title) for timeline in timelines for one in timeline.segments if one.state.value != "ok"
+        with_full_stop(one.title)
+        for timeline in timelines
+        for one in timeline.segments
+        if one.state.value != "ok"
     ]
     return ChartTable(
         caption=f"{thousands(total)} letters from {hm(window.since)} to {hm(window.until)}; empty times are left out.",
         reasons=reasons,
         rows=list(_rows(letters, reasons, facts, window)),
-        notes=[*notes, *([stopped(more)] if more else [])],
+        notes=[*notes, *([with_full_stop(more)] if more else [])],
     )
 
 

@@ -50,7 +50,7 @@ async def groups_page(site: Site, request: Request) -> Response:
     now, asked = site.now, request.query_params
     # Left alone, another time would be shown as if it were the one asked for.
     if unknown := next((name for name in asked if name not in ASKED), None):
-        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.listed(ASKED)}.")
+        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.joined(ASKED)}.")
     since = _moment("from", asked.get("since"), now) or now - _DAY
     until = _moment("to", asked.get("until"), now) or now
 
@@ -148,16 +148,16 @@ def group_not_on_record(site: Site) -> Refused:
 
 
 MEANINGS = {
-    Category.NOT_TAKEN: "Nobody took these messages out of their queue before their time was over.",
-    Category.QUEUE_FULL: "The queue was full, and pushed these messages out.",
-    Category.REJECTED: "Whoever took these messages gave them back for good.",
-    Category.DELIVERY_LIMIT: "These messages were delivered again and again, and nobody finished with them.",
-    Category.RESCUED: "We took these messages out of the queue of a worker that is gone, before their time.",
-    Category.NO_DEATH: "Nothing says that these messages died anywhere: somebody published them here.",
-    Category.OTHER_DEATH: "These messages died of a reason that this version does not know.",
-    Category.UNKNOWN_EXECUTION: "These messages are about executions that this database does not have.",
-    Category.UNRELATED: "These messages are no dispatches of executions. They are kept, and nothing was changed.",
-    Category.UNREADABLE: "These messages could not be read. They are kept, and nothing was changed.",
+    Category.NOT_TAKEN: "No consumer took these messages from their queue before they expired.",
+    Category.QUEUE_FULL: "The queue was full and dropped these messages.",
+    Category.REJECTED: "A consumer rejected these messages.",
+    Category.DELIVERY_LIMIT: "These messages reached the delivery limit of their queue without an acknowledgement.",
+    Category.RESCUED: "dlq-handler took these messages from the queue of an unavailable worker before they expired.",
+    Category.NO_DEATH: "These messages have no x-death header: they were published directly to the intake queue.",
+    Category.OTHER_DEATH: "These messages were dead-lettered for a reason that this version does not know.",
+    Category.UNKNOWN_EXECUTION: "These messages name executions that this database does not have.",
+    Category.UNRELATED: "These messages are not dispatches. They are recorded, and no execution was changed.",
+    Category.UNREADABLE: "These messages could not be read. They are recorded, and no execution was changed.",
 }
 
 

@@ -106,7 +106,7 @@ async def _new_ones(site: Site, request: Request, asked: Asked, seen: int) -> Re
         )
     newer, away = remembered.facts, remembered.away
     if away is not None and away.kept_at is None:
-        # Nobody has asked yet since the page was loaded: its rows are as old as itself.
+        # The page was loaded now: its rows are as old as the page.
         away = replace(away, kept_at=site.memory.kept_at(_key(asked, None, None)))
     context = {
         "seen": seen,

@@ -62,9 +62,9 @@ NOTHING = NowFacts(
 
 async def gather(database: Database, window: Window, at: datetime | None, *, ttl_seconds: float) -> NowFacts:
     since, until = window.since, counted_until(window, at)
-    # Of what has a moment of its own nothing after the one looked at: it had not happened yet.
+    # Nothing that happened after the moment that is shown.
     end = at or until
-    # First: what happens while the rest is read is told again, and nothing is missed.
+    # First: an event that happens during the reads is sent again, and none is missed.
     after = await events_sql.latest_id(database)
     return NowFacts(
         chart=ChartFacts(
@@ -103,7 +103,7 @@ async def read(site: Site, span: str, at: datetime | None = None) -> Remembered[
 async def now_page(site: Site, request: Request) -> Response:
     asked = request.query_params
     if unknown := next((name for name in asked if name not in ASKED), None):
-        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.listed(ASKED)}.")
+        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.joined(ASKED)}.")
     span = asked.get("span", "1h")
     if span not in chart_section.SPANS:
         raise Refused(422, f"span is one of {', '.join(chart_section.SPANS)}.")
@@ -145,7 +145,7 @@ async def now_page(site: Site, request: Request) -> Response:
         "release": _release(view),
         "observed_at": site.observed_at,
         # Words of the past are as old as the change that put them on record: "for 15 s" counts until then.
-        "told_at": facts.past[0] if facts.past else None,
+        "diagnosed_at": facts.past[0] if facts.past else None,
         "strip": strip(view, past if at else diagnoses),
         "chart": chart,
         "groups": group_rows.section(

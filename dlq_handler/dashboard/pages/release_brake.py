@@ -19,7 +19,7 @@ from dlq_handler.dashboard.pages.actions import (
     confirm,
 )
 from dlq_handler.dashboard.site import Site
-from dlq_handler.dashboard.words import ago, counted, moment, stopped
+from dlq_handler.dashboard.words import ago, counted, moment, with_full_stop
 from dlq_handler.dead_letters.state_version import brake_version
 from dlq_handler.diagnosis.view import QueueFact
 from dlq_handler.errors import Unavailable
@@ -73,11 +73,11 @@ def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Action:
     return Action(
         title="Release the brake",
         happens=[
-            stopped(f"The brake is {the_brake.in_words(seen, policy)}"),
+            with_full_stop(f"The brake is {the_brake.in_words(seen, policy)}"),
             f"Afterwards {decided} in the intake queue{aged} are decided, and their executions end as failed.",
             f"{counted(seen.ended_last_minute, 'execution was', 'executions were')} ended in the last minute.",
-            "An execution that was ended cannot be brought back: whoever owns it has to run it again.",
-            "See first whether the workers are really gone. If they are not, leave the brake.",
+            "An ended execution cannot be reopened: its owner has to run it again.",
+            "First check whether the workers are really unavailable. If they are not, do not release the brake.",
         ]
         if is_tripped
         else (),

@@ -8,7 +8,7 @@ from dlq_handler.dashboard.pages.actions import Action, Doing, Done, carry_out, 
 from dlq_handler.dashboard.pages.groups import group_not_on_record, timelines_of
 from dlq_handler.dashboard.pages.letter import not_on_record
 from dlq_handler.dashboard.site import Site
-from dlq_handler.dashboard.words import counted, stopped
+from dlq_handler.dashboard.words import counted, with_full_stop
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
@@ -37,7 +37,9 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
     action = Action(
         title=f"Reprocess letter {letter_id}",
         happens=[
-            stopped(f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.explanation}"),
+            with_full_stop(
+                f"It is {record.outcome.value.replace('_', ' ')}: {record.error or record.explanation}"
+            ),
             _CONSEQUENCE,
         ]
         if impossible is None
@@ -115,15 +117,15 @@ def _reach(letters: CappedCount) -> str:
 
 def _done(put_up: QueuedReprocessing) -> Done:
     decided = [
-        stopped(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.explanation}")
+        with_full_stop(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.explanation}")
         for one in put_up.decided
     ]
     waiting = [
-        stopped(f"Letter {number} waits: {explanation}")
+        with_full_stop(f"Letter {number} waits: {explanation}")
         for number, explanation in list(put_up.waiting.items())[:AT_ONCE]
     ]
     passed = [
-        stopped(f"Letter {number} was passed over: {explanation}")
+        with_full_stop(f"Letter {number} was passed over: {explanation}")
         for number, explanation in put_up.refused.items()
     ]
     more = len(put_up.waiting) - len(waiting)

@@ -86,9 +86,7 @@ async def workers_page(site: Site, request: Request) -> Response:
 async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
     seen = site.workers
     if isinstance(seen, Unknown):
-        raise Refused(
-            503, f"What is known of workers cannot be told: {seen.explanation}. Try again in a moment."
-        )
+        raise Refused(503, f"The state of workers is unknown: {seen.explanation}. Try again in a moment.")
     one = next((one for one in seen.workers if one.registered.worker.id == worker_id), None)
     remembered = await read(site)
     facts = remembered.facts
@@ -183,7 +181,7 @@ def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, i
     state, word = AVAILABILITIES[availability]
     is_gone = availability is Availability.UNAVAILABLE
     if is_gone and one.was_stopped and not one.is_missed:
-        # Nobody waits for it, and it said that it goes: nothing is wrong with it.
+        # It stopped in good order, and no execution waits for it.
         state, word = State.UNKNOWN, "stopped"
     restart = _RESTARTS.get(finding_of(one))
     if restart is not None:

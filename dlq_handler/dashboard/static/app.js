@@ -28,7 +28,7 @@
     tellIfLost(seconds >= LOST_SECONDS);
   }
 
-  // What was fine then need not be now: nobody must read it in green, from a wall or in the title of a tab.
+  // Old figures must not look current, neither on a wall screen nor in the title of a tab.
   function tellIfLost(isLost) {
     if (lost.hidden === !isLost) return;
     lost.hidden = !isLost;
@@ -62,7 +62,7 @@
 
   function swap(part, next) {
     const selected = getSelection();
-    // Whoever is copying a command must not lose it.
+    // Keep the text that the user is copying.
     if (selected && !selected.isCollapsed && part.contains(selected.anchorNode)) return later(part.dataset.fragment);
     for (const one of part.querySelectorAll("details[id]")) {
       const same = next.querySelector(`#${CSS.escape(one.id)}`);

@@ -257,7 +257,7 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
         assert (await client.get("/?at=yesterday")).status_code == 422
         moment = quote(words.iso(night), safe="")
         assert re.search(rf'href="/letters\?since=[^"&]+&amp;until={moment}"', page)
-        assert f'href="/?at={moment}#looked"' in page
+        assert f'href="/?at={moment}#checks"' in page
         assert f'href="/workers?at={moment}"' in page
         for path in ("/workers", "/topology"):
             assert "These figures are of now" in (await client.get(path, params={"at": moment})).text

@@ -69,7 +69,7 @@ def test_further_problems_and_doubts_are_kept_apart() -> None:
     )
     assert [one.kind for one in top.problems] == ["unusable letters"]
     assert top.problems[0].state is State.WARN
-    assert [one.kind for one in top.doubts] == ["broker alarm"]
+    assert [one.kind for one in top.unknowns] == ["broker alarm"]
 
 
 @pytest.mark.parametrize(("unreadable", "unrelated", "outcome"), [(2, 0, "unreadable"), (1, 9, "unrelated")])
