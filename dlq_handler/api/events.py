@@ -1,4 +1,4 @@
-"""The event stream, as server-sent events: names the component that changed, so that a client reloads that component.
+"""The event stream, as server-sent events: names the topic that changed, so that a client reloads it.
 
 Promises: a client that reconnects with Last-Event-ID misses nothing, or receives `reset` and reloads everything. The
 stream reports an unavailable database, which is the source of all other events. It is never silent for longer than
@@ -165,7 +165,7 @@ def _history(news: Caught) -> Iterator[ServerSentEvent]:
 
 def _changed(event: HistoryEvent) -> ServerSentEvent:
     content = {
-        "component": event.topic,
+        "topic": event.topic,
         "kind": event.kind,
         "subject": event.subject,
         "detail": event.detail,

@@ -133,7 +133,7 @@ async def test_what_changed_since_the_page_was_loaded_is_not_acted_upon(
     async with a_tab(browser, the_night.url, token=TOKENS["operate"], expected=refused) as tab:
         await _trip(the_night, "five thousand in a minute")
         await tab.open("/brake/release")
-        await tab.page.get_by_label("Reason").fill("the workers are really gone")
+        await tab.page.get_by_label("Comment, for the audit").fill("the workers are really gone")
         await _trip(the_night, "and once more")
         await tab.page.get_by_role("button", name="Release brake").click()
         await expect(tab.page.locator("main")).to_contain_text("Nothing was done")

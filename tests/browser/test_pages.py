@@ -56,7 +56,7 @@ async def test_the_way_through_an_act_is_whole(browser: Browser, the_night: Nigh
     async with a_tab(browser, the_night.url, token=TOKENS["operate"]) as tab:
         await trip_brake(tab, the_night, letters=3)
         assert await all_faults_of(tab) == []
-        await tab.page.get_by_label("Reason").fill("the worker is really gone")
+        await tab.page.get_by_label("Comment, for the audit").fill("the worker is really gone")
         await tab.page.get_by_label("For how long").select_option("0")
         button = re.compile(r"^Release brake, decide (at least )?\d+ dead letters$")
         await tab.page.get_by_role("button", name=button).click()

@@ -67,7 +67,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
                 UPDATE own.brake SET tripped_at = now() - interval '40 seconds', tripped_by = 'sidecar-1',
                        hold_until = now() + interval '9 minutes',
                        explanation = :explanation
-                 WHERE (SELECT bool_and(seen_at IS NOT NULL) FROM own.canary
+                 WHERE (SELECT bool_and(received_at IS NOT NULL) FROM own.canary
                          WHERE created_at > now() - interval '2 seconds')
                 RETURNING true AS is_tripped
                 """,

@@ -52,7 +52,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             assert stream.answer.headers["content-type"].startswith("text/event-stream")
             await tell(ui_store, "seen\nid: 99\n\nevent: forged")
             seen = await stream.next()
-            assert (seen.kind, seen.content["component"], seen.content["kind"]) == (
+            assert (seen.kind, seen.content["topic"], seen.content["kind"]) == (
                 "changed",
                 "workers",
                 "worker.gone",
