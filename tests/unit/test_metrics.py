@@ -34,8 +34,8 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
     "observe_batch": (
         lambda it: it.observe_batch(31, 5, 0.75),
         {
-            "batch_letters_count": 1,
-            "batch_letters_sum": 31,
+            "batch_dead_letters_count": 1,
+            "batch_dead_letters_sum": 31,
             "batch_seconds_count": 1,
             "batch_seconds_sum": 0.75,
             "dead_letters_postponed_total": 5,
@@ -43,7 +43,7 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
     ),
     "observe_publish_latencies": (
         lambda it: it.observe_publish_latencies([48.5, 0.25]),
-        {"announce_latency_seconds_count": 2, "announce_latency_seconds_sum": 48.75},
+        {"completion_event_latency_seconds_count": 2, "completion_event_latency_seconds_sum": 48.75},
     ),
     "count_reconnect": (lambda it: it.count_reconnect("publisher"), {"reconnects_total{link=publisher}": 1}),
     "set_intake_queue": (lambda it: it.set_intake_queue(12, 3), {"dlq_messages": 12, "dlq_consumers": 3}),
