@@ -14,7 +14,6 @@ from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.compose import history
 from dlq_handler.dashboard.refresh import PageRefresher
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import Leadership
@@ -34,6 +33,7 @@ from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.loop import LoopWatch
+from dlq_handler.observer import diagnoser_of
 from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
@@ -177,7 +177,7 @@ class Sidecar:
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Diagnosis.
-        self._diagnoser = history.diagnoser(
+        self._diagnoser = diagnoser_of(
             settings,
             self.database,
             self.link,

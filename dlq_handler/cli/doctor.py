@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.open_doctor import open_doctor
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, printable
 from dlq_handler.cli.status import EXIT_CODES
-from dlq_handler.compose.doctor import open_doctor
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
 from dlq_handler.diagnosis.diagnosis import SIGNS, Diagnosis, Health, conclusion_of
 from dlq_handler.settings import Loaded

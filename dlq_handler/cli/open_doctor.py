@@ -7,9 +7,9 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.compose.view import CALL_TIMEOUT_SECONDS, command_collector
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.doctor import Doctor
+from dlq_handler.observer import CALL_TIMEOUT_SECONDS, command_collector
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, connection_source_of, management_api_of, open_publisher

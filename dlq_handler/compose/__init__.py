@@ -1,1 +1,0 @@
-"""Turn settings into parts."""
