@@ -20,10 +20,12 @@ from dlq_handler.safety.publish_watch import PublishWatch
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import connection_source_of, management_api_of
 from dlq_handler.timeouts.completion_watch import CompletionWatch
+from dlq_handler.timeouts.decision import RecordOptions
+from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.monitor import TimeoutMonitor
 from dlq_handler.timeouts.publish_recorder import EndPublisher, RequestRecorder
 from dlq_handler.timeouts.reconciler import Reconciler
-from dlq_handler.timeouts.recorder import RecordOptions, SuspectRecorder, UnscheduledEndRecorder
+from dlq_handler.timeouts.recorder import SuspectRecorder, UnscheduledEndRecorder
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch
 from dlq_handler.workers.processes import WorkerProcesses
 from dlq_handler.workers.sight import WorkerObservation
@@ -62,6 +64,7 @@ def timeout_services(
     ends = EndPublisher(
         database, event_writer, leadership, options, metrics, batch_size=own.monitor.batch_size
     )
+    scan = LeaderScan(database, leadership, gate)
     has_intake = settings.message_queue.rabbitmq.dead_letter.enabled
     return [
         PublishWatch(
@@ -84,32 +87,20 @@ def timeout_services(
             else WorkerProcesses(database, connections, leadership, is_shadow=is_shadow),
         ),
         UnscheduledWatch(
-            database,
+            scan,
             own.monitor,
+            queues,
             ends=Ender(database, writer, unscheduled, batch_size(), leadership=leadership),
             requests=Ender(database, event_writer, requests, batch_size(), leadership=leadership),
             is_shadow=is_shadow,
-            leadership=leadership,
-            gate=gate,
-            queues=queues,
         ),
         Reconciler(
-            database,
-            leadership,
+            scan,
             own.monitor,
+            ends,
+            queues,
+            metrics,
             look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
-            gate=gate,
-            ends=ends,
-            queues=queues,
-            metrics=metrics,
         ),
-        CompletionWatch(
-            database,
-            leadership,
-            own.monitor,
-            gate=gate,
-            ends=ends,
-            queues=queues,
-            api=management_api_of(settings, timeout_seconds=5.0),
-        ),
+        CompletionWatch(scan, own.monitor, ends, queues, management_api_of(settings, timeout_seconds=5.0)),
     ]

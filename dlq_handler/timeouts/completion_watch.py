@@ -19,8 +19,6 @@ from typing import assert_never
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.progress_sql import keep_progress, read_progress
 from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
@@ -28,7 +26,6 @@ from dlq_handler.host import unpublished_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, EndWithoutEvent, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.loop import every
-from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts import unconsumed_sql
 from dlq_handler.timeouts.decide_unpublished import LeaveEnd, PublishEnd, WaitToPublish, decide_unpublished
 from dlq_handler.timeouts.findings import Finding
@@ -50,19 +47,16 @@ class _QueueState:
 class CompletionWatch:
     def __init__(
         self,
-        database: Database,
-        leadership: Leadership,
+        scan: LeaderScan,
         options: MonitorOptions,
-        *,
-        gate: Gate,
         ends: EndPublisher,
         queues: QueueCounter,
         api: ManagementApi,
+        *,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        self._database, self._leadership, self._options = database, leadership, options
-        self._ends, self._queues, self._api, self._now = ends, queues, api, now
-        self._scan = LeaderScan(database, leadership, gate)
+        self._scan, self._options, self._ends = scan, options, ends
+        self._queues, self._api, self._now = queues, api, now
         self._check_seconds = min(CHECK_SECONDS, options.quiet_seconds / 2)
         self._quiet = QuietTime(self._check_seconds)
         self._is_closed = False
@@ -76,7 +70,7 @@ class CompletionWatch:
         await every(self._check_seconds, self.tick, stop, name="completion-watch")
 
     async def tick(self) -> None:
-        if not self._leadership.is_leader:
+        if not self._scan.leadership.is_leader:
             self._is_closed = False
             return
         try:
@@ -94,14 +88,14 @@ class CompletionWatch:
 
     async def _check_queue(self) -> None:
         # The clock before the check: an interval must not reach beyond what the check has shown.
-        async with self._database.transaction() as tx:
+        async with self._scan.database.transaction() as tx:
             asked_at = await database_time(tx)
         counts = await self._queues.count_known(COMPLETED_QUEUE)
         self._quiet.note(counts, self._now())
         if counts is None or (counts.consumers > 0 and self._is_closed):
             return
-        async with self._database.transaction() as tx:
-            await self._leadership.fence(tx)
+        async with self._scan.database.transaction() as tx:
+            await self._scan.leadership.fence(tx)
             if counts.consumers > 0:
                 await unconsumed_sql.close_interval(tx)
             else:
@@ -112,7 +106,7 @@ class CompletionWatch:
         self._is_closed = counts.consumers > 0
 
     async def _publish_lost_ends(self, quiet_seconds: float) -> None:
-        async with self._database.transaction() as tx:
+        async with self._scan.database.transaction() as tx:
             now = await database_time(tx)
             intervals = await unconsumed_sql.intervals_after(tx, await read_progress(tx, self._progress))
         queue = _QueueState(quiet_seconds=quiet_seconds, unacked=await self._count_unacked())
@@ -133,8 +127,8 @@ class CompletionWatch:
             return None
 
     async def _keep_progress(self, until: datetime) -> None:
-        async with self._database.transaction() as tx:
-            await self._leadership.fence(tx)
+        async with self._scan.database.transaction() as tx:
+            await self._scan.leadership.fence(tx)
             await keep_progress(tx, self._progress, until=until)
 
     async def _publish_ends_within(self, interval: UnconsumedInterval, queue: _QueueState) -> None:

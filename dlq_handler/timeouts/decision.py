@@ -4,13 +4,14 @@ Only decisions are recorded, never that an execution still waits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.endings.refusal import next_attempt
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.messages import Destination
 
 
 class StaleOutcome(StrEnum):
@@ -98,45 +99,46 @@ class StaleRecord:
     replica: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """What is the same for every record of a replica."""
+
+    replica: str
+    destination: Destination
+    """Of completion events."""
+    is_shadow: bool = False
+
+
 def record_of(
     execution: Execution,
-    decision: End | RepublishRequest,
+    outcome: StaleOutcome,
+    explanation: str,
+    evidence: Mapping[str, object],
     *,
+    options: RecordOptions,
     now: datetime,
-    replica: str,
-    is_shadow: bool = False,
 ) -> StaleRecord:
     return StaleRecord(
         execution_id=execution.id,
         attempt_updated_at=execution.updated,
         original_status=execution.status.value,
-        outcome=decision.outcome,
+        outcome=outcome,
         worker_id=execution.worker_id,
-        explanation=decision.explanation,
-        evidence=decision.evidence,
-        is_shadow=is_shadow,
+        explanation=explanation,
+        evidence=evidence,
+        is_shadow=options.is_shadow,
         decided_at=now,
-        replica=replica,
+        replica=options.replica,
     )
 
 
 def refused_record(
-    execution: Execution, error: str, *, attempts: int, now: datetime, replica: str
+    execution: Execution, error: str, *, attempts: int, options: RecordOptions, now: datetime
 ) -> StaleRecord:
     """`attempts` includes this refusal."""
-    return StaleRecord(
-        execution_id=execution.id,
-        attempt_updated_at=execution.updated,
-        original_status=execution.status.value,
-        outcome=StaleOutcome.UPDATE_FAILED,
-        worker_id=execution.worker_id,
-        explanation="the database refused to let it end",
-        error=error,
-        attempts=attempts,
-        next_attempt_at=next_attempt(now, attempts),
-        decided_at=now,
-        replica=replica,
-    )
+    explanation = "the database refused to let it end"
+    record = record_of(execution, StaleOutcome.UPDATE_FAILED, explanation, {}, options=options, now=now)
+    return replace(record, error=error, attempts=attempts, next_attempt_at=next_attempt(now, attempts))
 
 
 def stale_result(execution: Execution, decision: End, now: datetime) -> dict[str, object]:

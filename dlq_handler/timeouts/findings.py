@@ -1,5 +1,6 @@
 """What the reconciler finds: ends without a completion event, and executions that came back after their end. Pure."""
 
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -9,7 +10,7 @@ from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.messages import Destination, ExecutionMessage, completion_event
 from dlq_handler.text import rounded
-from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+from dlq_handler.timeouts.decision import RecordOptions, StaleOutcome, StaleRecord, record_of
 
 # An execution that is so after dlq-handler ended it was brought back.
 UNDER_WAY = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.CANCELING})
@@ -60,20 +61,11 @@ def event_of(end: EndWithoutEvent, *, destination: Destination, now: datetime) -
 
 
 def published_record(
-    end: EndWithoutEvent, finding: Finding, *, now: datetime, replica: str, is_shadow: bool
+    end: EndWithoutEvent, finding: Finding, *, options: RecordOptions, now: datetime
 ) -> StaleRecord:
-    return StaleRecord(
-        execution_id=end.execution.id,
-        attempt_updated_at=end.execution.updated,
-        original_status=end.execution.status.value,
-        outcome=StaleOutcome.COMPLETION_PUBLISHED,
-        worker_id=end.execution.worker_id,
-        explanation=_WHY_PUBLISHED[finding],
-        evidence={"finding": finding.value, **end.evidence},
-        is_shadow=is_shadow,
-        decided_at=now,
-        replica=replica,
-    )
+    evidence = {"finding": finding.value, **end.evidence}
+    outcome, explanation = StaleOutcome.COMPLETION_PUBLISHED, _WHY_PUBLISHED[finding]
+    return record_of(end.execution, outcome, explanation, evidence, options=options, now=now)
 
 
 def is_reverted(end: OwnEnd) -> bool:
@@ -89,26 +81,20 @@ def is_reverted(end: OwnEnd) -> bool:
     return end.execution.status.is_terminal and has_moved and end.signature != FAILED_BY
 
 
-def reverted_record(end: OwnEnd, *, now: datetime, replica: str) -> StaleRecord:
+def reverted_record(end: OwnEnd, *, options: RecordOptions, now: datetime) -> StaleRecord:
     """One for each end that was undone, however often the row moves afterwards."""
     execution = end.execution
     by = f"worker {execution.worker_id}" if execution.worker_id is not None else "another component"
-    return StaleRecord(
-        execution_id=execution.id,
-        attempt_updated_at=end.ended_at,
-        original_status=execution.status.value,
-        outcome=StaleOutcome.REVERTED_BY_WORKER,
-        worker_id=execution.worker_id,
-        explanation=f"{execution.status} after {end.ended_by} had ended it: {by} continued it",
-        evidence={
-            "ended_by": end.ended_by,
-            "ended_at": end.ended_at.isoformat(),
-            "ended_by_instance": end.replica,
-            "status": execution.status.value,
-            "updated": execution.updated.isoformat(),
-            "worker": execution.worker_id,
-            "heartbeat_age_seconds": rounded(end.heartbeat_age_seconds),
-        },
-        decided_at=now,
-        replica=replica,
-    )
+    explanation = f"{execution.status} after {end.ended_by} had ended it: {by} continued it"
+    evidence = {
+        "ended_by": end.ended_by,
+        "ended_at": end.ended_at.isoformat(),
+        "ended_by_replica": end.replica,
+        "status": execution.status.value,
+        "updated": execution.updated.isoformat(),
+        "worker": execution.worker_id,
+        "heartbeat_age_seconds": rounded(end.heartbeat_age_seconds),
+    }
+    outcome = StaleOutcome.REVERTED_BY_WORKER
+    record = record_of(execution, outcome, explanation, evidence, options=options, now=now)
+    return replace(record, attempt_updated_at=end.ended_at)

@@ -19,14 +19,16 @@ class ScanInterrupted(Exception):
 
 
 class LeaderScan:
+    """What every scan of the leader needs."""
+
     def __init__(self, database: Database, leadership: Leadership, gate: Gate) -> None:
-        self._database, self._leadership, self._gate = database, leadership, gate
+        self.database, self.leadership, self.gate = database, leadership, gate
         self.stop = asyncio.Event()
 
     def check(self) -> None:
         """To be called before each page: there may be thousands. Raises `ScanInterrupted` or `GateClosed`."""
-        self._gate.check()
-        if not self._leadership.is_leader or self.stop.is_set():
+        self.gate.check()
+        if not self.leadership.is_leader or self.stop.is_set():
             raise ScanInterrupted
 
     async def pages(
@@ -35,7 +37,7 @@ class LeaderScan:
         place: Key | None = start
         while place is not None:
             self.check()
-            async with self._database.transaction() as tx:
+            async with self.database.transaction() as tx:
                 page = await read(tx, place)
             yield page.found
             place = page.last

@@ -26,9 +26,9 @@ from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.unscheduled_sql import count_requests, requests_for
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.decision import RepublishRequest, StaleRecord, record_of
+from dlq_handler.timeouts.decision import RecordOptions, RepublishRequest, StaleRecord, record_of
 from dlq_handler.timeouts.findings import Finding, event_of, published_record
-from dlq_handler.timeouts.recorder import RecordOptions, StaleProposal
+from dlq_handler.timeouts.recorder import StaleProposal
 
 log = structlog.get_logger()
 
@@ -120,10 +120,11 @@ class RequestBatch(_PublishBatch):
             StaleProposal(
                 record_of(
                     item.row.execution,
-                    item.decision,
+                    item.decision.outcome,
+                    item.decision.explanation,
+                    item.decision.evidence,
+                    options=options,
                     now=view.now,
-                    replica=options.replica,
-                    is_shadow=options.is_shadow,
                 ),
                 message_of[item.execution_id],
             )
@@ -157,13 +158,7 @@ class EventBatch(_PublishBatch):
         options = self._recorder.options
         proposals = [
             StaleProposal(
-                published_record(
-                    end,
-                    self._recorder.finding,
-                    now=view.now,
-                    replica=options.replica,
-                    is_shadow=options.is_shadow,
-                ),
+                published_record(end, self._recorder.finding, options=options, now=view.now),
                 event_of(end, destination=options.destination, now=view.now),
             )
             for end in self._items

@@ -14,8 +14,6 @@ import structlog
 
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.progress_sql import keep_progress, read_progress
 from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
@@ -26,7 +24,6 @@ from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.host.page import BEGINNING
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
-from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.findings import (
     UNDER_WAY,
@@ -48,23 +45,20 @@ OVERLAP = timedelta(minutes=10)
 class Reconciler:
     def __init__(
         self,
-        database: Database,
-        leadership: Leadership,
+        scan: LeaderScan,
         options: MonitorOptions,
-        *,
-        look_back_seconds: float,
-        gate: Gate,
         ends: EndPublisher,
         queues: QueueCounter,
         metrics: Metrics,
+        *,
+        look_back_seconds: float,
     ) -> None:
         """`look_back_seconds`: age of the oldest end that the first scan finds, and the time before the end of an
         execution that still holds its slot is published again.
         """
-        self._database, self._leadership, self._options = database, leadership, options
+        self._scan, self._options, self._ends = scan, options, ends
+        self._queues, self._metrics = queues, metrics
         self._look_back = timedelta(seconds=look_back_seconds)
-        self._gate, self._ends, self._queues, self._metrics = gate, ends, queues, metrics
-        self._scan = LeaderScan(database, leadership, gate)
         # A shadow replica publishes nothing, so the others cannot continue where it ended.
         self._progress = "shadow reconciler" if ends.options.is_shadow else "reconciler"
 
@@ -73,7 +67,7 @@ class Reconciler:
         await every(self._options.reconcile_interval_seconds, self.tick, stop, name="reconciler")
 
     async def tick(self) -> None:
-        if not self._leadership.is_leader:
+        if not self._scan.leadership.is_leader:
             return
         try:
             await self._reconcile()
@@ -84,17 +78,17 @@ class Reconciler:
 
     async def _reconcile(self) -> None:
         asked_at = monotonic_seconds()
-        async with self._database.transaction() as tx:
+        async with self._scan.database.transaction() as tx:
             now = await database_time(tx)
             scanned_until = await read_progress(tx, self._progress)
-        self._gate.see_clock(now, asked_at=asked_at, answered_at=monotonic_seconds())
+        self._scan.gate.see_clock(now, asked_at=asked_at, answered_at=monotonic_seconds())
         since = self._since(now, scanned_until)
         # A shadow replica ended nothing that could come back.
         if not self._ends.options.is_shadow:
             await self._record_resurrections(since, now)
         await self._publish_missing_events(since, now)
-        async with self._database.transaction() as tx:
-            await self._leadership.fence(tx)
+        async with self._scan.database.transaction() as tx:
+            await self._scan.leadership.fence(tx)
             await keep_progress(tx, self._progress, until=now)
         # Last, because it asks the broker: without the broker the other ends are published all the same.
         await self._publish_held_slots()
@@ -119,9 +113,9 @@ class Reconciler:
     async def _record(self, ends: Sequence[OwnEnd], now: datetime) -> None:
         if not ends:
             return
-        records = [reverted_record(end, now=now, replica=self._ends.options.replica) for end in ends]
-        async with self._database.transaction() as tx:
-            await self._leadership.fence(tx)
+        records = [reverted_record(end, options=self._ends.options, now=now) for end in ends]
+        async with self._scan.database.transaction() as tx:
+            await self._scan.leadership.fence(tx)
             written = await decisions_sql.record(tx, records)
         self._metrics.reconciled.labels(Finding.REVERTED_BY_WORKER).inc(len(written))
         for record in records:
@@ -148,7 +142,9 @@ class Reconciler:
     async def _without_retried(self, ends: Sequence[EndWithoutEvent]) -> Sequence[EndWithoutEvent]:
         """Without workflow tasks that the host has retried: it knows their end, and an event makes a second retry."""
         tasks = [end.execution.id for end in ends if end.execution.is_workflow_task]
-        retried = await workflow_tasks_sql.already_retried(self._database, tasks) if tasks else frozenset()
+        retried = (
+            await workflow_tasks_sql.already_retried(self._scan.database, tasks) if tasks else frozenset()
+        )
         return [end for end in ends if end.execution.id not in retried]
 
     async def _publish_held_slots(self) -> None:
@@ -159,7 +155,7 @@ class Reconciler:
         is_more = True
         while is_more:
             self._scan.check()
-            async with self._database.transaction() as tx:
+            async with self._scan.database.transaction() as tx:
                 # An end that was published is not found again, so the next page is the first one again.
                 ends = await reconcile_sql.held_slots(
                     tx,

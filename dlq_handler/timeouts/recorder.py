@@ -18,7 +18,6 @@ from dlq_handler.endings.refusal import Refusal
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import Execution
 from dlq_handler.host.executions_sql import LockedView, lock_executions
-from dlq_handler.host.messages import Destination
 from dlq_handler.host.stale_sql import Candidate
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate
@@ -28,6 +27,7 @@ from dlq_handler.timeouts.cases import Processes, WorkerQueues, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import (
     End,
+    RecordOptions,
     StaleOutcome,
     StaleRecord,
     record_of,
@@ -38,16 +38,6 @@ from dlq_handler.workers import looks_sql
 from dlq_handler.workers.look import WorkerLook
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
-    """What is the same for every record of a replica."""
-
-    replica: str
-    destination: Destination
-    """Of completion events."""
-    is_shadow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +55,12 @@ class StaleProposal:
 
 
 def propose_end(execution: Execution, decision: End, options: RecordOptions, now: datetime) -> StaleProposal:
+    result = stale_result(execution, decision, now)
     return StaleProposal(
-        record_of(execution, decision, now=now, replica=options.replica, is_shadow=options.is_shadow),
-        ending(
-            execution,
-            decision.becomes,
-            stale_result(execution, decision, now),
-            destination=options.destination,
-            now=now,
+        record_of(
+            execution, decision.outcome, decision.explanation, decision.evidence, options=options, now=now
         ),
+        ending(execution, decision.becomes, result, destination=options.destination, now=now),
     )
 
 
@@ -140,9 +127,7 @@ class EndRecorder:
         if execution is None:
             return None
         attempts = 1 + await decisions_sql.refusals(tx, execution.id, execution.updated)
-        record = refused_record(
-            execution, refusal.error, attempts=attempts, now=now, replica=self.options.replica
-        )
+        record = refused_record(execution, refusal.error, attempts=attempts, options=self.options, now=now)
         await decisions_sql.record(tx, [record])
         return record
 

@@ -13,8 +13,6 @@ from typing import assert_never
 
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.execution import ExecutionStatus
@@ -23,7 +21,6 @@ from dlq_handler.host.page import BEGINNING
 from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.unscheduled_sql import unscheduled_page
 from dlq_handler.loop import every
-from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, decide_unscheduled
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleRecord, Wait
 from dlq_handler.timeouts.leader_scan import LeaderScan, ScanInterrupted
@@ -36,21 +33,18 @@ from dlq_handler.timeouts.recorder import UnscheduledEnd
 class UnscheduledWatch:
     def __init__(
         self,
-        database: Database,
+        scan: LeaderScan,
         options: MonitorOptions,
+        queues: QueueCounter,
         *,
         ends: Ender[UnscheduledEnd, StaleRecord],
         requests: Ender[LostRequest, StaleRecord],
         is_shadow: bool,
-        leadership: Leadership,
-        gate: Gate,
-        queues: QueueCounter,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """`is_shadow`: which earlier requests count."""
-        self._options, self._ends, self._requests, self._is_shadow = options, ends, requests, is_shadow
-        self._leadership, self._gate, self._queues, self._now = leadership, gate, queues, now
-        self._scan = LeaderScan(database, leadership, gate)
+        self._scan, self._options, self._queues, self._now = scan, options, queues, now
+        self._ends, self._requests, self._is_shadow = ends, requests, is_shadow
         self._check_seconds = min(CHECK_SECONDS, options.interval_seconds)
         self._quiet = QuietTime(self._check_seconds)
         self._next_scan = 0.0
@@ -61,7 +55,7 @@ class UnscheduledWatch:
 
     async def tick(self) -> None:
         """Check the scheduler's queue; scan when a scan is due and that queue was quiet for long enough."""
-        if not self._leadership.is_leader:
+        if not self._scan.leadership.is_leader:
             return
         self._quiet.note(await self._queues.count_known(REQUESTS_QUEUE), self._now())
         quiet_seconds = self._quiet.seconds
@@ -92,7 +86,7 @@ class UnscheduledWatch:
         asked_at = monotonic_seconds()
         async for rows in self._scan.pages(read, BEGINNING):
             if rows:
-                self._gate.see_clock(rows[0].now, asked_at=asked_at, answered_at=monotonic_seconds())
+                self._scan.gate.see_clock(rows[0].now, asked_at=asked_at, answered_at=monotonic_seconds())
             if requested := await self._act(rows, quiet_seconds):
                 return requested
             asked_at = monotonic_seconds()
@@ -107,7 +101,7 @@ class UnscheduledWatch:
                 row,
                 quiet_seconds=quiet_seconds,
                 options=self._options,
-                steady_since=self._gate.steady_since,
+                steady_since=self._scan.gate.steady_since,
             )
             match decision:
                 case RepublishRequest():

@@ -21,9 +21,10 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import GateOptions
 from dlq_handler.timeouts.case import StaleLimits
+from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.monitor import TimeoutMonitor
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.recorder import RecordOptions, SuspectRecorder
+from dlq_handler.timeouts.recorder import SuspectRecorder
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
 from dlq_handler.workers.sight import WorkerObservation

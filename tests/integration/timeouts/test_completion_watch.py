@@ -18,11 +18,12 @@ from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch
+from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import EndPublisher
 from dlq_handler.timeouts.quiet_time import CHECK_SECONDS
-from dlq_handler.timeouts.recorder import RecordOptions
 from tests.support.builders import COMPLETIONS
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
@@ -65,13 +66,11 @@ class Fixture(StaleWorld):
     def a_watch(self, *, leadership: Leadership | None = None, is_shadow: bool = False) -> CompletionWatch:
         leadership = leadership or self.leadership
         return CompletionWatch(
-            self.store,
-            leadership,
+            LeaderScan(self.store, leadership, self.gate),
             MonitorOptions(batch_size=3),
-            gate=self.gate,
-            ends=self.a_publisher(leadership, is_shadow=is_shadow),
-            queues=self.queues,
-            api=self.api,
+            self.a_publisher(leadership, is_shadow=is_shadow),
+            self.queues,
+            self.api,
             now=lambda: self.seconds,
         )
 

@@ -23,12 +23,13 @@ from dlq_handler.host.ends import EndWithoutEvent
 from dlq_handler.host.page import Page, Place
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
+from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import EndPublisher
 from dlq_handler.timeouts.reconciler import Reconciler
-from dlq_handler.timeouts.recorder import RecordOptions
 from dlq_handler.timeouts.slot_watch import SlotWatch
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
@@ -65,12 +66,9 @@ class Fixture(StaleWorld):
 
     def a_reconciler(self, *, is_shadow: bool = False, missing_event_seconds: float = 60) -> Reconciler:
         return Reconciler(
-            self.store,
-            self.leadership,
+            LeaderScan(self.store, self.leadership, self.gate),
             MonitorOptions(batch_size=3, missing_event_seconds=missing_event_seconds),
-            look_back_seconds=DAY,
-            gate=self.gate,
-            ends=EndPublisher(
+            EndPublisher(
                 self.store,
                 ShadowWriter(self.gate) if is_shadow else EventWriter(),
                 self.leadership,
@@ -78,8 +76,9 @@ class Fixture(StaleWorld):
                 self.metrics,
                 batch_size=3,
             ),
-            queues=self.queues,
-            metrics=self.metrics,
+            self.queues,
+            self.metrics,
+            look_back_seconds=DAY,
         )
 
     async def reconcile(self, reconciler: Reconciler | None = None) -> None:

@@ -19,11 +19,12 @@ from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts.decision import StaleRecord
+from dlq_handler.timeouts.decision import RecordOptions, StaleRecord
+from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import RequestRecorder
 from dlq_handler.timeouts.quiet_time import CHECK_SECONDS, QuietTime
-from dlq_handler.timeouts.recorder import RecordOptions, UnscheduledEndRecorder
+from dlq_handler.timeouts.recorder import UnscheduledEndRecorder
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.scheduler import Scheduler
@@ -82,16 +83,14 @@ class Fixture(StaleWorld):
             else LiveWriter(gate, a_brake(self.store, limit=limit), relay=None)
         )
         return UnscheduledWatch(
-            self.store,
+            LeaderScan(self.store, self.leadership, gate),
             MonitorOptions(**(fields | options)),
+            self.queue,
             ends=self._ender(writer, UnscheduledEndRecorder(record, self.metrics)),
             requests=self._ender(
                 writer if is_shadow else EventWriter(), RequestRecorder(record, self.metrics)
             ),
             is_shadow=is_shadow,
-            leadership=self.leadership,
-            gate=gate,
-            queues=self.queue,
             now=lambda: self.seconds,
         )
 

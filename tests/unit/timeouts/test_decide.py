@@ -14,7 +14,7 @@ from dlq_handler.host.execution import TRANSITIONS, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
-from dlq_handler.timeouts.decision import End, NotStale, Wait, record_of, stale_result
+from dlq_handler.timeouts.decision import End, NotStale, Wait, stale_result
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.look import WorkerLook
 from tests.support.builders import COMPLETIONS, NOON, an_execution
@@ -599,4 +599,4 @@ def test_every_decision_can_be_told_and_every_end_can_be_written(case: StaleCase
     if isinstance(decision, End):
         result = stale_result(case.execution, decision, NOW)
         assert ending(case.execution, decision.becomes, result, destination=COMPLETIONS, now=NOW).message.body
-        assert record_of(case.execution, decision, now=NOW, replica="here").outcome == decision.becomes.value
+        assert decision.outcome == decision.becomes.value

@@ -13,6 +13,7 @@ from dlq_handler.dead_letters.result import FAILED_BY
 from dlq_handler.host.ending import ending
 from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.findings import (
     Finding,
     event_of,
@@ -24,6 +25,7 @@ from dlq_handler.timeouts.findings import (
 from tests.support.builders import COMPLETIONS, NOON, an_execution
 
 LATER = NOON + timedelta(minutes=1)
+OPTIONS = RecordOptions(replica="two", destination=COMPLETIONS)
 
 
 def an_end(
@@ -72,12 +74,12 @@ def test_execution_came_back_only_if_somebody_went_on_with_it(end: OwnEnd, is_ba
 
 
 def test_resurrection_is_one_per_ending_and_says_who_did_what() -> None:
-    runs = reverted_record(an_end(ExecutionStatus.RUNNING), now=LATER, replica="two")
-    done = reverted_record(an_end(ExecutionStatus.COMPLETED), now=LATER, replica="two")
+    runs = reverted_record(an_end(ExecutionStatus.RUNNING), options=OPTIONS, now=LATER)
+    done = reverted_record(an_end(ExecutionStatus.COMPLETED), options=OPTIONS, now=LATER)
     assert runs.attempt_updated_at == done.attempt_updated_at == NOON
     assert "worker 7" in runs.explanation
     assert "letter 12" in runs.explanation
-    assert runs.evidence["ended_by_instance"] == "one"
+    assert runs.evidence["ended_by_replica"] == "one"
     assert runs.evidence["heartbeat_age_seconds"] == 3.2
 
 
@@ -91,9 +93,7 @@ def test_end_is_announced_as_the_row_has_it() -> None:
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["payload"]["status"] == "Failed"
     assert envelope["payload"]["result"] == {"error": "x"}
-    record = published_record(
-        an_unheard_end(), Finding.MISSING_EVENT, now=LATER, replica="one", is_shadow=False
-    )
+    record = published_record(an_unheard_end(), Finding.MISSING_EVENT, options=OPTIONS, now=LATER)
     assert record.evidence == {"finding": "missing_event"}
 
 
