@@ -62,7 +62,7 @@ def reference_types() -> Mapping[str, str]:
 @cache
 def host_names() -> HostNames:
     names = HostNames()
-    texts = [text for path in sorted(PACKAGE.rglob("*.py")) for text in _strings(path)]
+    texts = [text for path in sorted((PACKAGE / "host").glob("*.py")) for text in _strings(path)]
     aliases = _shared_aliases(texts)
     for text in texts:
         _collect(text, aliases, names)
