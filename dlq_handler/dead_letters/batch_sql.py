@@ -15,8 +15,11 @@ from dlq_handler.text import storable
 
 async def rehearse(tx: Transaction) -> None:
     """Change nothing, with every right that a batch needs on the tables of dead letters."""
-    for table in ("letter", "letter_group", "letter_minute"):
-        await tx.run(f"INSERT INTO own.{table} SELECT * FROM own.{table} WHERE false")  # noqa: S608  # our own text
+    await tx.run("INSERT INTO own.letter (key) SELECT key FROM own.letter WHERE false")
+    await tx.run("INSERT INTO own.letter_group (id) SELECT id FROM own.letter_group WHERE false")
+    await tx.run(
+        "INSERT INTO own.letter_minute (group_id) SELECT group_id FROM own.letter_minute WHERE false"
+    )
 
 
 async def count_repeats(tx: Transaction, arrivals: Mapping[str, int]) -> set[str]:
@@ -59,7 +62,7 @@ async def record_letters(
             reason, death_count, died_at, first_death_queue, exchange, routing_key, attempt_updated_at, body, body_size,
             parse_error, outcome, explanation, error, attempts, next_attempt_at, evidence, group_id, headers,
             received_at, decided_at, replica, is_shadow)
-        SELECT arrived.*, now(), now(), :replica, :is_shadow
+        SELECT given.*, now(), now(), :replica, :is_shadow
           FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
                   FROM unnest(
                     CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
@@ -72,8 +75,8 @@ async def record_letters(
                     CAST(:explanation AS text[]), CAST(:error AS text[]), CAST(:attempts AS integer[]),
                     CAST(:next_attempt_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
                     CAST(:group_id AS text[]), CAST(:headers AS jsonb[])
-                  ) AS given(key)) AS arrived
-         ORDER BY arrived.key, arrived.id
+                  ) AS given(key)) AS given
+         ORDER BY given.key, given.id
         ON CONFLICT (key) DO NOTHING
         """,
         key=[letter.key for letter in letters],

@@ -36,18 +36,22 @@ LISTED = """
     first_death_queue, exchange, routing_key, attempt_updated_at, outcome, explanation, error, attempts,
     next_attempt_at, repeats, repeated_at, received_at, decided_at, replica, evidence, is_shadow, body_size,
     NULL AS body, group_id, NULL AS headers"""
+_COMPLETE = LISTED.replace("NULL AS", "")
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:
     async with database.transaction() as tx:
-        row = await tx.row("SELECT * FROM own.letter WHERE id = :id", id=record_id)
+        row = await tx.row(f"SELECT {_COMPLETE} FROM own.letter WHERE id = :id", id=record_id)  # noqa: S608  # constants
     return record_of(row) if row else None
 
 
 async def of_execution(database: Database, execution_id: int) -> list[LetterRecord]:
     """Every dead letter of this execution, in the order of arrival."""
     async with database.transaction() as tx:
-        rows = await tx.rows("SELECT * FROM own.letter WHERE execution_id = :id ORDER BY id", id=execution_id)
+        rows = await tx.rows(
+            f"SELECT {_COMPLETE} FROM own.letter WHERE execution_id = :id ORDER BY id",  # noqa: S608  # constants
+            id=execution_id,
+        )
     return [record_of(row) for row in rows]
 
 
@@ -109,11 +113,11 @@ async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
     A record of shadow mode is never reprocessed: the dead letter itself went another way.
     """
     row = await tx.row(
-        """
-        SELECT * FROM own.letter
+        f"""
+        SELECT {_COMPLETE}, death_count, parse_error FROM own.letter
          WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
            FOR NO KEY UPDATE SKIP LOCKED
-        """,
+        """,  # noqa: S608  # constants
         id=record_id,
         outcomes=[outcome.value for outcome in REPROCESSABLE],
     )

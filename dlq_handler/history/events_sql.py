@@ -22,6 +22,8 @@ COMPLETE_SECONDS = 3600.0
 MOST_KEPT = 100_000
 _LONGEST_DETAIL = 500
 
+_COLUMNS = "id, at, topic, kind, subject, detail, replica"
+
 # Any constant will do as long as it stays the same: replicas of all versions must meet at it.
 _LOCK_CLASS = 1_145_852_233
 
@@ -55,9 +57,10 @@ async def tell(
     await tx.run(
         """
         INSERT INTO own.history_event (at, topic, kind, subject, detail, replica)
-        SELECT told.* FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:topic AS text),
+        SELECT told.at, told.topic, told.kind, told.subject, told.detail, told.replica
+          FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:topic AS text),
                                     CAST(:kind AS text), CAST(:subject AS text), CAST(:detail AS text),
-                                    CAST(:replica AS text))) AS told(at, topic, kind)
+                                    CAST(:replica AS text))) AS told(at, topic, kind, subject, detail, replica)
          WHERE NOT :once OR NOT EXISTS (SELECT FROM own.history_event known
                                          WHERE known.at = told.at AND known.kind = told.kind)
         """,
@@ -105,7 +108,7 @@ async def after(database: Database, event_id: int, *, limit: int = 500) -> list[
     """In order."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            "SELECT * FROM own.history_event WHERE id > :id ORDER BY id LIMIT :limit",
+            f"SELECT {_COLUMNS} FROM own.history_event WHERE id > :id ORDER BY id LIMIT :limit",  # noqa: S608  # constants
             id=event_id,
             limit=limit,
         )
@@ -146,10 +149,10 @@ async def markers(database: Database, *, since: datetime, until: datetime) -> li
     """Those that stand on the chart, in order of time."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            """
-            SELECT * FROM own.history_event
+            f"""
+            SELECT {_COLUMNS} FROM own.history_event
              WHERE at >= :since AND at < :until AND kind = ANY (CAST(:kinds AS text[])) ORDER BY at, id
-            """,
+            """,  # noqa: S608  # constants
             since=since,
             until=until,
             kinds=sorted(MARKERS),

@@ -18,6 +18,8 @@ EXECUTION_COLUMNS = f"""
     e.id, CAST(e.status AS text) AS status, e.updated, e.worker, e.action, e.action_ref,
     {IS_WORKFLOW_TASK} AS is_workflow_task
 """
+PAGE_COLUMNS = "e.id, e.status, e.updated, e.worker, e.action, e.action_ref, e.workflow_task"
+"""What `EXECUTION_COLUMNS` reads, for a subquery that bounds a page."""
 _STATUSES = {status.value: status for status in ExecutionStatus}
 
 

@@ -12,7 +12,7 @@ from dlq_handler.database.moments import age_seconds
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.ends import HANDLER_ERROR, EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, PAGE_COLUMNS, execution_of, has_admission
 from dlq_handler.host.page import Page, Place
 from dlq_handler.host.workflow_tasks_sql import IS_WORKFLOW_TASK
 
@@ -140,7 +140,7 @@ async def own_ends(
     moved = "AND e.updated > {at}" if status.is_terminal else ""
     rows = await tx.rows(
         f"""
-        SELECT {EXECUTION_COLUMNS}, ours.*,
+        SELECT {EXECUTION_COLUMNS}, ours.at, ours.ended_by, ours.replica,
                -- Only of those found: a result may have megabytes.
                CASE WHEN ours.at IS NOT NULL THEN
                  coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
@@ -149,7 +149,7 @@ async def own_ends(
                  (SELECT {age_seconds("last_heartbeat")}
                     FROM worker WHERE worker.id = e.worker)
                END AS heartbeat_age
-          FROM (SELECT * FROM execution e
+          FROM (SELECT {PAGE_COLUMNS}, e.result FROM execution e
                  WHERE e.status = '{status.value}' AND e.updated <= :until
                    AND (e.updated, e.id) > (:after_updated, :after_id)
                  ORDER BY e.updated, e.id LIMIT :limit) AS e

@@ -80,7 +80,7 @@ async def tasks_with_slots(
         SELECT slot.execution_id AS id,
                coalesce(e.is_workflow_task AND e.is_ended AND {_IS_SIGNED} AND NOT {IS_END_PUBLISHED}, false)
                    AS is_unpublished
-          FROM (SELECT * FROM execution_admission_entry
+          FROM (SELECT execution_id FROM execution_admission_entry
                  WHERE status = 'active' AND execution_id > :after_id
                    AND coalesce(activated_at, created) <= statement_timestamp() - make_interval(secs => :held)
                  ORDER BY execution_id LIMIT :limit) AS slot
@@ -143,7 +143,8 @@ async def _ends(
         f"""
         SELECT {EXECUTION_COLUMNS}, {RESULT}, CAST(parent.status AS text) AS parent_status,
                left(CAST(e.workflow_task -> 'retry_count' AS text), 16) AS retry_count,
-               left(CAST(e.workflow_task -> 'max_retries' AS text), 16) AS max_retries, workflow.*
+               left(CAST(e.workflow_task -> 'max_retries' AS text), 16) AS max_retries, workflow.is_advanced,
+               workflow.retry
           FROM execution e
           LEFT JOIN execution parent ON parent.id = e.parent
           LEFT JOIN LATERAL ({workflow}) AS workflow ON true

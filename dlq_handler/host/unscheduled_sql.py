@@ -16,7 +16,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, execution_of, has_admission
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, PAGE_COLUMNS, execution_of, has_admission
 from dlq_handler.host.messages import Destination, ExecutionMessage, repeated_request
 from dlq_handler.host.page import Page, Place
 from dlq_handler.host.stale_sql import IS_REFUSED
@@ -63,7 +63,7 @@ async def unscheduled_page(
     rows = await tx.rows(
         f"""
         SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, false AS waits_for_slot
-          FROM (SELECT * FROM execution e
+          FROM (SELECT {PAGE_COLUMNS} FROM execution e
                  WHERE e.status = '{status.value}'
                    AND e.updated <= statement_timestamp() - make_interval(secs => :age)
                    AND (e.updated, e.id) > (:after_updated, :after_id) {slot}

@@ -23,9 +23,10 @@ async def read_probes(
                    CAST(extract(epoch FROM clock_timestamp() - created_at) AS double precision) AS created,
                    CAST(extract(epoch FROM clock_timestamp() - sent_at) AS double precision) AS sent,
                    CAST(extract(epoch FROM received_at - sent_at) AS double precision) AS took
-              FROM (SELECT c.*, max(created_at) FILTER (WHERE received_at IS NOT NULL)
-                                OVER (PARTITION BY worker_id) AS newest_received_created_at
-                      FROM own.canary c
+              FROM (SELECT worker_id, ttl_seconds, created_at, sent_at, received_at,
+                           max(created_at) FILTER (WHERE received_at IS NOT NULL)
+                               OVER (PARTITION BY worker_id) AS newest_received_created_at
+                      FROM own.canary
                      WHERE queue = :queue
                        AND (CAST(:among AS uuid[]) IS NULL OR id = ANY (CAST(:among AS uuid[])))) AS canary
              WHERE newest_received_created_at IS NULL OR created_at >= newest_received_created_at

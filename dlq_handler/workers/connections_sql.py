@@ -45,12 +45,12 @@ async def keep_connections(tx: Transaction, looks: Collection[ConnectionLook], *
         """
         INSERT INTO own.worker_connection (worker_id, connection, checked_at, observed_at, absent_at, found_at,
                                            missing_since, shared_from, shared_since, shared_until, is_shadow)
-        SELECT look.*, CAST(:is_shadow AS boolean)
+        SELECT given.*, CAST(:is_shadow AS boolean)
           FROM unnest(CAST(:ids AS bigint[]), CAST(:connections AS text[]), CAST(:checked_at AS timestamptz[]),
                       CAST(:observed_at AS timestamptz[]), CAST(:absent_at AS timestamptz[]),
                       CAST(:found_at AS timestamptz[]), CAST(:missing_since AS timestamptz[]),
                       CAST(:shared_from AS timestamptz[]), CAST(:shared_since AS timestamptz[]),
-                      CAST(:shared_until AS timestamptz[])) AS look
+                      CAST(:shared_until AS timestamptz[])) AS given
         ON CONFLICT (worker_id, is_shadow) DO UPDATE
            SET connection = excluded.connection, checked_at = excluded.checked_at, observed_at = excluded.observed_at,
                absent_at = excluded.absent_at, found_at = excluded.found_at, missing_since = excluded.missing_since,

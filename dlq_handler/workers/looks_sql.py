@@ -28,10 +28,10 @@ async def keep_looks(tx: Transaction, looks: Collection[WorkerLook], *, is_shado
         """
         INSERT INTO own.worker_observation
                (worker_id, last_heartbeat, unavailable_since, empty_since, unconsumed_since, observed_at, is_shadow)
-        SELECT look.*, CAST(:is_shadow AS boolean)
+        SELECT given.*, CAST(:is_shadow AS boolean)
           FROM unnest(CAST(:ids AS bigint[]), CAST(:heartbeats AS timestamptz[]),
                       CAST(:unavailable AS timestamptz[]), CAST(:empty AS timestamptz[]),
-                      CAST(:unattended AS timestamptz[]), CAST(:observed_at AS timestamptz[])) AS look
+                      CAST(:unattended AS timestamptz[]), CAST(:observed_at AS timestamptz[])) AS given
         ON CONFLICT (worker_id, is_shadow) DO UPDATE
            SET last_heartbeat = excluded.last_heartbeat, unavailable_since = excluded.unavailable_since,
                empty_since = excluded.empty_since, unconsumed_since = excluded.unconsumed_since,

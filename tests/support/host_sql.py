@@ -62,14 +62,14 @@ def reference_types() -> Mapping[str, str]:
 @cache
 def host_names() -> HostNames:
     names = HostNames()
-    texts = [text for path in sorted((PACKAGE / "host").glob("*.py")) for text in _strings(path)]
+    texts = [text for path in sorted((PACKAGE / "host").glob("*.py")) for text in strings_of(path)]
     aliases = _shared_aliases(texts)
     for text in texts:
         _collect(text, aliases, names)
     return names
 
 
-def _strings(path: Path) -> Iterator[str]:
+def strings_of(path: Path) -> Iterator[str]:
     if "migrations" in path.parts or path.name == "__main__.py":
         return
     tree = ast.parse(path.read_text())
@@ -186,9 +186,12 @@ def tables_named_in(path: Path) -> set[str]:
     """The tables of the host that the SQL in this module names."""
     return {
         table
-        for text in _strings(path)
+        for text in strings_of(path)
         for table, _ in _SOURCE.findall(_LITERAL.sub("''", text))
         if table in reference_schema() and table not in _CTE.findall(text)
     } | {
-        table for text in _strings(path) for table in _LOOKED_UP.findall(text) if table in reference_schema()
+        table
+        for text in strings_of(path)
+        for table in _LOOKED_UP.findall(text)
+        if table in reference_schema()
     }
