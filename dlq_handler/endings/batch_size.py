@@ -2,12 +2,16 @@
 
 Two things make it smaller. A database that is too slow halves the size; the size that worked is kept, and doubles again
 only after some transactions in a row that were quick enough to do twice as much. An item that the database refuses is
-found by halving too; there each transaction that succeeds doubles the size again.
+found by halving too: after the half that succeeds comes the half that has it. When it is found, each transaction that
+succeeds doubles the size again.
 """
 
 # Full transactions in a row, each within this part of the time limit, before the size doubles.
 QUICK_IN_A_ROW = 3
 QUICK_PART = 1 / 3
+
+# Transactions in a row that succeed after a refusal: then the refused item is found, or the refusal was a passing one.
+FOUND = 2
 
 
 class BatchSize:
@@ -17,6 +21,7 @@ class BatchSize:
         self._limit_seconds = limit_seconds
         self._not_too_slow = self._isolating = most
         self._quick = 0
+        self._passed = FOUND
 
     @property
     def now(self) -> int:
@@ -30,9 +35,12 @@ class BatchSize:
     def refused(self, count: int) -> None:
         """The database refused one of this many items."""
         self._isolating = max(1, count // 2)
+        self._passed = FOUND if count == 1 else 0
 
     def done(self, count: int, seconds: float) -> None:
-        self._isolating = min(self.most, max(self._isolating, 2 * count))
+        self._passed += 1
+        if self._passed >= FOUND:
+            self._isolating = min(self.most, 2 * self._isolating)
         if self._not_too_slow >= self.most or count < self._not_too_slow:
             return
         self._quick = self._quick + 1 if seconds <= self._limit_seconds * QUICK_PART else 0

@@ -52,6 +52,30 @@ def test_the_size_grows_again_however_early_the_transaction_was_cancelled() -> N
     assert size.now == 500
 
 
+def sizes_with_one_refused(items: int, refused: int) -> list[int]:
+    """The size of each transaction until all items are done."""
+    size, begin, sizes = BatchSize(items, limit_seconds=30.0), 0, []
+    while begin < items:
+        count = min(size.now, items - begin)
+        sizes.append(count)
+        if begin <= refused < begin + count:
+            size.refused(count)
+            begin += count == 1
+        else:
+            size.done(count, 0.1)
+            begin += count
+    return sizes
+
+
+def test_a_refused_item_is_found_by_halving_and_then_the_size_doubles_with_each_success() -> None:
+    assert sizes_with_one_refused(64, 20) == [64, 32, 16, 16, 8, 4, 4, 2, 1, 1, 2, 4, 8, 16, 12]
+
+
+@given(items=integers(1, 1000), refused=integers(0, 1100))
+def test_one_refused_item_costs_few_transactions(items: int, refused: int) -> None:
+    assert len(sizes_with_one_refused(items, refused)) <= 3 * items.bit_length() + 1
+
+
 @given(most=integers(1, 1000), milliseconds_a_row=floats(0.1, 5000), limit_seconds=floats(0.5, 60))
 def test_on_any_database_batches_get_done_unless_one_row_alone_is_too_slow(
     most: int, milliseconds_a_row: float, limit_seconds: float
