@@ -10,6 +10,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -125,18 +127,24 @@ class Database:
         The whole block has one deadline, a little above the time for a connection and one longest statement.
         """
         timeout_ms = statement_timeout_ms or self._statement_timeout_ms
-        settings = {
-            "search_path": search_path or self._search_path(),
-            "lock_timeout": f"{self._lock_timeout_ms if lock_timeout_ms is None else lock_timeout_ms}ms",
-            "statement_timeout": f"{timeout_ms}ms",
-            "idle_timeout": f"{timeout_ms}ms",
-        }
+        settings = self._settings(timeout_ms, lock_timeout_ms, search_path)
+        shared = _shared.get()
+        if shared is not None and (
+            shared.database is not self or settings != self._settings(self._statement_timeout_ms)
+        ):
+            shared = None
         seconds = self._connect_seconds + timeout_ms / 1000 + MARGIN_SECONDS
         deadline = asyncio.timeout(seconds)
         doing = f"connect to {self._url.address}"
         tx: Transaction | None = None
         try:
             async with bounded(seconds, deadline):
+                if shared is not None and shared.is_usable:
+                    doing = "query"
+                    async with _savepoint(shared):
+                        tx = Transaction(shared.connection, self.own_schema)
+                        yield tx
+                    return
                 connection = await self._engine.connect()
                 async with _ended(connection):
                     doing = "begin"
@@ -162,6 +170,44 @@ class Database:
             self._note(fault)
             raise fault.error from error
         self._link.answered()
+
+    @asynccontextmanager
+    async def one_transaction(self) -> AsyncIterator[None]:
+        """Transactions that this task begins within the block are savepoints of one. For many short reads.
+
+        One that fails fails alone. After one that was cut short, the others have their own transactions again.
+        """
+        try:
+            async with bounded(self._connect_seconds + MARGIN_SECONDS):
+                connection = await self._engine.connect()
+                await connection.execute(_SETTINGS, self._settings(self._statement_timeout_ms))
+        except (TimeoutError, *DRIVER_ERRORS):
+            # The transactions of the block find out and report why.
+            yield
+            return
+        shared = _Shared(database=self, connection=connection)
+        token = _shared.set(shared)
+        try:
+            async with _ended(connection):
+                yield
+                if shared.is_usable:
+                    await connection.commit()
+                else:
+                    await connection.invalidate()
+        except DRIVER_ERRORS as error:
+            raise fault_of(error, "commit").error from error
+        finally:
+            _shared.reset(token)
+
+    def _settings(
+        self, timeout_ms: int, lock_timeout_ms: int | None = None, search_path: str | None = None
+    ) -> dict[str, str]:
+        return {
+            "search_path": search_path or self._search_path(),
+            "lock_timeout": f"{self._lock_timeout_ms if lock_timeout_ms is None else lock_timeout_ms}ms",
+            "statement_timeout": f"{timeout_ms}ms",
+            "idle_timeout": f"{timeout_ms}ms",
+        }
 
     async def run_outside_transaction(self, sql: str) -> None:
         """Run one statement that PostgreSQL refuses in a transaction, however long it takes. `own.` as elsewhere."""
@@ -258,6 +304,33 @@ class Database:
         await use_total_codec(connection)
         connection.add_termination_listener(self._on_termination)
         return connection
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The connection of `one_transaction`."""
+
+    database: Database
+    connection: AsyncConnection
+    is_usable: bool = True
+
+
+_shared: ContextVar[_Shared | None] = ContextVar("shared connection", default=None)
+
+
+@asynccontextmanager
+async def _savepoint(shared: _Shared) -> AsyncIterator[None]:
+    # Until it has ended in order: after a call that was cut short the state of the connection is unknown.
+    shared.is_usable = False
+    savepoint = await shared.connection.begin_nested()
+    try:
+        yield
+    except Exception:
+        await savepoint.rollback()
+        shared.is_usable = True
+        raise
+    await savepoint.commit()
+    shared.is_usable = True
 
 
 @asynccontextmanager

@@ -81,6 +81,12 @@ class DatabaseFacts:
 
 
 async def collect_from_database(database: Database, options: CollectorOptions) -> DatabaseFacts:
+    # A transaction for each question would be most of what an idle replica asks of the database.
+    async with database.one_transaction():
+        return await _collect(database, options)
+
+
+async def _collect(database: Database, options: CollectorOptions) -> DatabaseFacts:
     reached = await answer_of(read_server(database))
     if isinstance(reached, Unknown):
         return _unavailable(database, reached)
