@@ -97,6 +97,8 @@ async def _declare(connection: AbstractConnection, workers: int, print_line: Cal
                 tasks.create_task(_declare_queue(underlay, worker_id))
         if first % (PIPELINED * 4) == 0:
             print_line(f"fleet: {first} of {workers} worker queues are declared")
+    for queue in topology.EXECUTOR_QUEUES:
+        await underlay.basic_consume(queue.name, _receive, no_ack=True)
     for number in range(min(CHANNELS, workers)):
         consuming = await connection.channel()
         consumers = await consuming.get_underlay_channel()
@@ -111,7 +113,7 @@ async def _declare_queue(channel: AbstractChannel, worker_id: int) -> None:
 
 
 async def _receive(_: DeliveredMessage) -> None:
-    """Nothing is dispatched to these workers."""
+    """Nothing is dispatched to these workers; completion events are dropped."""
 
 
 async def seconds_until_decided(stage: Stage, *, limit_seconds: float) -> float:

@@ -24,6 +24,8 @@ log = structlog.get_logger()
 # The pause between two counts of the outbox, as a multiple of the time that the first one took.
 COUNT_PAUSE = 50
 
+GRANTS_SECONDS = 60.0
+
 
 class DatabaseWatch:
     def __init__(
@@ -37,6 +39,8 @@ class DatabaseWatch:
         self._database, self._readiness, self._metrics = database, readiness, metrics
         self._interval_seconds = interval_seconds
         self._were_missing = False
+        self._missing: Sequence[str] = ()
+        self._grants_read_at = float("-inf")
         self._times_back = 0
         self._waiting: outbox_sql.Pending | None = None
         self._count_at = 0.0
@@ -49,11 +53,12 @@ class DatabaseWatch:
         try:
             await self._database.ping()
             self._readiness.report("database", ok=True, detail="answers")
-            found = await migrate.check_usable(self._database)
-            self._readiness.report("schema", ok=True, detail="newer" if found.is_newer else "current")
-            self._readiness.note("schema", found.note)
-            waiting = await self._count_waiting()
-            missing = await grants_sql.missing_grants(self._database)
+            async with self._database.one_transaction():
+                found = await migrate.check_usable(self._database)
+                self._readiness.report("schema", ok=True, detail="newer" if found.is_newer else "current")
+                self._readiness.note("schema", found.note)
+                waiting = await self._count_waiting()
+                missing = await self._read_missing_grants()
             if missing and not self._were_missing:
                 statements = await grants_sql.grants_for_us(self._database)
                 log.warning("grants.missing", grants=list(missing), run=statements)
@@ -66,6 +71,14 @@ class DatabaseWatch:
         self._count_reconnects()
         self._metrics.set_outbox(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
         self._report_grants(missing)
+
+    async def _read_missing_grants(self) -> Sequence[str]:
+        """Once a minute, and more often while some are missing: rights hardly ever change."""
+        now = monotonic_seconds()
+        if self._were_missing or now - self._grants_read_at >= GRANTS_SECONDS:
+            self._missing = await grants_sql.missing_grants(self._database)
+            self._grants_read_at = now
+        return self._missing
 
     async def _count_waiting(self) -> outbox_sql.Pending:
         """Counting a million entries takes long: the longer it took, the longer the last count is used again."""

@@ -32,7 +32,7 @@ class OutboxOptions(OwnSection):
         ),
     )
     poll_interval_seconds: Annotated[Seconds, Field(ge=0.05, le=3600)] = Field(
-        default=1,
+        default=2,
         description=(
             "Interval between two scans of the outbox for notices that the relay has not received directly, in seconds."
         ),

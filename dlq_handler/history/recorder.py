@@ -86,6 +86,10 @@ class HistoryRecorder:
         await self._tell_of_end()
 
     async def tick(self) -> None:
+        async with self._database.one_transaction():
+            await self._record()
+
+    async def _record(self) -> None:
         if not self._has_started:
             await self._tell(Topic.SIDECAR, SIDECAR_STARTED, subject=self._policy.replica)
             self._has_started = True

@@ -89,8 +89,9 @@ class CanaryWatch:
             self._readiness.note(NOTE, None)
             return
         try:
-            fleet = await read_fleet(self._database, heard_within_seconds=HISTORY_AFTER_SECONDS)
-            probes = await store.read_probes(self._database, self._sender.queue)
+            async with self._database.one_transaction():
+                fleet = await read_fleet(self._database, heard_within_seconds=HISTORY_AFTER_SECONDS)
+                probes = await store.read_probes(self._database, self._sender.queue)
         except (Unavailable, Contended) as error:
             self._metrics.set_canaries(None)
             self._readiness.note(NOTE, f"unknown: {error}")
