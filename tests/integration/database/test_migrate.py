@@ -37,6 +37,7 @@ OUR_TABLES = {
     "history_event",
     "repeated_request",
     "observed_minute",
+    "shared_view",
     "worker_change",
     "diagnosis_change",
     "operation",
