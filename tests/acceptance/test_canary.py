@@ -11,9 +11,10 @@ from sandbox.attune import topology
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
-from tests.support.journey import World, management_url
 from tests.support.least_rights import as_user, least_rights
 from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.stock_world import StockWorld
+from tests.support.world import management_url
 
 # Short waits. The monitor's lease decides which replica sends the canaries.
 QUICK = {
@@ -25,7 +26,7 @@ QUICK = {
 
 
 def a_sidecar(
-    world: World, rabbitmq: RabbitMQ, name: str = "sidecar-1", **settings: str
+    world: StockWorld, rabbitmq: RabbitMQ, name: str = "sidecar-1", **settings: str
 ) -> AbstractAsyncContextManager[SidecarProcess]:
     url = management_url(rabbitmq)
     return world.sidecar(name, start=True, **QUICK | {"broker__management_url": url} | settings)
@@ -46,7 +47,7 @@ async def until(sidecar: SidecarProcess, *, ok: int = 0, lost: int = 0, unknown:
 
 
 async def test_canaries_arrive_for_each_worker_and_are_not_counted_as_dead_letters(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     workers = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
     async with a_sidecar(world, rabbitmq) as sidecar:
@@ -73,7 +74,7 @@ async def test_canaries_arrive_for_each_worker_and_are_not_counted_as_dead_lette
 
 
 async def a_removed_binding_is_reported_and_restored(
-    world: World, sidecar: SidecarProcess, worker_id: int
+    world: StockWorld, sidecar: SidecarProcess, worker_id: int
 ) -> None:
     await unbind(world, worker_id)
     for event in ("canary.lost", "canary.recovered"):
@@ -83,7 +84,7 @@ async def a_removed_binding_is_reported_and_restored(
     assert (await sidecar.readyz())[0] == 200
 
 
-async def a_forged_canary_is_recorded(world: World, worker_id: int) -> None:
+async def a_forged_canary_is_recorded(world: StockWorld, worker_id: int) -> None:
     """One that only looks like a canary is a dead letter; a real one whose record was deleted is not."""
     deleted, forged = uuid4(), uuid4()
     await publish_canary(world, CANARY_EXCHANGE, worker_id, deleted)
@@ -100,7 +101,7 @@ async def a_forged_canary_is_recorded(world: World, worker_id: int) -> None:
 
 
 async def test_any_replica_may_receive_it_and_beside_another_consumer_its_state_is_unknown(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     await world.vanished_worker(ttl_ms=60_000)
     async with a_sidecar(world, rabbitmq, "one") as one, a_sidecar(world, rabbitmq, "two") as two:
@@ -124,7 +125,7 @@ async def names_the_other_consumer(sidecar: SidecarProcess) -> bool:
 
 
 async def test_the_printed_rights_suffice_for_canaries_and_the_doctor(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     await world.vanished_worker(ttl_ms=60_000)
     async with (
@@ -148,7 +149,7 @@ async def test_the_printed_rights_suffice_for_canaries_and_the_doctor(
         assert sidecar.events("canary.refused") == []
 
 
-async def publish_canary(world: World, exchange: str, worker_id: int, message_id: UUID) -> None:
+async def publish_canary(world: StockWorld, exchange: str, worker_id: int, message_id: UUID) -> None:
     """As a replica words it, with an id that no replica knows."""
     body = canary_body(
         message_id, worker_id=worker_id, queue=topology.DLX_QUEUE, sent_by="other", now=datetime.now(UTC)
@@ -156,7 +157,7 @@ async def publish_canary(world: World, exchange: str, worker_id: int, message_id
     await world.publish(exchange, topology.dispatch_key(worker_id), body, message_id=str(message_id))
 
 
-async def unbind(world: World, worker_id: int) -> None:
+async def unbind(world: StockWorld, worker_id: int) -> None:
     async with world.channel() as channel:
         queue = await channel.get_queue(topology.DLX_QUEUE)
         await queue.unbind(topology.DLX, topology.dispatch_key(worker_id))

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from sandbox.attune import topology
 from sandbox.servers import RabbitMQ
 from tests.acceptance.test_canary import a_sidecar, unbind
-from tests.support.journey import World
 from tests.support.sidecar import SidecarProcess
+from tests.support.stock_world import StockWorld
 
 # The replicas send no canary of their own while the test lasts.
 QUIET = {"canary__interval_seconds": "3600"}
@@ -29,7 +29,7 @@ async def counted(sidecar: SidecarProcess) -> dict[str, float]:
     }
 
 
-async def queues_and_bindings(world: World, rabbitmq: RabbitMQ) -> tuple[set[str], set[tuple[str, str]]]:
+async def queues_and_bindings(world: StockWorld, rabbitmq: RabbitMQ) -> tuple[set[str], set[tuple[str, str]]]:
     vhost = urlsplit(world.amqp_url).path.removeprefix("/")
     queues = (await rabbitmq.ask("GET", f"queues/{vhost}?disable_stats=true")).json()
     bindings = (await rabbitmq.ask("GET", f"bindings/{vhost}")).json()
@@ -41,7 +41,7 @@ async def queues_and_bindings(world: World, rabbitmq: RabbitMQ) -> tuple[set[str
 
 
 async def test_every_stage_is_reported_and_nothing_but_the_canary_knows_of_it(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     first, second = [await world.vanished_worker(name, ttl_ms=60_000) for name in ("one", "two")]
     async with a_sidecar(world, rabbitmq, "one", **QUIET) as one, a_sidecar(world, rabbitmq, "two", **QUIET):
@@ -81,7 +81,7 @@ async def test_every_stage_is_reported_and_nothing_but_the_canary_knows_of_it(
     assert await world.sql("SELECT 1 FROM dlq_handler.outbox") == []
 
 
-async def test_ctrl_c_leaves_no_queue_and_no_binding_behind(world: World, rabbitmq: RabbitMQ) -> None:
+async def test_ctrl_c_leaves_no_queue_and_no_binding_behind(world: StockWorld, rabbitmq: RabbitMQ) -> None:
     await world.vanished_worker(ttl_ms=60_000)
     async with a_sidecar(world, rabbitmq, **QUIET | {"canary__ttl_ms": "60000"}) as sidecar:
         before = await queues_and_bindings(world, rabbitmq)

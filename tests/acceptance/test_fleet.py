@@ -12,9 +12,9 @@ from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
 from tests.support.fleet import ACTION, HEARTBEAT_SECONDS, TASKS, WINDOW, Fleet, a_fleet, held_by
-from tests.support.journey import World
 from tests.support.ledger import ended_once
 from tests.support.sidecar import SidecarProcess
+from tests.support.stock_world import StockWorld
 from tests.support.tcp_proxy import TcpProxy
 
 TTL_MS = 1500
@@ -34,7 +34,9 @@ SCALED: dict[str, Any] = {
 
 
 @pytest.mark.usefixtures("admission_works")
-async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_one_by_us(world: World) -> None:
+async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_one_by_us(
+    world: StockWorld,
+) -> None:
     async with (
         TcpProxy.to(world.amqp_url) as wire,
         CompletionListener(world.amqp_url, world.database_url) as listener,
@@ -88,7 +90,7 @@ async def test_fleet_lost_by_two_thirds_ends_every_execution_once_and_no_live_on
 
 
 @asynccontextmanager
-async def a_replica(world: World, name: str) -> AsyncIterator[SidecarProcess]:
+async def a_replica(world: StockWorld, name: str) -> AsyncIterator[SidecarProcess]:
     async with world.sidecar(name=name, **SCALED) as replica:
         try:
             yield replica
@@ -118,7 +120,7 @@ async def all_are_taken(fleet: Fleet) -> None:
     await eventually(lambda: len(held_by(fleet.hung_before_work)) == len(fleet.hung_before_work) * WINDOW)
 
 
-async def faltering_twice(world: World, fleet: Fleet) -> None:
+async def faltering_twice(world: StockWorld, fleet: Fleet) -> None:
     """Found unavailable, a sign of life, found unavailable again: never twice with one heartbeat."""
     ids = [worker.id for worker in fleet.faltering]
 
@@ -159,16 +161,16 @@ async def live_ones_are_untouched(fleet: Fleet) -> None:
     assert await fleet.statuses(fleet.resting) == {"scheduled": resting * WINDOW}
 
 
-async def all_announced(world: World, executions: list[int]) -> bool:
+async def all_announced(world: StockWorld, executions: list[int]) -> bool:
     assert set(executions) - (await world.auditor.notice_counts()).keys() == set()
     return True
 
 
-async def all_slots_are_free(world: World) -> bool:
+async def all_slots_are_free(world: StockWorld) -> bool:
     return await world.auditor.line(ACTION) == []
 
 
-async def have_died_in_vain(world: World, executions: list[int]) -> bool:
+async def have_died_in_vain(world: StockWorld, executions: list[int]) -> bool:
     """The messages that the hung held are letters at last, and have changed nothing."""
     letters = await world.sql(
         "SELECT execution_id, outcome FROM dlq_handler.letter WHERE execution_id = ANY ($1::bigint[])",

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import RabbitMQ
-from tests.support.journey import World
 from tests.support.least_rights import as_user, least_rights
 from tests.support.ledger_of_counts import COUNTS, assert_counted
 from tests.support.sidecar import sidecar_process
+from tests.support.stock_world import StockWorld
 
 LONG_TTL_MS = 300_000
 
@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 async def test_two_replicas_with_the_printed_rights_drain_the_queue_once_and_the_restarted_worker_runs_the_next(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     worker = await world.vanished_worker(ttl_ms=LONG_TTL_MS)
     urls = as_user(world.amqp_url), as_user(world.database_url)

@@ -16,7 +16,7 @@ from aiormq.exceptions import AMQPError
 
 from sandbox.attune import topology
 from sandbox.attune.executor import Dispatch
-from tests.crash.world import World, a_world
+from tests.crash.world import CrashWorld, a_world
 from tests.support.eventually import eventually
 from tests.support.hostile import MESSAGE_ID, HostileMessage, Hostility
 from tests.support.raw_publish import publish_bytes
@@ -27,12 +27,12 @@ EXCHANGE = "hostile"
 
 
 @pytest.fixture
-async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[CrashWorld]:
     async with a_world(vhost, database, tmp_path) as one:
         yield one
 
 
-async def test_no_message_stops_the_intake_and_every_one_is_on_record(world: World) -> None:
+async def test_no_message_stops_the_intake_and_every_one_is_on_record(world: CrashWorld) -> None:
     dispatches = await world.schedule(GOOD)
     hostility = Hostility(SEED, execution_ids=[dispatch.execution_id for dispatch in dispatches])
     await send(world, [hostility.message() for _ in range(HOSTILE)], dispatches, random.Random(SEED))
@@ -62,10 +62,10 @@ async def test_no_message_stops_the_intake_and_every_one_is_on_record(world: Wor
 
 
 async def send(
-    world: World, hostile: Sequence[HostileMessage], good: Sequence[Dispatch], chance: random.Random
+    world: CrashWorld, hostile: Sequence[HostileMessage], good: Sequence[Dispatch], chance: random.Random
 ) -> None:
     """Hostile ones first, then all in a random order. Those that the broker may refuse have their own connection."""
-    async with await aio_pika.connect(world.vhost) as connection:
+    async with await aio_pika.connect(world.amqp_url) as connection:
         channel = await (await connection.channel()).get_underlay_channel()
         await channel.exchange_declare(EXCHANGE, exchange_type="fanout")
         await channel.queue_bind(topology.DLX_QUEUE, EXCHANGE)
@@ -79,7 +79,7 @@ async def send(
             )
         await channel.queue_declare(topology.DLX_QUEUE, passive=True)
         # Confirmed, so the queue has taken all before it: its count lags behind what was sent.
-        await world.bury(good[-1:])
+        await world.dead_letter(good[-1:])
 
 
 def as_bytes(dispatch: Dispatch) -> HostileMessage:
@@ -91,7 +91,7 @@ def as_bytes(dispatch: Dispatch) -> HostileMessage:
     )
 
 
-async def is_each_completed_once(world: World, dispatches: Sequence[Dispatch]) -> bool:
+async def is_each_completed_once(world: CrashWorld, dispatches: Sequence[Dispatch]) -> bool:
     """Failed once, and one completion event."""
     ids = [dispatch.execution_id for dispatch in dispatches]
     changes = await world.sql(
@@ -103,11 +103,11 @@ async def is_each_completed_once(world: World, dispatches: Sequence[Dispatch]) -
     return True
 
 
-async def send_refusable(world: World, messages: Sequence[HostileMessage]) -> None:
+async def send_refusable(world: CrashWorld, messages: Sequence[HostileMessage]) -> None:
     """The broker closes the connection over some of these."""
     waiting = list(messages)
     while waiting:
-        connection = await aio_pika.connect(world.vhost)
+        connection = await aio_pika.connect(world.amqp_url)
         try:
             channel = await (await connection.channel()).get_underlay_channel()
             while waiting:

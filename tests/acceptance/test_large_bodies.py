@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.attune import messages
 from sandbox.attune.executor import Dispatch
-from tests.crash.world import World, a_world
+from tests.crash.world import CrashWorld, a_world
 from tests.support.eventually import eventually
 
 # Small, so that a large body is quickly sent; beyond the first 64 KiB, which are kept.
@@ -18,12 +18,12 @@ LARGE = {"text": "x" * 200_000}
 
 
 @pytest.fixture
-async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[CrashWorld]:
     async with a_world(vhost, database, tmp_path) as one:
         yield one
 
 
-async def test_a_large_dispatch_fails_its_execution_by_the_time_of_its_death(world: World) -> None:
+async def test_a_large_dispatch_fails_its_execution_by_the_time_of_its_death(world: CrashWorld) -> None:
     large, headless, touched, small = await world.schedule(4)
     late_id = replace(headless, message=replace(headless.message, body=config_first(headless.message.body)))
     # Without the trigger, which would set another time.
@@ -69,7 +69,7 @@ def with_config(dispatch: Dispatch) -> Dispatch:
     return replace(dispatch, message=message)
 
 
-async def four_outcomes(world: World) -> dict[int | None, tuple[str, object]]:
+async def four_outcomes(world: CrashWorld) -> dict[int | None, tuple[str, object]]:
     """Outcome and stamp by execution, when all four are on record."""
     rows = await world.sql("SELECT execution_id, outcome, attempt_updated_at FROM dlq_handler.letter")
     assert len(rows) == 4

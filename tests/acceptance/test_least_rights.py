@@ -18,9 +18,9 @@ from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
 from tests.acceptance.test_unpublished_ends import a_task, found_without_consumer, lost
 from tests.support.eventually import eventually
-from tests.support.journey import World
 from tests.support.least_rights import USER, as_user, least_rights
 from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.stock_world import StockWorld
 
 OWN_QUEUE = "attune.dlx.sidecar.queue"
 
@@ -38,7 +38,7 @@ QUICK = sidecar_environment(
 
 @pytest.mark.usefixtures("admission_works")
 async def test_the_printed_rights_are_sufficient_for_the_path_from_shadow_to_live(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     """docs/how-to/beside-attune.md: the rights are granted once in step 1; shadow mode is step 2, live mode step 4."""
     for table in ("execution_history", "worker_history"):
@@ -83,7 +83,7 @@ async def test_the_printed_rights_are_sufficient_for_the_path_from_shadow_to_liv
             await nothing_was_refused(sidecar)
 
 
-async def task_is_ended_without_event(world: World, worker: StockWorker) -> int:
+async def task_is_ended_without_event(world: StockWorld, worker: StockWorker) -> int:
     """A task of a workflow, by Attune's own monitor, while the queue of completion events has no consumer."""
     parent = await world.executor.create_execution("core.workflow")
     await world.sql("UPDATE execution SET status = 'running' WHERE id = $1", parent)
@@ -111,7 +111,7 @@ async def task_is_ended_without_event(world: World, worker: StockWorker) -> int:
     return task
 
 
-async def lost_event_is_published(world: World, task: int) -> None:
+async def lost_event_is_published(world: StockWorld, task: int) -> None:
     """Only a role that may read `workflow_execution` knows that the workflow still waits for it."""
 
     async def is_known_to_the_workflow() -> bool:
@@ -122,13 +122,15 @@ async def lost_event_is_published(world: World, task: int) -> None:
     assert (await world.auditor.notice_counts())[task] == 1
 
 
-async def dead_letters_end(world: World, worker: StockWorker) -> None:
+async def dead_letters_end(world: StockWorld, worker: StockWorker) -> None:
     dispatched = await world.executor.schedule_many(3, worker.id)
     await world.all_ended(dispatched)
     assert (await world.auditor.result(dispatched[0].execution_id))["error"] == "Worker queue TTL expired"
 
 
-async def work_of_the_monitor_is_done(world: World, worker: StockWorker, sidecar: SidecarProcess) -> None:
+async def work_of_the_monitor_is_done(
+    world: StockWorld, worker: StockWorker, sidecar: SidecarProcess
+) -> None:
     """What was running is abandoned, a lost request is published again, that of a workflow's parent is not."""
     parent = await an_overdue_parent(world)
     rows = await world.sql(
@@ -155,7 +157,7 @@ async def work_of_the_monitor_is_done(world: World, worker: StockWorker, sidecar
     assert parent not in requested_again()
 
 
-async def an_overdue_parent(world: World) -> int:
+async def an_overdue_parent(world: StockWorld) -> int:
     """Its action is the only sign that it is one: it has neither children nor a record of its start."""
     action = await world.executor.ensure_action("core.flow")
     await world.sql(
@@ -174,7 +176,7 @@ async def an_overdue_parent(world: World) -> int:
     return int(row["id"])
 
 
-async def held_slots_are_released(world: World) -> None:
+async def held_slots_are_released(world: StockWorld) -> None:
     await world.executor.ensure_action("core.one", concurrency_limit=1)
     execution_id = await world.executor.create_execution("core.one")
     assert await world.executor.admit(execution_id)
@@ -188,7 +190,7 @@ async def held_slots_are_released(world: World) -> None:
     await eventually(is_released, timeout=60)
 
 
-async def management_api_is_read(world: World, sidecar: SidecarProcess) -> None:
+async def management_api_is_read(world: StockWorld, sidecar: SidecarProcess) -> None:
     """With the tag that `grants` prints: the connection of a worker, its queue, the bindings."""
     async with StockWorker(world.amqp_url, world.database_url, name="alive", heartbeat_seconds=0.5) as worker:
         await worker.hang()
@@ -238,7 +240,7 @@ async def nothing_was_refused(sidecar: SidecarProcess) -> None:
 
 
 async def test_a_right_that_is_refused_at_the_start_is_a_warning_that_names_grants(
-    world: World, rabbitmq: RabbitMQ
+    world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     urls = as_user(world.amqp_url), as_user(world.database_url)
     async with (

@@ -9,9 +9,9 @@ import pytest
 from sandbox.attune import topology
 from sandbox.attune.completion_listener import CompletionListener
 from tests.support.eventually import eventually
-from tests.support.journey import World
 from tests.support.ops_files import alerts, metrics_in, panel_queries
 from tests.support.sidecar import SidecarProcess
+from tests.support.stock_world import StockWorld
 
 COUNT = 20
 COUNTED = {
@@ -24,7 +24,7 @@ RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "comp
 
 
 async def test_executions_of_an_unavailable_worker_are_failed_recorded_and_their_completion_published(
-    world: World,
+    world: StockWorld,
 ) -> None:
     worker = await world.vanished_worker()
     action_id = await world.executor.ensure_action("core.echo")
@@ -80,7 +80,7 @@ async def shows(sidecar: SidecarProcess, sample: str, value: float) -> bool:
     return (await sidecar.metrics())[sample] == value
 
 
-async def story_is_complete(world: World, sidecar: SidecarProcess, execution_id: int) -> None:
+async def story_is_complete(world: StockWorld, sidecar: SidecarProcess, execution_id: int) -> None:
     """`executions explain`, also after the host has deleted the row."""
 
     async def published() -> dict[str, Any]:
@@ -103,7 +103,7 @@ async def story_is_complete(world: World, sidecar: SidecarProcess, execution_id:
 
 @pytest.mark.usefixtures("admission_works")
 async def test_a_worker_that_registers_later_is_covered_and_its_freed_slot_admits_the_next(
-    world: World,
+    world: StockWorld,
 ) -> None:
     await world.executor.ensure_action("core.slow", concurrency_limit=1)
     first = await world.executor.create_execution("core.slow")
@@ -120,7 +120,9 @@ async def test_a_worker_that_registers_later_is_covered_and_its_freed_slot_admit
         await eventually(lambda: listener.promoted == [second])
 
 
-async def test_two_replicas_share_the_dead_letters_and_publish_each_completion_once(world: World) -> None:
+async def test_two_replicas_share_the_dead_letters_and_publish_each_completion_once(
+    world: StockWorld,
+) -> None:
     worker = await world.vanished_worker()
     async with world.sidecar("one", batch__size="10") as one, world.sidecar("two", batch__size="10") as two:
         dispatched = await world.executor.schedule_many(400, worker.id)

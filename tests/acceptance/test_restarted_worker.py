@@ -9,9 +9,9 @@ import asyncpg
 from sandbox.servers import RabbitMQ
 from sandbox.times import SCALED, sidecar_environment
 from tests.support.eventually import eventually
-from tests.support.journey import management_url
 from tests.support.reference_attune import ReferenceAttune, completion_counts, reference_attune
 from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.world import management_url
 
 WORKER = "worker worker-shell"
 PARTS = ("api", "executor", WORKER)

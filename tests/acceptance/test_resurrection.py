@@ -5,12 +5,12 @@ from typing import Any
 
 from sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 COUNTED = 'dlq_handler_reconciled_total{finding="resurrected"}'
 
 
-async def test_late_worker_finishes_what_a_letter_had_failed(world: World) -> None:
+async def test_late_worker_finishes_what_a_letter_had_failed(world: StockWorld) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: dict[str, Any]) -> object:

@@ -6,12 +6,12 @@ from dlq_handler.host.names import STOCK_QUEUE
 from sandbox.attune import topology
 from tests.crash.world import bind_worker
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 LETTERS = 10
 
 
-async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(world: World) -> None:
+async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(world: StockWorld) -> None:
     worker = await world.vanished_worker()
     # As somebody else has bound it: the letters themselves go there, and stay.
     await bind_worker(world.amqp_url, worker.id)

@@ -11,7 +11,7 @@ import aio_pika
 import pytest
 
 from sandbox.attune import topology
-from tests.crash.world import World, a_world, bind_worker
+from tests.crash.world import CrashWorld, a_world, bind_worker
 from tests.support.eventually import eventually
 
 LETTERS = 300
@@ -30,26 +30,28 @@ SLOW: dict[str, Any] = {
 @pytest.fixture(params=list(QUEUES))
 async def world(
     request: pytest.FixtureRequest, vhost: str, database: str, tmp_path: Path
-) -> AsyncIterator[World]:
+) -> AsyncIterator[CrashWorld]:
     async with a_world(vhost, database, tmp_path) as one:
         await replace_intake_queue(vhost, QUEUES[request.param])
         await bind_worker(vhost, one.worker_id)
         yield one
 
 
-async def test_a_batch_that_takes_too_long_is_halved_until_it_fits(world: World) -> None:
+async def test_a_batch_that_takes_too_long_is_halved_until_it_fits(world: CrashWorld) -> None:
     """10 ms a row and 1 s a statement: 300 do not fit, 75 do."""
     await slow_down(world, seconds=0.01)
-    dispatches = await world.a_buried(LETTERS)
+    dispatches = await world.dead_lettered(LETTERS)
     async with world.sidecar(**SLOW):
         await world.settled_once(dispatches, timeout=60)
         assert await most_deliveries(world) <= 2
 
 
-async def test_what_cannot_be_decided_at_all_is_recorded_before_the_broker_drops_it(world: World) -> None:
+async def test_what_cannot_be_decided_at_all_is_recorded_before_the_broker_drops_it(
+    world: CrashWorld,
+) -> None:
     """1.5 s a row: not even one dead letter fits. Later the database is quick again."""
     await slow_down(world, seconds=1.5)
-    dispatches = await world.a_buried(FEW)
+    dispatches = await world.dead_lettered(FEW)
     async with world.sidecar(**SLOW, intake__defer_after_deliveries="2"):
         await eventually(lambda: is_deferred(world), timeout=90, every=0.2)
         await slow_down(world, seconds=0)
@@ -57,7 +59,7 @@ async def test_what_cannot_be_decided_at_all_is_recorded_before_the_broker_drops
         assert await most_deliveries(world) <= 2
 
 
-async def is_deferred(world: World) -> bool:
+async def is_deferred(world: CrashWorld) -> bool:
     """At least one dead letter is on record, undecided."""
     [(count,)] = await world.sql("SELECT count(*) FROM dlq_handler.letter WHERE outcome = 'deferred'")
     return bool(count)
@@ -71,7 +73,7 @@ async def replace_intake_queue(vhost: str, arguments: Mapping[str, Any]) -> None
         await channel.declare_queue(topology.DLX_QUEUE, durable=True, arguments=dict(arguments))
 
 
-async def slow_down(world: World, *, seconds: float) -> None:
+async def slow_down(world: CrashWorld, *, seconds: float) -> None:
     """A trigger of the host that takes so long for each execution that changes."""
     await world.sql(
         f"CREATE OR REPLACE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS "
@@ -84,7 +86,7 @@ async def slow_down(world: World, *, seconds: float) -> None:
     )
 
 
-async def most_deliveries(world: World) -> int:
+async def most_deliveries(world: CrashWorld) -> int:
     """Of the dead letters on record: how often the broker had delivered one before, by its own count."""
     [(most,)] = await world.sql(
         "SELECT coalesce(max(CAST(headers ->> 'x-delivery-count' AS integer)), 0) FROM dlq_handler.letter"

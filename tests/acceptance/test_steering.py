@@ -3,10 +3,10 @@
 from sandbox.attune import topology
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 
-async def test_an_own_intake_queue_keeps_a_stock_executor_from_the_dead_letters(world: World) -> None:
+async def test_an_own_intake_queue_keeps_a_stock_executor_from_the_dead_letters(world: StockWorld) -> None:
     worker = await world.vanished_worker()
     async with (
         StockDeadLetterHandler(world.amqp_url, world.database_url) as stock,
@@ -17,7 +17,7 @@ async def test_an_own_intake_queue_keeps_a_stock_executor_from_the_dead_letters(
         assert stock.seen == []
 
 
-async def test_switched_off_it_takes_no_dead_letter_and_logs_it(world: World) -> None:
+async def test_switched_off_it_takes_no_dead_letter_and_logs_it(world: StockWorld) -> None:
     worker = await world.vanished_worker(ttl_ms=200)
     async with world.sidecar(ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false") as sidecar:
         await world.executor.schedule_many(3, worker.id)
@@ -31,7 +31,7 @@ async def test_switched_off_it_takes_no_dead_letter_and_logs_it(world: World) ->
         assert await sidecar.terminate() == 0
 
 
-async def test_a_brake_tripped_by_another_replica_and_locked_tables_are_waited_for(world: World) -> None:
+async def test_a_brake_tripped_by_another_replica_and_locked_tables_are_waited_for(world: StockWorld) -> None:
     async with world.sidecar() as sidecar:
         async with world.locked("execution", "worker"):
             await eventually(lambda: sidecar.events("loop.interrupted"))

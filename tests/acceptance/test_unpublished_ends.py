@@ -10,7 +10,7 @@ from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.times import STOCK
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 COUNTED = 'dlq_handler_reconciled_total{finding="unpublished_end"}'
 
@@ -19,14 +19,14 @@ async def lost(message: messages.StockMessage) -> None:
     raise PublishFailed("invalid channel state: Closed")
 
 
-async def a_task(world: World, parent: int, workflow: int, name: str, **task: Any) -> int:
+async def a_task(world: StockWorld, parent: int, workflow: int, name: str, **task: Any) -> int:
     return await world.executor.create_execution(
         parent=parent,
         workflow_task={"workflow_execution": workflow, "task_name": name, "retry_count": 0, **task},
     )
 
 
-async def found_without_consumer(world: World, since: datetime) -> None:
+async def found_without_consumer(world: StockWorld, since: datetime) -> None:
     """The leader has looked at the queue since then, and found no consumer."""
 
     async def is_recorded() -> bool:
@@ -36,12 +36,12 @@ async def found_without_consumer(world: World, since: datetime) -> None:
     await eventually(is_recorded, timeout=60)
 
 
-async def scanned_since(world: World, moment: datetime) -> bool:
+async def scanned_since(world: StockWorld, moment: datetime) -> bool:
     rows = await world.sql("SELECT until FROM dlq_handler.progress WHERE name = 'unpublished ends'")
     return any(row["until"] > moment for row in rows)
 
 
-async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(world: World) -> None:
+async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(world: StockWorld) -> None:
     worker = await world.vanished_worker(ttl_ms=STOCK.worker_queue_ttl_ms)
     parent = await world.executor.create_execution("core.workflow")
     [workflow] = await world.sql(

@@ -2,12 +2,12 @@
 
 from sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 TERMINAL = ["completed", "failed", "cancelled", "timeout", "abandoned"]
 
 
-async def test_only_the_current_attempts_of_unavailable_workers_are_failed(world: World) -> None:
+async def test_only_the_current_attempts_of_unavailable_workers_are_failed(world: StockWorld) -> None:
     """The rows change while the messages wait in the queues, which they do for 3 s."""
     dead, other, alive = [
         await world.vanished_worker(name, ttl_ms=3000) for name in ("dead", "other", "alive")
@@ -47,7 +47,7 @@ async def test_only_the_current_attempts_of_unavailable_workers_are_failed(world
     assert await world.auditor.status(living.execution_id) == "running"
 
 
-async def test_a_rejected_dispatch_is_failed_with_its_own_error(world: World) -> None:
+async def test_a_rejected_dispatch_is_failed_with_its_own_error(world: StockWorld) -> None:
     async with (
         StockWorker(world.amqp_url, world.database_url, name="picky", ttl_ms=600_000) as worker,
         world.sidecar(),

@@ -1,4 +1,4 @@
-"""Servers of our own for the crash tests: they are killed, alarmed and wiped, so nobody else may use them.
+"""Private servers for the crash tests, which kill, alarm and wipe them.
 
 `vhost` and `database` of the whole suite come from these servers here. A test that stops one starts it again.
 """
@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from sandbox.attune import schema
 from sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
-from tests.crash.world import World, a_world
+from tests.crash.world import CrashWorld, a_world
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -37,6 +37,6 @@ async def attune_template(postgres: PrivatePostgreSQL) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[CrashWorld]:
     async with a_world(vhost, database, tmp_path) as one:
         yield one

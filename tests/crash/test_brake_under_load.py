@@ -1,9 +1,9 @@
-"""Promise 7: a mass failure trips the brake once for all replicas, and no letter is lost or decided over it."""
+"""Promise 7: a mass failure trips the brake once for all replicas, and no dead letter is lost or decided meanwhile."""
 
 from functools import partial
 from typing import Any
 
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -17,12 +17,12 @@ BRAKED: dict[str, Any] = {
 }
 
 
-async def on_record(world: World) -> int:
+async def on_record(world: CrashWorld) -> int:
     [(count,)] = await world.sql("SELECT count(*) FROM dlq_handler.letter")
     return int(count)
 
 
-async def rollbacks(world: World) -> int:
+async def rollbacks(world: CrashWorld) -> int:
     """Each look of an intake that must stay closed is one."""
     [(count,)] = await world.sql(
         "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
@@ -39,7 +39,7 @@ async def shows_that_it_holds(sidecar: SidecarProcess) -> bool:
     return True
 
 
-async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_release(world: World) -> None:
+async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_release(world: CrashWorld) -> None:
     dispatches = await world.schedule(LETTERS)
 
     async def all_waiting() -> bool:
@@ -48,7 +48,7 @@ async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_relea
         return True
 
     async with world.sidecar("one", **BRAKED) as one, world.sidecar("two", **BRAKED) as two:
-        await world.bury(dispatches)
+        await world.dead_letter(dispatches)
         await eventually(all_waiting, timeout=60)
         for replica in (one, two):
             await eventually(partial(shows_that_it_holds, replica))
@@ -80,10 +80,10 @@ async def test_mass_failure_trips_the_brake_once_and_is_finished_after_its_relea
             assert (await replica.metrics())["dlq_handler_brake_trips_total"] == 1
 
 
-async def test_after_a_short_hold_it_goes_on_at_the_limits_rate_with_the_alert_up(world: World) -> None:
+async def test_after_a_short_hold_it_goes_on_at_the_limits_rate_with_the_alert_up(world: CrashWorld) -> None:
     dispatches = await world.schedule(3 * LIMIT)
     async with world.sidecar(**BRAKED | {"brake__hold_seconds": "1"}) as sidecar:
-        await world.bury(dispatches)
+        await world.dead_letter(dispatches)
 
         async def is_limited() -> bool:
             return (await sidecar.metrics())["dlq_handler_brake_state"] == 2

@@ -1,11 +1,11 @@
-"""Promise 5: while broker or database is away the sidecar stays up, is not ready, does not hot-loop, and goes on."""
+"""Promise 5: without broker or database the sidecar stays up, is not ready, does not spin, and continues afterwards."""
 
 import asyncio
 
 import pytest
 
 from sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
-from tests.crash.world import World, complaints, is_unready
+from tests.crash.world import CrashWorld, complaints, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -16,7 +16,7 @@ MOST_COMPLAINTS = 40
 
 @pytest.mark.parametrize("victims", ["broker", "database", "both"])
 async def test_servers_killed_and_restarted_under_load_cost_nothing(
-    world: World, rabbitmq: PrivateRabbitMQ, postgres: PrivatePostgreSQL, victims: str
+    world: CrashWorld, rabbitmq: PrivateRabbitMQ, postgres: PrivatePostgreSQL, victims: str
 ) -> None:
     servers: list[PrivateRabbitMQ | PrivatePostgreSQL] = []
     if victims in {"broker", "both"}:
@@ -26,7 +26,7 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
     dispatches = await world.schedule(LETTERS)
     async with world.sidecar(batch__size="20") as sidecar, asyncio.TaskGroup() as load:
         pid = sidecar.pid
-        load.create_task(world.bury(dispatches))
+        load.create_task(world.dead_letter(dispatches))
         await eventually(lambda: some_decided(sidecar))
         try:
             for server in servers:
@@ -37,7 +37,7 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
             for server in servers:
                 await server.start()
         await sidecar.wait_ready()
-        # A broker killed between taking a notice and confirming it leaves nobody the wiser: it repeats, with its id.
+        # An event that a killed broker took and did not confirm is published again, with the same id.
         await world.settled_once(dispatches, may_repeat_notices=rabbitmq in servers)
         assert sidecar.is_running
         assert sidecar.pid == pid

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.settings.own import DlqHandler
-from tests.crash.world import QUICK, SABOTAGE, World, is_unready
+from tests.crash.world import QUICK, SABOTAGE, CrashWorld, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 from tests.support.tcp_proxy import TcpProxy
@@ -34,18 +34,18 @@ SCALED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("silent", ["broker", "database", "both"])
-async def test_the_intake_outlives_a_silent_server(world: World, silent: str) -> None:
+async def test_the_intake_outlives_a_silent_server(world: CrashWorld, silent: str) -> None:
     settings: dict[str, Any] = default_times() if FULL_SECONDS else SCALED
     async with (
-        TcpProxy.to(world.vhost) as broker,
-        TcpProxy.to(world.database) as database,
+        TcpProxy.to(world.amqp_url) as broker,
+        TcpProxy.to(world.database_url) as database,
         world.sidecar(vhost=broker.url, database=database.url, **settings) as sidecar,
     ):
         proxies = {"broker": [broker], "database": [database], "both": [broker, database]}[silent]
-        await world.settled_once(await world.a_buried(20))
+        await world.settled_once(await world.dead_lettered(20))
         for proxy in proxies:
             proxy.freeze()
-        before = await world.a_buried(100)
+        before = await world.dead_lettered(100)
         if FULL_SECONDS:
             await asyncio.sleep(FULL_SECONDS)
         else:
@@ -59,7 +59,7 @@ async def test_the_intake_outlives_a_silent_server(world: World, silent: str) ->
         healed_at = time.monotonic()
         await sidecar.wait_ready()
         ready_seconds = time.monotonic() - healed_at
-        after = await world.a_buried(20)
+        after = await world.dead_lettered(20)
         await world.settled_once([*before, *after], may_repeat_notices=True)
         assert sidecar.events("loop.crashed") == []
         if FULL_SECONDS:
@@ -70,10 +70,10 @@ async def test_the_intake_outlives_a_silent_server(world: World, silent: str) ->
             assert ready_seconds < BACK_WITHIN_SECONDS
 
 
-async def test_servers_that_are_away_for_long_never_fail_healthz(world: World) -> None:
+async def test_servers_that_are_away_for_long_never_fail_healthz(world: CrashWorld) -> None:
     async with (
-        TcpProxy.to(world.vhost) as broker,
-        TcpProxy.to(world.database) as database,
+        TcpProxy.to(world.amqp_url) as broker,
+        TcpProxy.to(world.database_url) as database,
         world.sidecar(vhost=broker.url, database=database.url, start=False, **SCALED) as sidecar,
     ):
         await sidecar.start(program=(SABOTAGE, "a_short_patience", "0"))
@@ -85,7 +85,7 @@ async def test_servers_that_are_away_for_long_never_fail_healthz(world: World) -
         assert sidecar.events("loop.stalled") == []
 
 
-async def test_a_loop_that_hangs_fails_healthz_which_names_it(world: World) -> None:
+async def test_a_loop_that_hangs_fails_healthz_which_names_it(world: CrashWorld) -> None:
     async with world.sidecar(start=False) as sidecar:
         await sidecar.start(program=(SABOTAGE, "a_loop_that_hangs", "0"))
 

@@ -7,15 +7,15 @@ from sandbox.attune.database import Database, Session
 from sandbox.servers import PrivateRabbitMQ
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
-from tests.support.journey import management_url
 from tests.support.reference_attune import reference_attune
 from tests.support.sidecar import sidecar_process
+from tests.support.world import management_url
 
 EXECUTOR = "executor"
 
 
 async def put_to_work(session: Session) -> dict[str, int]:
-    """Two executions that no worker takes, one of them a task of a workflow, and one whose worker is gone."""
+    """Two executions that no worker takes, one of them a task of a workflow, and one of an unavailable worker."""
     worker = await session.fetchval(
         "INSERT INTO worker (name, worker_type, worker_role, status, last_heartbeat)"
         " VALUES ('gone', 'local', 'action', 'inactive', now()) RETURNING id"

@@ -1,20 +1,19 @@
-"""A stock Attune with one worker that is gone, dead letters of its executions, and the ledger of what must be true.
+"""A stock Attune with an unavailable worker, dead letters of its executions, and the checks of what must be true.
 
-Letters are buried straight in the dead-letter exchange, persistent and confirmed, because RabbitMQ's own
-dead-lettering is at most once: a broker killed between expiry and routing loses a letter that no sidecar ever
-saw. Where the way of an expired message matters, tests let it expire.
+Dead letters are published straight to the dead-letter exchange, persistent and confirmed: RabbitMQ's own
+dead-lettering is at most once, and a broker killed between expiry and routing loses the message. Where the way of an
+expired message matters, tests let it expire.
 """
 
 import asyncio
 import contextlib
 import json
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, ClassVar
 
 import aio_pika
 from aiormq.exceptions import AMQPError
@@ -27,7 +26,8 @@ from sandbox.attune.worker import StockWorker
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.ledger_of_counts import COUNTS, assert_counted
-from tests.support.sidecar import SidecarProcess, sidecar_process
+from tests.support.sidecar import SidecarProcess
+from tests.support.world import World
 
 SABOTAGE = str(Path(__file__).parent.parent / "support" / "sabotage.py")
 
@@ -42,44 +42,17 @@ QUICK = {
 }
 
 # For tests that hold a lock on purpose, and want the sidecar to wait for it.
-PATIENT: dict[str, Any] = {"database__lock_timeout_ms": "60000", "database__statement_timeout_ms": "90000"}
+WAIT_FOR_LOCKS: dict[str, Any] = {
+    "database__lock_timeout_ms": "60000",
+    "database__statement_timeout_ms": "90000",
+}
 
 
-class World:
-    def __init__(self, vhost: str, database: str, folder: Path, auditor: Auditor, worker_id: int) -> None:
-        self.vhost, self.database = vhost, database
-        self.auditor, self.worker_id = auditor, worker_id
-        self._folder = folder
-
-    @property
-    def vhost_name(self) -> str:
-        return unquote(urlsplit(self.vhost).path.removeprefix("/"))
-
-    @asynccontextmanager
-    async def sidecar(
-        self,
-        name: str = "sidecar-1",
-        *,
-        vhost: str | None = None,
-        database: str | None = None,
-        start: bool = True,
-        **environment: str,
-    ) -> AsyncIterator[SidecarProcess]:
-        """A replica; `vhost` and `database` lead it over a proxy. Keywords are settings."""
-        async with sidecar_process(
-            self._folder,
-            vhost or self.vhost,
-            database or self.database,
-            name=name,
-            start=start,
-            **QUICK | environment,
-        ) as process:
-            try:
-                yield process
-            except BaseException:
-                # pytest shows it with the failure.
-                print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")
-                raise
+@dataclass(frozen=True, kw_only=True)
+class CrashWorld(World):
+    worker_id: int
+    """Of an unavailable worker."""
+    settings: ClassVar[Mapping[str, str]] = QUICK
 
     async def schedule(self, count: int, *, worker_id: int | None = None) -> list[Dispatch]:
         """Executions `scheduled` on the worker, with the messages that have not been sent yet."""
@@ -98,7 +71,7 @@ class World:
 
     async def publish_patiently(self, dispatch: Dispatch) -> None:
         """As a scheduler whose publish hangs: it waits for the confirm, however long that takes."""
-        async with _link(self.vhost) as connection:
+        async with _link(self.amqp_url) as connection:
             await Publisher(connection).publish_many([dispatch.message])
 
     async def status(self, dispatch: Dispatch) -> str:
@@ -139,30 +112,30 @@ class World:
         )
         return [str(row[0]) for row in rows if row[0] != "scheduled"]
 
-    async def bury(self, dispatches: Iterable[Dispatch]) -> None:
-        """Each as a dead letter, until the broker has confirmed it, through whatever becomes of the broker."""
+    async def dead_letter(self, dispatches: Iterable[Dispatch]) -> None:
+        """Publish each as a dead letter until the broker has confirmed it, also through an outage of the broker."""
         await self._send(replace(dispatch.message, exchange=topology.DLX) for dispatch in dispatches)
 
-    async def a_buried(self, count: int) -> list[Dispatch]:
+    async def dead_lettered(self, count: int) -> list[Dispatch]:
         dispatches = await self.schedule(count)
-        await self.bury(dispatches)
+        await self.dead_letter(dispatches)
         return dispatches
 
     async def let_expire(self, count: int) -> list[Dispatch]:
-        """Real dispatches, to the queue of the worker that is gone."""
+        """Real dispatches, to the queue of the unavailable worker."""
         dispatches = await self.schedule(count)
         await self.dispatch(dispatches)
         return dispatches
 
     async def dispatch(self, dispatches: Iterable[Dispatch]) -> None:
-        """To the queue of the worker that is gone, where each expires."""
+        """To the queue of the unavailable worker, where each expires."""
         await self._send(dispatch.message for dispatch in dispatches)
 
     async def _send(self, messages: Iterable[StockMessage]) -> None:
         waiting = deque(messages)
         while waiting:
             try:
-                async with _link(self.vhost) as connection:
+                async with _link(self.amqp_url) as connection:
                     publisher = Publisher(connection)
                     while waiting:
                         await publisher.publish(waiting[0])
@@ -171,16 +144,13 @@ class World:
                 await asyncio.sleep(0.05)  # a load has a pace, also while its broker is away
 
     async def letters_ready(self) -> int:
-        return await topology.ready_count(self.vhost, topology.DLX_QUEUE)
+        return await topology.ready_count(self.amqp_url, topology.DLX_QUEUE)
 
     async def consumers(self) -> int:
-        async with _link(self.vhost) as connection:
+        async with _link(self.amqp_url) as connection:
             channel = await connection.channel()
             declared = await channel.declare_queue(topology.DLX_QUEUE, passive=True)
             return declared.declaration_result.consumer_count or 0
-
-    async def sql(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in await self.auditor.database.session.fetch(query, *arguments)]
 
     @asynccontextmanager
     async def executions_locked(self) -> AsyncIterator[None]:
@@ -226,7 +196,7 @@ class World:
     async def settled_once(
         self, dispatches: Sequence[Dispatch], *, may_repeat_notices: bool = False, timeout: float = 60
     ) -> None:
-        """The ledger: each execution failed once, each letter recorded once, each end announced once.
+        """Each execution failed once, each dead letter recorded once, each completion published once.
 
         `may_repeat_notices`: copies of a notice are allowed, with the same id. Nothing is left anywhere.
         """
@@ -275,15 +245,17 @@ def complaints(sidecar: SidecarProcess) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def a_world(vhost: str, database: str, folder: Path) -> AsyncIterator[World]:
+async def a_world(vhost: str, database: str, folder: Path) -> AsyncIterator[CrashWorld]:
     async with StockExecutor(vhost, database):
         pass  # it declares, and is not needed again
     async with Auditor(vhost, database) as auditor:
         worker = StockWorker(vhost, database, name="gone", ttl_ms=50)
         await worker.start()
         await worker.vanish()
-        world = World(vhost, database, folder, auditor, worker.id)
-        # As a sidecar of an earlier day left it: letters must not be lost because today's has not looked yet.
+        world = CrashWorld(
+            amqp_url=vhost, database_url=database, folder=folder, auditor=auditor, worker_id=worker.id
+        )
+        # As an earlier sidecar left it: no dead letter is lost before today's sidecar has bound the worker.
         await bind_worker(vhost, worker.id)
         yield world
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 from sandbox.servers import RabbitMQ
-from tests.support.journey import World
 from tests.support.psql import apply_script
 from tests.support.sidecar import SidecarProcess
+from tests.support.stock_world import StockWorld
 
 USER = "least"
 
@@ -19,7 +19,7 @@ def as_user(url: str) -> str:
 
 
 @asynccontextmanager
-async def least_rights(world: World, rabbitmq: RabbitMQ, sidecar: SidecarProcess) -> AsyncIterator[None]:
+async def least_rights(world: StockWorld, rabbitmq: RabbitMQ, sidecar: SidecarProcess) -> AsyncIterator[None]:
     """Rights for the sidecar's settings, for as long as the block lasts.
 
     The role exists before: `grants` connects as it, and needs no right of it for that.

@@ -9,7 +9,7 @@ from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.worker import StockWorker
 from tests.support.auditor import Auditor
-from tests.support.journey import World, stock_world
+from tests.support.stock_world import StockWorld, stock_world
 
 
 @pytest.fixture
@@ -38,6 +38,6 @@ async def listener(vhost: str, database: str) -> AsyncIterator[CompletionListene
 
 
 @pytest.fixture
-async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[StockWorld]:
     async with stock_world(vhost, database, tmp_path) as one:
         yield one

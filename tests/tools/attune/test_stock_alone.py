@@ -15,13 +15,13 @@ from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.times import SCALED, sidecar_environment
 from tests.support.eventually import eventually
-from tests.support.journey import World
 from tests.support.sidecar import SidecarProcess
+from tests.support.stock_world import StockWorld
 
 alone_and_beside = pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside"])
 
 
-def attunes_monitor(world: World) -> StockTimeoutMonitor:
+def attunes_monitor(world: StockWorld) -> StockTimeoutMonitor:
     """With no patience at all: a test calls its looks, and every `scheduled` execution is old enough for it."""
     executor = world.executor
     return StockTimeoutMonitor(
@@ -36,7 +36,7 @@ def attunes_monitor(world: World) -> StockTimeoutMonitor:
 
 @asynccontextmanager
 async def dlq_handler(
-    world: World, *, is_alone: bool, **settings: str
+    world: StockWorld, *, is_alone: bool, **settings: str
 ) -> AsyncIterator[SidecarProcess | None]:
     """None: Attune is alone."""
     async with AsyncExitStack() as beside:
@@ -47,7 +47,7 @@ async def dlq_handler(
         yield sidecar
 
 
-async def has_status(world: World, execution_id: int, *statuses: str) -> None:
+async def has_status(world: StockWorld, execution_id: int, *statuses: str) -> None:
     async def has() -> bool:
         return await world.auditor.status(execution_id) in statuses
 
@@ -55,7 +55,7 @@ async def has_status(world: World, execution_id: int, *statuses: str) -> None:
 
 
 @alone_and_beside
-async def test_plain_case_and_monitor_off(world: World, is_alone: bool) -> None:
+async def test_plain_case_and_monitor_off(world: StockWorld, is_alone: bool) -> None:
     gone = await world.vanished_worker()
     async with dlq_handler(world, is_alone=is_alone):
         [dispatch] = await world.executor.schedule_many(1, gone.id)
@@ -69,7 +69,7 @@ async def test_plain_case_and_monitor_off(world: World, is_alone: bool) -> None:
     assert result["failed_by"] == ("execution_timeout_monitor" if is_alone else "dlq_handler")
 
 
-async def has_expired(world: World, worker: StockWorker) -> None:
+async def has_expired(world: StockWorld, worker: StockWorker) -> None:
     async def is_empty() -> bool:
         return await topology.ready_count(world.amqp_url, topology.worker_queue(worker.id)) == 0
 
@@ -77,7 +77,7 @@ async def has_expired(world: World, worker: StockWorker) -> None:
 
 
 @alone_and_beside
-async def test_bad_row(world: World, is_alone: bool) -> None:
+async def test_bad_row(world: StockWorld, is_alone: bool) -> None:
     """One row that the database does not let end, and an execution behind it in the order of Attune's scan."""
     gone = await world.vanished_worker()
     async with dlq_handler(world, is_alone=is_alone):
@@ -103,7 +103,7 @@ async def test_bad_row(world: World, is_alone: bool) -> None:
 
 
 @alone_and_beside
-async def test_lost_request(world: World, is_alone: bool) -> None:
+async def test_lost_request(world: StockWorld, is_alone: bool) -> None:
     async with (
         Scheduler(world.amqp_url, world.database_url) as scheduler,
         StockWorker(world.amqp_url, world.database_url, heartbeat_seconds=1) as worker,
@@ -129,7 +129,7 @@ async def test_lost_request(world: World, is_alone: bool) -> None:
 
 
 @alone_and_beside
-async def test_canceling(world: World, is_alone: bool) -> None:
+async def test_canceling(world: StockWorld, is_alone: bool) -> None:
     gone = await world.vanished_worker()
     [dispatch] = await world.executor.schedule_many(1, gone.id)
     number = dispatch.execution_id
@@ -145,12 +145,12 @@ async def test_canceling(world: World, is_alone: bool) -> None:
             await world.all_ended([dispatch], "cancelled")
 
 
-async def gone_quiet(world: World, worker: StockWorker) -> None:
+async def gone_quiet(world: StockWorld, worker: StockWorker) -> None:
     """Its last heartbeat is old."""
     await world.sql("UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = $1", worker.id)
 
 
-async def test_restarted_worker(world: World) -> None:
+async def test_restarted_worker(world: StockWorld) -> None:
     """Alone. Beside dlq-handler: test_restarted_worker.py."""
     crashed = await world.vanished_worker("worker-shell")
     number = await world.executor.create_execution()
@@ -167,7 +167,7 @@ async def test_restarted_worker(world: World) -> None:
 
 
 @alone_and_beside
-async def test_held_dispatch(world: World, is_alone: bool) -> None:
+async def test_held_dispatch(world: StockWorld, is_alone: bool) -> None:
     """A busy worker has taken a dispatch and not begun it."""
     go_on = asyncio.Event()
 
@@ -210,7 +210,7 @@ async def test_held_dispatch(world: World, is_alone: bool) -> None:
         assert ends == (["failed", "completed"] if is_alone else ["completed"])
 
 
-async def scanned_past_the_deadline(world: World, sidecar: SidecarProcess, execution_id: int) -> None:
+async def scanned_past_the_deadline(world: StockWorld, sidecar: SidecarProcess, execution_id: int) -> None:
     """The timeout monitor of dlq-handler has scanned twice since the execution was old enough to be ended."""
     deadline = SCALED.worker_queue_ttl_ms / 1000 + SCALED.grace_seconds
 

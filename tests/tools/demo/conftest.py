@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.journey import World, stock_world
+from tests.support.stock_world import StockWorld, stock_world
 
 
 @pytest.fixture
-async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(vhost: str, database: str, tmp_path: Path) -> AsyncIterator[StockWorld]:
     async with stock_world(vhost, database, tmp_path) as one:
         yield one

@@ -25,7 +25,7 @@ from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
 from tests.support.demo import DEMO
 from tests.support.eventually import eventually
-from tests.support.journey import World
+from tests.support.stock_world import StockWorld
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,7 +65,7 @@ def exported(commands: Sequence[str]) -> dict[str, str]:
 
 
 @pytest.mark.timeout(400)
-async def test_tour_does_what_it_says(world: World, rabbitmq: RabbitMQ) -> None:
+async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> None:
     _, before, compare, switch_on, during = blocks()
     port = free_port()
     setup, *exports, config_check, doctor, run = before
@@ -153,7 +153,7 @@ def test_the_tour_names_an_own_queue_and_shadow_mode_before_anything_consumes() 
 
 
 @asynccontextmanager
-async def running(command: str, world: World, environment: Mapping[str, str]) -> AsyncIterator[None]:
+async def running(command: str, world: StockWorld, environment: Mapping[str, str]) -> AsyncIterator[None]:
     """The command, until the end of the block; SIGTERM must then end it with 0."""
     assert command == "dlq-handler run"
     with (world.folder / "run.log").open("ab") as log:

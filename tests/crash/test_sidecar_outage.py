@@ -1,8 +1,8 @@
-"""A sidecar that was away for longer than every timeout: what it finds in its queue goes first."""
+"""After an outage of the sidecar longer than every timeout, the dead letters in its queue are processed first."""
 
 from typing import Any
 
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 
 # Every limit of the monitor is over before the sidecar starts; only heartbeats are not believed before 30 s.
@@ -17,7 +17,7 @@ AWAY_FOR_LONG: dict[str, Any] = {
 }
 
 
-async def test_executions_are_failed_by_their_dead_letters_and_not_by_the_monitor(world: World) -> None:
+async def test_executions_are_failed_by_their_dead_letters_and_not_by_the_monitor(world: CrashWorld) -> None:
     dispatches = await world.let_expire(10)
 
     async def all_wait() -> bool:
@@ -34,7 +34,7 @@ async def test_executions_are_failed_by_their_dead_letters_and_not_by_the_monito
     assert await world.sql("SELECT explanation FROM dlq_handler.stale_decision") == []
 
 
-async def test_monitor_waits_while_dead_letters_are_being_read(world: World) -> None:
+async def test_monitor_waits_while_dead_letters_are_being_read(world: CrashWorld) -> None:
     """Its scans begin when the intake is drained: here locked rows keep dead letters from being acknowledged."""
     dispatches = await world.let_expire(10)
     # Without a dead letter: only a scan finds it.

@@ -1,4 +1,4 @@
-"""Rules §1, Pausing: letters are not held while they cannot be written. They go back, and none is lost."""
+"""Rules §1, Pausing: dead letters that cannot be recorded go back to the queue, and none is lost."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from sandbox.servers import PrivatePostgreSQL
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -16,13 +16,13 @@ LETTERS = 50
 
 
 async def test_letters_go_back_to_the_queue_while_the_database_is_away(
-    world: World, postgres: PrivatePostgreSQL
+    world: CrashWorld, postgres: PrivatePostgreSQL
 ) -> None:
     dispatches = await world.schedule(LETTERS)
     async with world.sidecar(pause__database_outage_seconds="1") as sidecar:
         await postgres.kill()
         try:
-            await world.bury(dispatches)
+            await world.dead_letter(dispatches)
             await eventually(lambda: all_are_back(world))
             assert "database" in await why_unready(sidecar)
         finally:
@@ -45,13 +45,13 @@ async def was_counted(sidecar: SidecarProcess, link: str) -> bool:
     ],
 )
 async def test_a_right_taken_from_us_settles_nothing_and_is_named(
-    world: World, postgres: PrivatePostgreSQL, right: str, named: str
+    world: CrashWorld, postgres: PrivatePostgreSQL, right: str, named: str
 ) -> None:
     async with a_plain_role(world, postgres) as (role, database):
         dispatches = await world.schedule(LETTERS)
         async with world.sidecar(database=database, pause__database_outage_seconds="1") as sidecar:
             await world.sql(f"REVOKE {right} FROM {role}")
-            await world.bury(dispatches)
+            await world.dead_letter(dispatches)
             await eventually(lambda: all_are_back(world))
             assert "dlq-handler grants" in await why_unready(sidecar)
             put_off = sidecar.events("batch.delayed")
@@ -69,11 +69,11 @@ async def test_a_right_taken_from_us_settles_nothing_and_is_named(
 
 
 @asynccontextmanager
-async def a_plain_role(world: World, postgres: PrivatePostgreSQL) -> AsyncIterator[tuple[str, str]]:
+async def a_plain_role(world: CrashWorld, postgres: PrivatePostgreSQL) -> AsyncIterator[tuple[str, str]]:
     """A role with exactly the rights that `dlq-handler grants` prints, and the database URL with it."""
     role = f"sidecar_{uuid.uuid4().hex[:8]}"
     await postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    parts = urlsplit(world.database)
+    parts = urlsplit(world.database_url)
     url = urlunsplit(parts._replace(netloc=f"{role}:secret@{parts.hostname}:{parts.port}"))
     try:
         async with world.sidecar("administrator", start=False) as administrator:
@@ -88,8 +88,8 @@ async def a_plain_role(world: World, postgres: PrivatePostgreSQL) -> AsyncIterat
         await postgres.execute(f"DROP ROLE {role}")
 
 
-async def all_are_back(world: World) -> bool:
-    """Ready, so that nobody holds them unacknowledged, and no consumer that would take them again."""
+async def all_are_back(world: CrashWorld) -> bool:
+    """All are ready in the queue, which has no consumer."""
     return await world.letters_ready() == LETTERS and await world.consumers() == 0
 
 

@@ -1,9 +1,9 @@
-"""A broker that dies takes canaries with it, or keeps them from us: that tells nothing of any binding."""
+"""Canaries that are lost with the broker are no evidence of a broken route."""
 
 from typing import Any
 
 from sandbox.servers import PrivateRabbitMQ
-from tests.crash.world import World, is_unready
+from tests.crash.world import CrashWorld, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -17,7 +17,7 @@ QUICK: dict[str, Any] = {
 
 
 async def test_a_broker_killed_with_canaries_in_it_makes_none_of_them_lost(
-    world: World, rabbitmq: PrivateRabbitMQ
+    world: CrashWorld, rabbitmq: PrivateRabbitMQ
 ) -> None:
     async with world.sidecar(**QUICK) as sidecar:
         await eventually(lambda: says(sidecar, "ok"), timeout=60)

@@ -11,11 +11,11 @@ import aio_pika
 from sandbox.attune import topology
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import PrivateRabbitMQ
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.integration.diagnosis.conftest import ignore
 from tests.support.eventually import eventually
-from tests.support.journey import management_url
 from tests.support.sidecar import SidecarProcess
+from tests.support.world import management_url
 
 EXECUTOR = (topology.COMPLETED_QUEUE, topology.REQUESTS_QUEUE)
 
@@ -33,7 +33,7 @@ async def consumed(vhost: str, queues: Sequence[str]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def heartbeats(world: World, workers: Sequence[int]) -> AsyncIterator[None]:
+async def heartbeats(world: CrashWorld, workers: Sequence[int]) -> AsyncIterator[None]:
     async def beat() -> None:
         while True:
             await world.sql(
@@ -47,11 +47,11 @@ async def heartbeats(world: World, workers: Sequence[int]) -> AsyncIterator[None
         beating.cancel()
 
 
-async def registered(world: World, count: int) -> list[int]:
+async def registered(world: CrashWorld, count: int) -> list[int]:
     """Workers that are on record and have their queues; the tests consume those."""
     found = []
     for number in range(count):
-        worker = StockWorker(world.vhost, world.database, name=f"worker-{number}")
+        worker = StockWorker(world.amqp_url, world.database_url, name=f"worker-{number}")
         await worker.start()
         await worker.vanish()
         found.append(worker.id)
@@ -59,7 +59,7 @@ async def registered(world: World, count: int) -> list[int]:
 
 
 async def services(sidecar: SidecarProcess) -> dict[str, Any]:
-    """What `dlq-handler status` says of them: a process of its own, which looks once."""
+    """The diagnosis of `dlq-handler status`, a process of its own."""
     _, out, err = await sidecar.cli("status", "--output", "json")
     assert out, err
     [found] = [one for one in json.loads(out)["diagnoses"] if one["check"] == "services"]
@@ -67,7 +67,7 @@ async def services(sidecar: SidecarProcess) -> dict[str, Any]:
 
 
 async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named(
-    world: World, rabbitmq: PrivateRabbitMQ
+    world: CrashWorld, rabbitmq: PrivateRabbitMQ
 ) -> None:
     workers = await registered(world, 2)
     queues = [topology.worker_queue(one) for one in workers]
@@ -90,13 +90,13 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
         return found
 
     async with heartbeats(world, workers), world.sidecar(**settings) as sidecar:
-        async with consumed(world.vhost, [*EXECUTOR, *queues]):
+        async with consumed(world.amqp_url, [*EXECUTOR, *queues]):
             await eventually(all_consume, timeout=60)
             assert (await services(sidecar))["health"] == "ok"
             await rabbitmq.stop()
             await rabbitmq.start()
             found = await eventually(are_named, timeout=90)
-            ready = [await topology.ready_count(world.vhost, queue) for queue in queues]
+            ready = [await topology.ready_count(world.amqp_url, queue) for queue in queues]
 
             async def metrics_say() -> list[float]:
                 samples = await sidecar.metrics()
@@ -120,7 +120,7 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
         assert (shown["explanation"], shown["since"][:19]) == (found["explanation"], found["since"][:19])
 
         # As an operator must: the services are restarted, and consume again.
-        async with consumed(world.vhost, [*EXECUTOR, *queues]):
+        async with consumed(world.amqp_url, [*EXECUTOR, *queues]):
 
             async def is_over() -> bool:
                 return bool((await services(sidecar))["health"] == "ok")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from dlq_handler.web.guard import LARGEST_BODY_BYTES
-from tests.crash.world import PATIENT, World
+from tests.crash.world import WAIT_FOR_LOCKS, CrashWorld
 from tests.support.eventually import eventually
 from tests.support.hostile_http import connections, one_byte_chunks, requests
 from tests.support.sidecar import SidecarProcess
@@ -54,19 +54,19 @@ ATTACKS: dict[str, Attack] = {
 
 
 @pytest.fixture
-async def sidecar(world: World) -> AsyncIterator[SidecarProcess]:
+async def sidecar(world: CrashWorld) -> AsyncIterator[SidecarProcess]:
     async with world.sidecar(start=False) as one:
         await one.start(program=("-c", LIMITED))
         yield one
 
 
-async def test_no_client_delays_a_dead_letter(world: World, sidecar: SidecarProcess) -> None:
+async def test_no_client_delays_a_dead_letter(world: CrashWorld, sidecar: SidecarProcess) -> None:
     """One sidecar for all attacks, one after the other: what one leaves behind would show in the next."""
     # Invalid JSON: the sidecar holds the partial body until its last byte arrives.
     assert await status(sidecar.ui_port, PARTIAL_BODY + BODY[-1:]) == 422
     for name, attack in ATTACKS.items():
         async with attack(sidecar):
-            dispatches = await world.a_buried(LETTERS)
+            dispatches = await world.dead_lettered(LETTERS)
             for _ in range(3):
                 assert await health(sidecar) == 200, name
             try:
@@ -79,21 +79,21 @@ async def test_no_client_delays_a_dead_letter(world: World, sidecar: SidecarProc
     assert await sidecar.terminate() == 0
 
 
-async def test_reads_that_hang_hold_no_connection_of_the_intake(world: World) -> None:
+async def test_reads_that_hang_hold_no_connection_of_the_intake(world: CrashWorld) -> None:
     """More of them than the pool has connections, each waiting for the audit's table."""
     async with (
-        world.sidecar(database__pool_size="8", **PATIENT) as sidecar,
+        world.sidecar(database__pool_size="8", **WAIT_FOR_LOCKS) as sidecar,
         world.auditor.database.transaction() as session,
     ):
         await session.execute("LOCK TABLE dlq_handler.operation IN ACCESS EXCLUSIVE MODE")
         async with requests(sidecar.ui_port, ["/api/v1/audit"] * 12):
             await eventually(lambda: reads_wait(world))
-            dispatches = await world.a_buried(LETTERS)
+            dispatches = await world.dead_lettered(LETTERS)
             await world.settled_once(dispatches, timeout=WITHIN_SECONDS)
             assert await health(sidecar) == 200
 
 
-async def reads_wait(world: World) -> bool:
+async def reads_wait(world: CrashWorld) -> bool:
     return await world.batches_wait(2)
 
 

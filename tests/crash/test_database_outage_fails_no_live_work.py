@@ -1,4 +1,4 @@
-"""Rules §2 and §7: after the database was away every heartbeat looks old, and nobody is ended for it who lives.
+"""Rules §2 and §7: after a database outage every heartbeat looks old, and no execution of a live worker is failed.
 
 The database is away for longer than a worker may be silent. Of three workers one comes back at once, one takes its
 time, one has died meanwhile; to the sidecars they all look the same when the database answers again.
@@ -15,7 +15,7 @@ import pytest
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import PrivatePostgreSQL
-from tests.crash.world import World, bind_worker
+from tests.crash.world import CrashWorld, bind_worker
 from tests.support.eventually import eventually
 from tests.support.ledger import ended_once
 from tests.support.tcp_proxy import TcpProxy
@@ -55,10 +55,10 @@ class Crew:
 
 @pytest.mark.parametrize("how", ["killed", "frozen", "read_only"])
 async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anything(
-    world: World, postgres: PrivatePostgreSQL, how: str
+    world: CrashWorld, postgres: PrivatePostgreSQL, how: str
 ) -> None:
     async with (
-        TcpProxy.to(world.database) as wire,
+        TcpProxy.to(world.database_url) as wire,
         a_crew(world, wire.url, "prompt", "tardy", "lost") as crew,
         world.sidecar("one", database=wire.url, **SCALED),
         world.sidecar("two", database=wire.url, **SCALED),
@@ -72,7 +72,7 @@ async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anyt
         await crew.workers["tardy"].stop_beating()
         await crew.workers["lost"].vanish()
         async with database_away(how, postgres, wire):
-            await world.bury(running)
+            await world.dead_letter(running)
         answers_since = time.monotonic()
 
         # As long as it dares: so that the sidecars have met its old heartbeat, if they look that early.
@@ -95,14 +95,14 @@ async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anyt
 
 
 @asynccontextmanager
-async def a_crew(world: World, database: str, *names: str) -> AsyncIterator[Crew]:
+async def a_crew(world: CrashWorld, database: str, *names: str) -> AsyncIterator[Crew]:
     crew = Crew()
     async with AsyncExitStack() as ends:
-        executor = await ends.enter_async_context(StockExecutor(world.vhost, world.database))
+        executor = await ends.enter_async_context(StockExecutor(world.amqp_url, world.database_url))
         ends.callback(crew.finish.set)
         for name in names:
             worker = StockWorker(
-                world.vhost,
+                world.amqp_url,
                 database,
                 name=name,
                 ttl_ms=TTL_MS,
@@ -112,7 +112,7 @@ async def a_crew(world: World, database: str, *names: str) -> AsyncIterator[Crew
             )
             crew.workers[name] = await ends.enter_async_context(worker)
             await worker.consume()
-            await bind_worker(world.vhost, worker.id)
+            await bind_worker(world.amqp_url, worker.id)
             crew.dispatches[name] = await executor.schedule_many(RUN + HELD, worker.id)
         everything = crew.executions_of(*names)
         await until(world, everything, running=len(names) * RUN, scheduled=len(names) * HELD)
@@ -147,7 +147,7 @@ async def set_read_only(postgres: PrivatePostgreSQL, value: str) -> None:
     await postgres.execute("SELECT pg_reload_conf()")
 
 
-async def statuses(world: World, executions: Iterable[int]) -> dict[str, int]:
+async def statuses(world: CrashWorld, executions: Iterable[int]) -> dict[str, int]:
     rows = await world.sql(
         "SELECT status::text, count(*) FROM execution WHERE id = ANY ($1::bigint[]) GROUP BY status",
         list(executions),
@@ -155,7 +155,7 @@ async def statuses(world: World, executions: Iterable[int]) -> dict[str, int]:
     return dict(rows)
 
 
-async def until(world: World, executions: Iterable[int], **wanted: int) -> None:
+async def until(world: CrashWorld, executions: Iterable[int], **wanted: int) -> None:
     async def is_so() -> bool:
         assert await statuses(world, executions) == wanted
         return True
@@ -163,7 +163,7 @@ async def until(world: World, executions: Iterable[int], **wanted: int) -> None:
     await eventually(is_so, timeout=60, every=0.1)
 
 
-async def outcomes(world: World, dispatches: Iterable[Dispatch]) -> dict[str, int]:
+async def outcomes(world: CrashWorld, dispatches: Iterable[Dispatch]) -> dict[str, int]:
     rows = await world.sql(
         "SELECT outcome, count(*) FROM dlq_handler.letter WHERE execution_id = ANY ($1::bigint[]) GROUP BY outcome",
         [dispatch.execution_id for dispatch in dispatches],
@@ -172,10 +172,10 @@ async def outcomes(world: World, dispatches: Iterable[Dispatch]) -> dict[str, in
 
 
 async def letters_on_record(
-    world: World, dispatches: list[Dispatch], *, or_after: float = float("inf")
+    world: CrashWorld, dispatches: list[Dispatch], *, or_after: float = float("inf")
 ) -> bool:
     return time.monotonic() > or_after or sum((await outcomes(world, dispatches)).values()) == len(dispatches)
 
 
-async def all_announced(world: World, executions: Iterable[int]) -> bool:
+async def all_announced(world: CrashWorld, executions: Iterable[int]) -> bool:
     return set(executions) <= (await world.auditor.notice_counts()).keys()

@@ -1,10 +1,10 @@
-"""Rules §3: one row that the database refuses, or that somebody holds, costs the other letters of its batch nothing."""
+"""Rules §3: a row that the database refuses, or another session locks, does not delay the others of its batch."""
 
 from dataclasses import replace
 
 from sandbox.attune import messages
 from sandbox.attune.executor import Dispatch
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 
 LETTERS = 200
@@ -12,11 +12,11 @@ LETTERS = 200
 TOO_LONG = {"task_name": "poison", "note": "x" * 9000}
 
 
-async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: World) -> None:
+async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: CrashWorld) -> None:
     dispatches = await world.schedule(LETTERS)
     by_hand, by_itself = await poisoned(world, dispatches[70]), await poisoned(world, dispatches[140])
     healthy = [*dispatches[:70], *dispatches[71:140], *dispatches[141:]]
-    await world.bury([*dispatches[:70], by_hand, *dispatches[71:140], by_itself, *dispatches[141:]])
+    await world.dead_letter([*dispatches[:70], by_hand, *dispatches[71:140], by_itself, *dispatches[141:]])
     async with world.sidecar() as sidecar:
         await eventually(lambda: records_refused(world))
         await world.settled_once(healthy)
@@ -42,8 +42,8 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: Wo
         await world.settled_once([*healthy, by_hand, by_itself])
 
 
-async def test_a_row_locked_by_another_session_is_held_over(world: World) -> None:
-    dispatches = await world.a_buried(LETTERS)
+async def test_a_row_locked_by_another_session_is_held_over(world: CrashWorld) -> None:
+    dispatches = await world.dead_lettered(LETTERS)
     locked, others = dispatches[100], dispatches[:100] + dispatches[101:]
     async with world.sidecar(start=False) as sidecar:
         async with world.auditor.database.transaction() as session:
@@ -55,7 +55,7 @@ async def test_a_row_locked_by_another_session_is_held_over(world: World) -> Non
         await world.settled_once(dispatches)
 
 
-async def poisoned(world: World, dispatch: Dispatch) -> Dispatch:
+async def poisoned(world: CrashWorld, dispatch: Dispatch) -> Dispatch:
     """Its row cannot change its status any more. The row was touched, so the dispatch carries a newer stamp."""
     [(updated,)] = await world.sql(
         "UPDATE execution SET workflow_task = $2 WHERE id = $1 RETURNING updated",
@@ -71,7 +71,7 @@ async def poisoned(world: World, dispatch: Dispatch) -> Dispatch:
     return replace(dispatch, scheduled_at=updated, message=message)
 
 
-async def repair(world: World, dispatch: Dispatch) -> None:
+async def repair(world: CrashWorld, dispatch: Dispatch) -> None:
     """Without the triggers, one of which would move `updated` and make the letter one of an earlier attempt."""
     async with world.auditor.database.transaction() as session:
         await session.execute("SET LOCAL session_replication_role = replica")
@@ -80,7 +80,7 @@ async def repair(world: World, dispatch: Dispatch) -> None:
         )
 
 
-async def records_refused(world: World) -> dict[int, int]:
+async def records_refused(world: CrashWorld) -> dict[int, int]:
     """Record ids by execution id."""
     return dict(
         await world.sql("SELECT execution_id, id FROM dlq_handler.letter WHERE outcome = 'update_failed'")

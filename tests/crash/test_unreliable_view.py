@@ -1,22 +1,22 @@
-"""Promise 7: while our own view is sick nothing is decided by it, and the letters wait in the queue."""
+"""Promise 7: while the view of dlq-handler is unreliable nothing is decided, and the dead letters wait in the queue."""
 
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sandbox.servers import PrivatePostgreSQL
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
 LETTERS = 30
 
 
-async def test_wrong_database_is_left_alone_until_it_is_the_right_one_again(world: World) -> None:
+async def test_wrong_database_is_left_alone_until_it_is_the_right_one_again(world: CrashWorld) -> None:
     dispatches = await world.schedule(LETTERS)
     ids = [dispatch.execution_id for dispatch in dispatches]
     await world.sql("DELETE FROM execution WHERE id = ANY ($1::bigint[])", ids)
-    await world.bury(dispatches)
+    await world.dead_letter(dispatches)
     async with world.sidecar(start=False, batch__wait_ms="1000") as sidecar:
         await sidecar.start(ready=False)
         await eventually(lambda: is_closed(world, sidecar, "unknown_executions", "right database"))
@@ -36,11 +36,11 @@ async def test_wrong_database_is_left_alone_until_it_is_the_right_one_again(worl
 
 
 async def test_standby_is_not_decided_by_and_its_promotion_opens_the_gate(
-    world: World, postgres: PrivatePostgreSQL
+    world: CrashWorld, postgres: PrivatePostgreSQL
 ) -> None:
     dispatches = await world.schedule(LETTERS)
     async with world.sidecar() as sidecar, as_standby(postgres):
-        await world.bury(dispatches)
+        await world.dead_letter(dispatches)
         await eventually(lambda: is_closed(world, sidecar, "recovery", "standby"), timeout=60)
         assert await world.failed() == 0
         await world.sql("SELECT pg_promote()")
@@ -48,14 +48,14 @@ async def test_standby_is_not_decided_by_and_its_promotion_opens_the_gate(
         await sidecar.wait_ready()
 
 
-async def test_a_replica_takes_nothing_while_the_tables_are_of_another_version(world: World) -> None:
+async def test_a_replica_takes_nothing_while_the_tables_are_of_another_version(world: CrashWorld) -> None:
     dispatches = await world.schedule(LETTERS)
     async with world.sidecar() as sidecar:
         [[version]] = await world.sql("SELECT version_num FROM dlq_handler.alembic_version")
         await world.sql("UPDATE dlq_handler.alembic_version SET version_num = '9999'")
         await world.sql("UPDATE dlq_handler.compatibility SET least_program_version = '99.0.0'")
         await eventually(lambda: is_paused(world, sidecar), timeout=60)
-        await world.bury(dispatches)
+        await world.dead_letter(dispatches)
         await eventually(lambda: is_closed(world, sidecar, "schema", "Upgrade dlq-handler"), timeout=60)
         assert await world.failed() == 0
         await world.sql("UPDATE dlq_handler.compatibility SET least_program_version = '0.1.0'")
@@ -64,7 +64,7 @@ async def test_a_replica_takes_nothing_while_the_tables_are_of_another_version(w
         await sidecar.wait_ready()
 
 
-async def is_paused(world: World, sidecar: SidecarProcess) -> bool:
+async def is_paused(world: CrashWorld, sidecar: SidecarProcess) -> bool:
     return await world.consumers() == 0 and (await sidecar.metrics())["dlq_handler_leader"] == 0
 
 
@@ -86,8 +86,8 @@ async def as_standby(postgres: PrivatePostgreSQL) -> AsyncIterator[None]:
             await postgres.start()
 
 
-async def is_closed(world: World, sidecar: SidecarProcess, cause: str, words: str) -> bool:
-    """The gate, and with it the intake: nobody consumes and every letter is ready in the queue."""
+async def is_closed(world: CrashWorld, sidecar: SidecarProcess, cause: str, words: str) -> bool:
+    """The safety gate and the intake are closed: no consumer, and every dead letter is ready in the queue."""
     status, told = await sidecar.readyz()
     assert status == 503
     assert words in told["notes"].get("gate", "")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import httpx
 
 from sandbox.servers import PrivatePostgreSQL
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 
@@ -22,9 +22,9 @@ RAW = (
 
 
 async def test_every_surface_says_that_the_database_is_unreachable(
-    world: World, postgres: PrivatePostgreSQL
+    world: CrashWorld, postgres: PrivatePostgreSQL
 ) -> None:
-    # The diagnoser does not look again in this test: what it says is what the lost connection told.
+    # No observation follows in this test: the answer comes from the lost connection alone.
     async with world.sidecar(ui__refresh_seconds="300") as sidecar:
 
         async def is_healthy() -> bool:

@@ -1,43 +1,61 @@
-"""Stock Attune for one test: an executor, an auditor, and the workers that the test makes unavailable."""
+"""One test's Attune: its servers, an auditor that watches them, and the replicas that the test starts beside them."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 import aio_pika
 import asyncpg
 
-from sandbox.attune.executor import Dispatch, StockExecutor
-from sandbox.attune.worker import StockWorker
+from sandbox.attune.executor import Dispatch
 from sandbox.servers import RabbitMQ
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess, sidecar_process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class World:
     amqp_url: str
     database_url: str
     folder: Path
-    executor: StockExecutor
     auditor: Auditor
+    settings: ClassVar[Mapping[str, str]] = {}
+    """Of every replica."""
 
-    def sidecar(
-        self, name: str = "sidecar-1", *, start: bool = True, **settings: str
-    ) -> AbstractAsyncContextManager[SidecarProcess]:
-        return sidecar_process(
-            self.folder, self.amqp_url, self.database_url, name=name, start=start, **settings
-        )
+    @property
+    def vhost_name(self) -> str:
+        return unquote(urlsplit(self.amqp_url).path.removeprefix("/"))
 
-    async def vanished_worker(self, name: str = "gone", *, ttl_ms: int = 500) -> StockWorker:
-        worker = StockWorker(self.amqp_url, self.database_url, name=name, ttl_ms=ttl_ms)
-        await worker.start()
-        await worker.vanish()
-        return worker
+    @asynccontextmanager
+    async def sidecar(
+        self,
+        name: str = "sidecar-1",
+        *,
+        vhost: str | None = None,
+        database: str | None = None,
+        start: bool = True,
+        **settings: str,
+    ) -> AsyncIterator[SidecarProcess]:
+        """A replica. `vhost` and `database` are URLs of proxies to the servers."""
+        async with sidecar_process(
+            self.folder,
+            vhost or self.amqp_url,
+            database or self.database_url,
+            name=name,
+            start=start,
+            **{**self.settings, **settings},
+        ) as process:
+            try:
+                yield process
+            except BaseException:
+                # pytest shows it with the failure.
+                print(f"--- the end of {name}'s log\n{process.log_text()[-8000:]}")
+                raise
 
     async def all_ended(self, dispatched: list[Dispatch], status: str = "failed") -> None:
         """Every execution has this status and exactly one completion event."""
@@ -46,19 +64,18 @@ class World:
         async def ended() -> bool:
             return all([await self.auditor.status(number) == status for number in ids])
 
-        async def announced() -> bool:
+        async def published() -> bool:
             counts = await self.auditor.notice_counts()
             return all(counts[number] >= 1 for number in ids)
 
         await eventually(ended, timeout=60)
-        await eventually(announced, timeout=60)
+        await eventually(published, timeout=60)
         counts = await self.auditor.notice_counts()
         assert {number: counts[number] for number in ids} == dict.fromkeys(ids, 1)
 
     async def outcomes(self) -> dict[str, int]:
         """Number of dead letters on record by outcome."""
-        rows = await self.sql("SELECT outcome, count(*) AS letters FROM dlq_handler.letter GROUP BY outcome")
-        return {row["outcome"]: row["letters"] for row in rows}
+        return dict(await self.sql("SELECT outcome, count(*) FROM dlq_handler.letter GROUP BY outcome"))
 
     async def until_outcomes(self, **wanted: int) -> None:
         async def recorded() -> bool:
@@ -67,18 +84,13 @@ class World:
 
         await eventually(recorded, timeout=60)
 
-    async def sql(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        connection = await asyncpg.connect(self.database_url)
-        try:
-            await connection.execute("SET search_path TO attune, public")
-            return list(await connection.fetch(statement, *arguments))
-        finally:
-            await connection.close()
+    async def sql(self, statement: str, *arguments: object) -> list[Any]:
+        """Rows, which are also tuples; in Attune's schema."""
+        return list(await self.auditor.database.session.fetch(statement, *arguments))
 
     async def now(self) -> datetime:
-        [row] = await self.sql("SELECT clock_timestamp() AS now")
-        moment: datetime = row["now"]
-        return moment
+        [(moment,)] = await self.sql("SELECT clock_timestamp()")
+        return moment  # type: ignore[no-any-return]  # a timestamp with time zone
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
@@ -86,16 +98,9 @@ class World:
         async with connection:
             yield await connection.channel(on_return_raises=True)
 
-    async def publish(
-        self,
-        exchange: str,
-        routing_key: str,
-        body: bytes,
-        headers: Mapping[str, Any] | None = None,
-        **more: str,
-    ) -> None:
+    async def publish(self, exchange: str, routing_key: str, body: bytes, *, message_id: str) -> None:
         async with self.channel() as channel:
-            message = aio_pika.Message(body, headers=dict(headers or {}), **more)  # type: ignore[arg-type]  # any property
+            message = aio_pika.Message(body, message_id=message_id)
             await (await channel.get_exchange(exchange, ensure=False)).publish(message, routing_key)
 
     @asynccontextmanager
@@ -109,14 +114,6 @@ class World:
                 yield
         finally:
             await connection.close()
-
-
-@asynccontextmanager
-async def stock_world(amqp_url: str, database_url: str, folder: Path) -> AsyncIterator[World]:
-    async with StockExecutor(amqp_url, database_url) as executor, Auditor(amqp_url, database_url) as auditor:
-        yield World(
-            amqp_url=amqp_url, database_url=database_url, folder=folder, executor=executor, auditor=auditor
-        )
 
 
 def management_url(rabbitmq: RabbitMQ) -> str:
