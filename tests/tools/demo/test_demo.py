@@ -44,7 +44,6 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
     [
         ("SIGINT", b"kill -9: worker-shell"),
         ("SIGTERM", b"starting RabbitMQ"),
-        ("SIGHUP", b"starting RabbitMQ"),
         ("closed pipe", b"starting RabbitMQ"),
     ],
 )

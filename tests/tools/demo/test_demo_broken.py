@@ -16,11 +16,10 @@ from tests.support.demo import ROOT, demo, left_running
 @pytest.mark.parametrize(
     ("point", "seen"),
     [
-        (sabotage.says_nothing, "not announced: "),
-        (sabotage.says_it_twice, "announced more than once: "),
-        (sabotage.says_it_again, "announced more than once: "),
+        (sabotage.publishes_nothing, "not announced: "),
+        (sabotage.publishes_twice, "announced more than once: "),
     ],
-    ids=["no-publish", "double-publish", "double-publish-with-the-same-id"],
+    ids=["no-publish", "double-publish-with-the-same-id"],
 )
 async def test_demo_fails_when_the_sidecar_breaks_a_promise(
     tmp_path: Path, point: Callable[[int], None], seen: str
