@@ -4,6 +4,8 @@ import json
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
+from math import isnan
 from uuid import UUID, uuid4
 
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE, canary_body
@@ -32,15 +34,18 @@ def a_sidecar(
     return world.sidecar(name, start=True, **QUICK | {"broker__management_url": url} | settings)
 
 
-async def until(sidecar: SidecarProcess, *, ok: int = 0, lost: int = 0, unknown: int = 0) -> None:
-    """The numbers of workers by the state of their canary."""
+async def until(*sidecars: SidecarProcess, ok: int = 0, lost: int = 0, unknown: int = 0) -> None:
+    """The numbers of workers by the state of their canary, which the leader alone reports."""
     wanted = {"ok": ok, "lost": lost, "unknown": unknown}
 
     async def is_so() -> bool:
-        samples = await sidecar.metrics()
-        assert {
-            state: samples[f'dlq_handler_canary_workers{{state="{state}"}}'] for state in wanted
-        } == wanted
+        scrapes = [await sidecar.metrics() for sidecar in sidecars]
+        counts = dict.fromkeys(wanted, 0.0)
+        for state, scrape in product(wanted, scrapes):
+            count = scrape[f'dlq_handler_canary_workers{{state="{state}"}}']
+            # Not a number: of a replica that does not lead.
+            counts[state] += 0 if isnan(count) else count
+        assert counts == wanted, [(await sidecar.readyz())[1].get("notes") for sidecar in sidecars]
         return True
 
     await eventually(is_so, timeout=60)
@@ -105,23 +110,22 @@ async def test_any_replica_may_receive_it_and_beside_another_consumer_its_state_
 ) -> None:
     await world.vanished_worker(ttl_ms=60_000)
     async with a_sidecar(world, rabbitmq, "one") as one, a_sidecar(world, rabbitmq, "two") as two:
+        await until(one, two, ok=1)
         for sidecar in (one, two):
-            await until(sidecar, ok=1)
             assert "other_consumer" not in (await sidecar.readyz())[1]["notes"]
         async with StockDeadLetterHandler(world.amqp_url, world.database_url) as stock:
-            for sidecar in (one, two):
-                await until(sidecar, unknown=1)
-                await eventually(partial(names_the_other_consumer, sidecar))
-        for sidecar in (one, two):
-            await until(sidecar, ok=1)
-            assert sidecar.events("canary.lost") == []
+            await until(one, two, unknown=1)
+            await eventually(partial(is_other_consumer_named, one, two))
+        await until(one, two, ok=1)
+        assert one.events("canary.lost") + two.events("canary.lost") == []
     assert await world.outcomes() == {}
     # A stock handler skips canaries: they name no execution.
     assert (set(stock.seen) <= {None}, stock.failed) == (True, [])
 
 
-async def names_the_other_consumer(sidecar: SidecarProcess) -> bool:
-    return "'executor.dlq'" in (await sidecar.readyz())[1]["notes"].get("other_consumer", "")
+async def is_other_consumer_named(*sidecars: SidecarProcess) -> bool:
+    notes = [(await sidecar.readyz())[1]["notes"].get("other_consumer", "") for sidecar in sidecars]
+    return any("'executor.dlq'" in note for note in notes)
 
 
 async def test_the_printed_rights_suffice_for_canaries_and_the_doctor(

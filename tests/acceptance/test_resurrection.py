@@ -7,7 +7,7 @@ from sandbox.attune.worker import StockWorker
 from tests.support.eventually import eventually
 from tests.support.stock_world import StockWorld
 
-COUNTED = 'dlq_handler_reconciled_total{finding="resurrected"}'
+COUNTED = 'dlq_handler_reconciled_total{finding="reverted_by_worker"}'
 
 
 async def test_late_worker_finishes_what_a_letter_had_failed(world: StockWorld) -> None:
