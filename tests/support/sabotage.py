@@ -22,6 +22,7 @@ from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.main import main
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.timeouts import decisions_sql
+from dlq_handler.timeouts.monitor import TimeoutMonitor
 
 
 def die() -> NoReturn:
@@ -170,7 +171,7 @@ def in_a_page(nth: int) -> None:
 def between_pages(nth: int) -> None:
     """A page of the monitor is committed, with its notices; none of them was sent, and the scan is not over."""
     _never_publish()
-    _wrap(Ender, "commit", nth, after=True)
+    _wrap(TimeoutMonitor, "_commit", nth, after=True)
 
 
 def publishes_nothing(_nth: int) -> None:

@@ -17,10 +17,10 @@ from dlq_handler.timeouts import unconsumed_sql
 from tests.integration.timeouts.test_stale import INDEX, Explaining, a_table_of, nodes
 from tests.support.host_tables import Host
 
-QUIET = [("completed", 30_000), ("failed", 10_000)]
+QUIET = [("completed", 15_000), ("failed", 5_000)]
 TABLES = {
     "idle": [*QUIET, ("requested", 20)],
-    "flood": [*QUIET, ("requested", 20_000), ("scheduling", 20_000)],
+    "flood": [*QUIET, ("requested", 10_000), ("scheduling", 10_000)],
 }
 
 

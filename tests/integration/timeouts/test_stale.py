@@ -196,10 +196,10 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def shares() -> dict[str, list[tuple[str, int]]]:
     """How many rows of which status: a quiet system, and one with a great many stale executions."""
-    quiet = [("completed", 30_000), ("failed", 10_000)]
+    quiet = [("completed", 15_000), ("failed", 5_000)]
     return {
         "idle": [*quiet, ("scheduled", 20), ("running", 200), ("canceling", 1)],
-        "flood": [*quiet, ("scheduled", 20_000), ("running", 20_000), ("canceling", 20_000)],
+        "flood": [*quiet, ("scheduled", 10_000), ("running", 10_000), ("canceling", 10_000)],
     }
 
 

@@ -1,17 +1,21 @@
 """How long work on an unavailable worker goes on as `running`, with the monitor's own interval."""
 
 from datetime import timedelta
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.backstop import timeout_services
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.settings import Settings
 from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
+from dlq_handler.timeouts.monitor import TimeoutMonitor
 from dlq_handler.workers.look import WorkerLook, look_again
 from tests.support.builders import NOON, an_execution
 
@@ -26,6 +30,23 @@ def settings_with(**monitor: float) -> Settings:
 def test_the_interval_is_ten_seconds_whatever_attunes_own_monitor_has() -> None:
     assert settings_with().stale_limits.monitor.interval_seconds == 10
     assert settings_with(interval_seconds=2).stale_limits.monitor.interval_seconds == 2
+
+
+@pytest.mark.parametrize("by_attune", [True, False])
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_attunes_switch_for_its_own_monitor_does_not_switch_this_one(
+    by_attune: bool, is_enabled: bool
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "executor": {"enable_timeout_monitor": by_attune},
+            "dlq_handler": {"monitor": {"enabled": is_enabled}},
+        }
+    )
+    names = ("writer", "leadership", "gate", "sight", "publisher", "consumer", "metrics")
+    parts: dict[str, Any] = {name: MagicMock() for name in names}
+    services = timeout_services(settings, MagicMock(), MagicMock(), MagicMock(), **parts)
+    assert any(isinstance(one, TimeoutMonitor) for one in services) is is_enabled
 
 
 def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> float:

@@ -71,7 +71,7 @@ def steps_of(*looks: PlannedLook) -> list[Step]:
 @example([(20, BOTH), (30, NEW_ALONE), (40, BOTH), (90, NEW_ALONE)])
 @example([(20, BOTH), (30, NEW_ALONE), (40, BOTH), (50, NONE), (90, NEW_ALONE), (100, NEW_ALONE)])
 @example([(20, BOTH), (30, NEW_ALONE), (40, WITHOUT_NEW), (70, NEW_ALONE)])
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_live_run_is_abandoned_only_after_two_looks_in_a_row_without_its_connection(
     planned: list[PlannedLook],
 ) -> None:

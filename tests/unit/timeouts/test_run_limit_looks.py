@@ -105,7 +105,7 @@ def steps_of(
     late=0.0,
     share=0.02,
 )  # fmt: skip
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_live_run_ends_at_its_limit_only_after_looks_that_did_not_find_its_process(
     processes: list[Process], planned: list[Look], late: float, share: float
 ) -> None:
