@@ -36,7 +36,7 @@ async def test_the_brake_is_released_with_a_reason_and_recorded(store: Database)
         assert re.search(
             r"<button>Release brake, decide 12,431 dead letters \(as seen \d+ s ago\)</button>", page
         )
-        assert "cannot be brought back" in page
+        assert "cannot be reopened" in page
         form = {**fields(page), "for_seconds": "600", "comment": "the workers are really gone"}
         done = await client.post("/brake/release", data=form)
     assert done.status_code == 200

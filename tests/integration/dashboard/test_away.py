@@ -134,11 +134,11 @@ async def test_workers_that_the_last_look_did_not_see_are_shown_as_they_were(sto
         world.diagnoser.latest = unseen
         for path in ("/workers", "/workers/7"):
             page = (await client.get(path)).text
-            assert "Cannot tell how workers are just now; figures are from" in page
+            assert "The state of workers is unknown at present; figures are from" in page
             assert "worker-python" in page
     world.diagnoser.latest = unseen
     async with asking(world) as client:
-        assert "Cannot tell: it did not answer." in (await client.get("/workers")).text
+        assert "Unknown: it did not answer." in (await client.get("/workers")).text
         assert (await client.get("/workers/7")).status_code == 503
 
 
@@ -155,7 +155,7 @@ async def test_of_a_worker_nothing_is_none_only_when_the_record_says_so(
             await through.dispose()
     assert "None." not in page
     assert "Nothing is on record" not in page
-    assert page.count("Cannot tell: the database is unreachable") == 2
+    assert page.count("Unknown: the database is unreachable") == 2
 
 
 async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
@@ -174,10 +174,10 @@ async def test_what_was_never_read_is_a_question_mark_and_no_empty_chart(
             await through.dispose()
     for path, page in pages.items():
         assert (path, "<svg" in page, "<caption" in page) == (path, False, False)
-        assert "Cannot tell: the database is unreachable, and nothing is kept of this time." in page
+        assert "Unknown: the database is unreachable, and nothing is kept of this time." in page
         assert "No dead letters" not in page
         assert re.search('href="[^"]*chart=table[^"]*">as table</a>', page)
     of_past = pages[f"/?at={night}"]
     assert "no diagnosis is on record" not in of_past
-    assert "Cannot tell: the database is away, so what was diagnosed" in of_past
+    assert "Unknown: the database is unavailable, so the diagnosis" in of_past
     assert "✓" not in of_past

@@ -46,9 +46,9 @@ async def test_every_page_is_there_on_an_empty_record(browser: httpx.AsyncClient
 async def test_before_the_first_look_nothing_is_green(store: Database) -> None:
     async with asking(await a_ui_world(store, has_looked=False)) as client:
         page = (await client.get("/")).text
-        assert "Cannot tell yet: nobody has looked." in page
+        assert "Unknown: no observation has been made yet." in page
         assert "✓" not in page
-        assert "Cannot tell: nobody has looked yet." in (await client.get("/workers")).text
+        assert "Unknown: no observation has been made yet." in (await client.get("/workers")).text
 
 
 async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.AsyncClient) -> None:
@@ -102,7 +102,7 @@ async def test_a_mistyped_name_in_the_address_shows_no_letters(
     answer = await browser.get("/letters?outcme=failed")
     assert answer.status_code == 422
     assert "&#39;outcme&#39; is no filter" in answer.text
-    assert "Nothing was looked for" in answer.text
+    assert "No search was made" in answer.text
     assert "data-row" not in answer.text
     assert (await browser.get("/?spam=24h")).status_code == 422
 

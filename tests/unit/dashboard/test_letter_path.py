@@ -75,7 +75,7 @@ def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap(
 
 def test_its_sentence_tells_all_of_it() -> None:
     assert in_one_sentence(RECORD, NOTICE) == (
-        "Expired after 5 min in worker.7.executions; execution 4711 marked failed; announced 0.2 s later."
+        "Expired after 5 min in worker.7.executions; execution 4711 marked failed; completion event published 0.2 s later."
     )
 
 
@@ -83,7 +83,7 @@ def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
     stuck = replace(NOTICE, confirmed_at=None, last_error="NO_ROUTE")
     notice = boxes(RECORD, stuck)[-1]
     assert (notice.state, notice.explanation) == (State.BAD, "NO_ROUTE")
-    assert in_one_sentence(RECORD, stuck).endswith("not announced yet.")
+    assert in_one_sentence(RECORD, stuck).endswith("completion event not published yet.")
 
 
 def test_a_decision_that_was_refused_is_red_and_says_why() -> None:
