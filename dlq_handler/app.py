@@ -23,6 +23,9 @@ from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
+from dlq_handler.diagnosis.ask_replica import OwnGate
+from dlq_handler.diagnosis.check_replica import Patience
+from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.ender import Ender
@@ -32,14 +35,14 @@ from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
-from dlq_handler.loop import LoopWatch
-from dlq_handler.observer import diagnoser_of
+from dlq_handler.loop import Backoff, LoopWatch
 from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
+from dlq_handler.settings.collector import view_collector
 from dlq_handler.settings.databases import database_of
 from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.timeouts.slot_watch import SlotWatch
@@ -177,15 +180,27 @@ class Sidecar:
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Diagnosis.
-        self._diagnoser = diagnoser_of(
-            settings,
+        interval_seconds = own.ui.refresh_seconds
+        self._diagnoser = Diagnoser(
             self.database,
-            self.link,
+            view_collector(
+                settings,
+                self.database,
+                self.link,
+                OwnGate(self._gate),
+                queues=self._queues,
+                source=self._consumer,
+            ),
             leadership=self._leadership,
-            gate=self._gate,
-            queues=self._queues,
+            replica=settings.replica,
+            patience=Patience.of(
+                interval_seconds=interval_seconds,
+                backoff_seconds=Backoff().most_seconds,
+                lease_seconds=settings.leadership.taken_within_seconds,
+            ),
             source=self._consumer,
             publisher=self.publisher,
+            interval_seconds=interval_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.open_doctor import open_doctor
+from dlq_handler.cli.open_collector import open_doctor
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, printable

@@ -185,7 +185,7 @@ def _lazy_collect(settings: Settings, opened: AsyncExitStack) -> Callable[[], Aw
     async def collect() -> View:
         nonlocal collector
         if collector is None:
-            from dlq_handler.observer import open_collector  # noqa: PLC0415
+            from dlq_handler.cli.open_collector import open_collector  # noqa: PLC0415
 
             collector = await opened.enter_async_context(open_collector(settings))
         return await collector.collect()

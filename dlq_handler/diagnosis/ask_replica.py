@@ -5,8 +5,9 @@ packets. A process that accepts the connection and does not answer hangs.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -14,6 +15,44 @@ from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
+
+
+class AskedGate(Protocol):
+    """The safety gate of one replica."""
+
+    async def ask(self) -> GateFact | Unknown: ...
+
+    @property
+    def watched_seconds(self) -> float:
+        """Time without a break in which heartbeats were read."""
+        ...
+
+
+class OwnGate:
+    """That of this process."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def ask(self) -> GateFact | Unknown:
+        return await ask_own_gate(self._gate)
+
+    @property
+    def watched_seconds(self) -> float:
+        return self._gate.watched_seconds
+
+
+class RemoteGate:
+    """That of the replica beside a command."""
+
+    # As if it had read heartbeats all the time: a command can know no more of them than their age.
+    watched_seconds = math.inf
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url
+
+    async def ask(self) -> GateFact | Unknown:
+        return await ask_for_gate(self._base_url)
 
 
 async def ask_own_gate(gate: Gate) -> GateFact | Unknown:

@@ -54,6 +54,18 @@ class Patience:
     opens_within_seconds: float
     leads_within_seconds: float
 
+    @classmethod
+    def of(cls, *, interval_seconds: float, backoff_seconds: float, lease_seconds: float) -> "Patience":
+        """A service that met an unavailable server pauses for `backoff_seconds`, and is observed an interval later.
+
+        `lease_seconds`: the longest time until a free lease is taken.
+        """
+        back_within_seconds = backoff_seconds + interval_seconds
+        return cls(
+            opens_within_seconds=back_within_seconds,
+            leads_within_seconds=max(back_within_seconds, lease_seconds),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacks:

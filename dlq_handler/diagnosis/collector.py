@@ -5,15 +5,18 @@ replica, and with any server down; reads only. Never: decides what any of it mea
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
+from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.ask_replica import AskedGate
 from dlq_handler.diagnosis.collector_database import (
     CollectorOptions,
     DatabaseFacts,
@@ -65,19 +68,14 @@ class ViewCollector:
         *,
         queues: QueueCounter,
         expectation: Callable[[frozenset[int] | None], Expectation],
-        gate: Callable[[], Awaitable[GateFact | Unknown]],
-        watched_seconds: Callable[[], float],
-        own_unacknowledged: Callable[[], int | None] = lambda: None,
+        gate: AskedGate,
+        source: QueueConsumer[DeadLetter] | None = None,
     ) -> None:
-        """`gate()` asks a replica. `watched_seconds()`: time without a break in which heartbeats were read.
-
-        `own_unacknowledged()`: dead letters that this process holds; None: it does not consume.
-        """
+        """`source`: the intake of this process; None: a command observes, which has none."""
         self._database, self._link, self._api, self._sight = database, link, api, sight
         self._queues = queues
         self._options, self._expectation = options, expectation
-        self._ask_gate, self._watched_seconds = gate, watched_seconds
-        self._own_unacknowledged = own_unacknowledged
+        self._gate, self._source = gate, source
 
     async def collect(self) -> View:
         async with task_group() as servers:
@@ -116,7 +114,7 @@ class ViewCollector:
         )
 
     async def gate(self) -> GateFact | Unknown:
-        return await answer_of(self._ask_gate())
+        return await answer_of(self._gate.ask())
 
     async def _collect_from_broker(self, about_database: asyncio.Task[DatabaseFacts]) -> _BrokerFacts:
         reached = await answer_of(self._link.open())
@@ -145,7 +143,7 @@ class ViewCollector:
             self._queues.count,
             self._api,
             name,
-            own_unacknowledged=self._own_unacknowledged,
+            own_unacknowledged=lambda: self._source.unacknowledged if self._source else None,
             has_canaries=self._options.canary is not None,
         )
         return QueueFact(name=name, consumers=consumers)
@@ -177,7 +175,7 @@ class ViewCollector:
             ObservedWorker(
                 registered=one,
                 standing=standing_of(
-                    one.worker, watched_seconds=self._watched_seconds(), policy=availability
+                    one.worker, watched_seconds=self._gate.watched_seconds, policy=availability
                 ),
                 queue=self._worker_queue(one.worker.id, queues),
                 ended_last_hour=harm.get(one.worker.id, nothing).ended_last_hour,

@@ -7,14 +7,17 @@ database was unavailable goes on record when it leads and the database is back. 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.transaction import Transaction
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis import diagnoses_sql as store
 from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.answer import answer_of
@@ -65,12 +68,14 @@ class Diagnoser:
         leadership: Leadership,
         replica: str,
         patience: Patience,
-        own_connections: Callable[[], OwnConnections] = OwnConnections,
+        source: QueueConsumer[DeadLetter] | None = None,
+        publisher: Publisher | None = None,
         interval_seconds: float = 10.0,
     ) -> None:
         self._database, self._collector, self._leadership = database, collector, leadership
         self._replica, self._interval_seconds = replica, interval_seconds
-        self._patience, self._lacks, self._own_connections = patience, Lacks(), own_connections
+        self._patience, self._lacks = patience, Lacks()
+        self._source, self._publisher = source, publisher
         self._latest: Observed | None = None
         self._beginnings: dict[Check, datetime] = {}
         self._has_recalled = False
@@ -181,7 +186,11 @@ class Diagnoser:
         now = monotonic_seconds()
         self._lacks = self._lacks.after(view, now)
         fact = self._lacks.fact(now, self._patience)
-        return replace(view, own=replace(fact, connections=self._own_connections()))
+        connections = OwnConnections(
+            is_consuming=self._source is not None and self._source.is_consuming,
+            is_blocked=self._publisher is not None and self._publisher.is_blocked,
+        )
+        return replace(view, own=replace(fact, connections=connections))
 
     async def _recall(self, at: datetime) -> None:
         """What was on record before this process started: a problem does not begin anew because a replica did."""

@@ -21,7 +21,7 @@ ROOMS: list[set[str]] = [
     {"app"},
     {"backstop", "ui"},
     {"cli"},
-    {"observer", "rooms"},
+    {"rooms"},
     {"settings"},
     {"api", "dashboard"},
     {"web"},

@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.cli.open_doctor import open_doctor
+from dlq_handler.cli.open_collector import open_doctor
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
 from dlq_handler.diagnosis.diagnosis import Diagnosis

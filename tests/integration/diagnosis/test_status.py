@@ -11,11 +11,11 @@ from typing import Any
 import aio_pika
 import pytest
 
+from dlq_handler.cli.open_collector import open_collector
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import OF_EVERY_VIEW, Diagnosis, Health, conclusion_of
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import SIDECAR_STOPPED, Topic
-from dlq_handler.observer import open_collector
 from dlq_handler.settings import load
 from sandbox.servers.ports import free_port
 from tests.integration.diagnosis.conftest import Patient

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from dlq_handler.cli import doctor, status
+from dlq_handler.cli.open_collector import ops_url
 from dlq_handler.cli.status import Answer
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, DatabaseFact, Unknown
-from dlq_handler.observer import ops_url
 from dlq_handler.settings import load
 from tests.support.views import NOW, a_view, a_worker
 

@@ -1,5 +1,6 @@
-"""The doctor of one command, and the view collector beside it."""
+"""What `status` and `doctor` open: the view collector of a command, and the doctor beside it."""
 
+import ipaddress
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -7,10 +8,12 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.rights_probe import NeededRights
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
+from dlq_handler.database.engine import Database
+from dlq_handler.diagnosis.ask_replica import RemoteGate
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.doctor import Doctor
-from dlq_handler.observer import CALL_TIMEOUT_SECONDS, command_collector
 from dlq_handler.settings import Settings
+from dlq_handler.settings.collector import CALL_TIMEOUT_SECONDS, view_collector
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, connection_source_of, management_api_of, open_publisher
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
@@ -18,6 +21,20 @@ from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.topology.canary_sender import CanarySender
 
 LONGEST_LIMIT_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def open_collector(settings: Settings) -> AsyncIterator[ViewCollector]:
+    """Connects to the broker only when it is asked."""
+    async with (
+        open_database(settings) as database,
+        AdminConnection(broker_of(settings), call_timeout_seconds=CALL_TIMEOUT_SECONDS) as link,
+    ):
+        yield _collector(settings, database, link)
+
+
+def _collector(settings: Settings, database: Database, link: AdminConnection) -> ViewCollector:
+    return view_collector(settings, database, link, RemoteGate(ops_url(settings)))
 
 
 @asynccontextmanager
@@ -60,7 +77,7 @@ async def open_doctor(
             warnings=warnings,
             canary=run if may_run else None,
         )
-        yield command_collector(settings, database, link), doctor
+        yield _collector(settings, database, link), doctor
 
 
 def needed_rights(settings: Settings) -> NeededRights:
@@ -89,3 +106,15 @@ def needed_rights(settings: Settings) -> NeededRights:
             *((name, name) for name in checked),
         ),
     )
+
+
+def ops_url(settings: Settings) -> str:
+    """Where a replica with these settings listens. One that listens everywhere is asked on this machine."""
+    http = settings.dlq_handler.http
+    host = http.host
+    try:
+        if ipaddress.ip_address(host).is_unspecified:
+            host = "::1" if ":" in host else "127.0.0.1"
+    except ValueError:
+        pass
+    return f"http://{f'[{host}]' if ':' in host else host}:{http.port}"
