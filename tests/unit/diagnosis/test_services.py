@@ -9,13 +9,14 @@ from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Component, Diagnosis, Health
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, View
 from dlq_handler.host.worker import QueueObservation
-from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
+from dlq_handler.workers.service_look import CURRENT_FOR, ServiceLook, ServiceLooks
 from tests.support.views import a_queue, a_view, a_worker, ago
 
 OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
 COMPLETED, REQUESTS = "attune.execution.completed.queue", "attune.execution.requests.queue"
 RESTARTED_AT = ago(6900)
+STALE_SECONDS = CURRENT_FOR.total_seconds() + 1
 NOBODY = QueueObservation(consumers=0, ready=0, unacked=0)
 
 
@@ -172,7 +173,7 @@ def test_a_worker_that_reports_and_is_inactive_is_named() -> None:
 
 def test_without_looks_of_a_replica_one_look_proves_nothing() -> None:
     worker = a_worker(queue=NOBODY)
-    for unknown in (Unknown("no such table"), looks(age_seconds=61)):
+    for unknown in (Unknown("no such table"), looks(age_seconds=STALE_SECONDS)):
         found = services(a_view(workers=(worker,), service_looks=unknown))
         assert found.health is UNKNOWN
         assert found.explanation == (
@@ -220,7 +221,7 @@ def test_what_is_unknown_is_not_counted_as_none() -> None:
     assert counts(a_view(completions=gone, requests=a_queue(REQUESTS, count=0))) == [1, 0, 0]
     assert counts(a_view(workers=gone)) == [0, None, None]
     assert counts(a_view(service_looks=gone)) == [0, None, None]
-    assert counts(a_view(service_looks=looks(age_seconds=61))) == [0, None, None]
+    assert counts(a_view(service_looks=looks(age_seconds=STALE_SECONDS))) == [0, None, None]
     blind = a_worker(queue=gone)
     assert counts(a_view(workers=(blind,))) == [0, None, 0]
     assert counts(a_view(workers=(blind, a_stranded_worker()))) == [0, 1, 0]
