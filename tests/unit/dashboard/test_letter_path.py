@@ -75,7 +75,8 @@ def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap(
 
 def test_its_sentence_tells_all_of_it() -> None:
     assert in_one_sentence(RECORD, NOTICE) == (
-        "Expired after 5 min in worker.7.executions; execution 4711 marked failed; completion event published 0.2 s later."
+        "Expired after 5 min in worker.7.executions; execution 4711 marked failed; "
+        "completion event published 0.2 s later."
     )
 
 
