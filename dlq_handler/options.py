@@ -1,6 +1,6 @@
 """The value types of settings: whole numbers, seconds, names, patterns.
 
-Each says what it wants in words of an operator.
+Each states what is allowed in words of an operator.
 """
 
 import json
@@ -43,23 +43,20 @@ class _Section(BaseModel):
 class OwnSection(_Section):
     """A part of `dlq_handler:`.
 
-    A key it does not know is an error: a misspelt setting must not be ignored in silence.
+    An unknown key is an error: a misspelt setting must not be ignored in silence.
     """
 
     model_config = ConfigDict(extra="forbid")
 
 
 class SharedSection(_Section):
-    """A section that belongs to Attune and that we read a few keys of.
-
-    The rest of it is none of our business.
-    """
+    """A section that belongs to Attune. dlq-handler reads a few keys of it and ignores the others."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def in_words(wanted: str, **more: Any) -> WithJsonSchema:
-    """What the configuration reference says is allowed, where the type alone does not tell."""
+    """What the configuration reference lists as allowed, where the type alone does not show it."""
     return WithJsonSchema({"type": "string", "wanted": wanted, **more})
 
 

@@ -25,7 +25,7 @@ HttpUrl = Annotated[SecretUrl, AfterValidator(_http), SECRET_URL]
 
 
 class BrokerOptions(OwnSection):
-    """How RabbitMQ is reached."""
+    """Connections to RabbitMQ."""
 
     # NoDecode: a variable may hold a plain comma list, which pydantic-settings would refuse as broken JSON.
     urls: Annotated[tuple[AmqpUrl, ...], NoDecode, Listed] = Field(
@@ -45,17 +45,18 @@ class BrokerOptions(OwnSection):
     heartbeat_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
         default=10,
         description=(
-            "Seconds between AMQP heartbeats; a connection that hangs half-open is noticed after about three."
+            "Interval of AMQP heartbeats, in seconds. A half-open connection is detected after about three."
         ),
     )
     connect_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=600)] = Field(
         default=5,
-        description="Seconds one attempt to connect may take before the next broker is tried.",
+        description="Maximum duration of one attempt to connect, in seconds. Then the next broker is tried.",
     )
     publish_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=3600)] = Field(
         default=10,
         description=(
-            "Seconds the broker has to confirm a notice; later it counts as not published and is tried again."
+            "Maximum time until the broker confirms a completion event, in seconds. Later it counts as not "
+            "published and is published again."
         ),
     )
 

@@ -16,20 +16,21 @@ SHADOW_KEY_PREFIX = "shadow:"
 
 
 class IntakeOptions(OwnSection):
-    """Where dead letters come in."""
+    """The queue that dead letters are received from, and its limits."""
 
     queue: QueueName = Field(
         default=STOCK_QUEUE,
         description=(
-            "Queue that dead letters are taken from; name one of your own (`attune.dlx.sidecar.queue`) where "
-            "a stock executor consumes the default one too, or it takes letters away from us."
+            "Queue that dead letters are received from. Name a queue of dlq-handler's own "
+            "(`attune.dlx.sidecar.queue`) where a stock executor consumes the default one too: it would receive a"
+            " part of the dead letters."
         ),
     )
     consumer_priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = Field(
         default=10,
         description=(
-            "Priority of our consumer; the broker prefers the higher one while its window has room, and no "
-            "longer."
+            "Priority of dlq-handler's consumer. The broker prefers the consumer with the highest priority only "
+            "while its window has room."
         ),
     )
     defer_after_deliveries: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
@@ -43,15 +44,13 @@ class IntakeOptions(OwnSection):
     buffer_bytes: Annotated[int, Field(ge=1_048_576, le=2**40)] = Field(
         default=8_388_608,
         description=(
-            "Bytes of letters held in memory at most; when reached, what is there is settled before more is "
-            "taken."
+            "Maximum size of the dead letters held in memory, in bytes. When it is reached, the socket is not "
+            "read until some are acknowledged."
         ),
     )
     stored_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
         default=65_536,
-        description=(
-            "Bytes of a letter's body that are kept; a longer one is recorded cut off at this length."
-        ),
+        description=("Maximum size of a body on record, in bytes. A longer body is cut at this size."),
     )
     max_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
         default=1_048_576,
@@ -64,25 +63,28 @@ class IntakeOptions(OwnSection):
 
 
 class BatchOptions(OwnSection):
-    """How many letters one transaction takes."""
+    """Size of the batches that are decided in one transaction."""
 
     size: Annotated[int, Field(ge=1, le=LARGEST_BATCH)] = Field(
         default=500,
-        description="Letters in one transaction at most; more is faster and holds row locks longer.",
+        description="Maximum number of dead letters in one transaction. More are faster and hold row locks longer.",
     )
     wait_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
         default=50,
-        description="Milliseconds that a batch waits to fill up; the price in latency of a single letter.",
+        description=(
+            "Time that a batch waits to fill up, in milliseconds. It is added to the latency of a single dead "
+            "letter."
+        ),
     )
 
 
 class PauseOptions(OwnSection):
-    """When letters are given back."""
+    """When the intake pauses."""
 
     database_outage_seconds: Annotated[Seconds, Field(ge=1, le=1200)] = Field(
         default=30,
         description=(
-            "Seconds without a database after which held letters go back to the queue; RabbitMQ itself takes "
-            "them back after 30 minutes and closes the channel."
+            "Duration of a database outage after which held dead letters return to the queue, in seconds. "
+            "RabbitMQ itself takes them back after 30 minutes and closes the channel."
         ),
     )

@@ -10,7 +10,7 @@ from dlq_handler.options import AmqpName, OwnSection, QueueName, Seconds
 
 
 class OutboxOptions(OwnSection):
-    """How notices are published."""
+    """Publishing of completion events."""
 
     exchange: AmqpName = Field(
         default=EXECUTIONS_EXCHANGE,
@@ -18,30 +18,34 @@ class OutboxOptions(OwnSection):
     )
     routing_key: AmqpName = Field(
         default=COMPLETED_KEY,
-        description="Routing key of that notice; with a key that no queue is bound to, notices stay in the outbox.",
+        description=(
+            "Routing key of that event. With a key that no queue is bound to, completion events stay in the "
+            "outbox."
+        ),
     )
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=500,
-        description="Notices claimed and published in one go at most.",
+        description="Maximum number of completion events that are claimed and published together.",
     )
     lease_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
         description=(
-            "Seconds a claimed notice is left to its claimer; after a crash it waits that long to be adopted. "
-            "At least 2 x `dlq_handler.broker.publish_timeout_seconds`."
+            "Time for which a replica claims a completion event, in seconds; after a crash it is reclaimed when "
+            "this time is over. At least 2 x `dlq_handler.broker.publish_timeout_seconds`."
         ),
     )
     poll_interval_seconds: Annotated[Seconds, Field(ge=0.05, le=3600)] = Field(
         default=2,
         description=(
-            "Interval between two scans of the outbox for notices that the relay has not received directly, in seconds."
+            "Interval between two scans of the outbox for completion events that the relay has not received "
+            "directly, in seconds."
         ),
     )
     max_backoff_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
         description=(
-            "Longest pause, in seconds, between two attempts to publish a notice that was refused or "
-            "unroutable."
+            "Maximum pause between two attempts to publish a completion event that was refused or unroutable, in "
+            "seconds."
         ),
     )
 
@@ -52,24 +56,24 @@ class OutboxOptions(OwnSection):
 
 
 class ShadowOptions(OwnSection):
-    """Watch, and only say what would have been done."""
+    """Shadow mode (dry run): decide copies, change nothing."""
 
     enabled: bool = Field(
         default=False,
         description=(
-            "Whether copies of the letters are decided and nothing is changed or announced; the intake queue is "
-            "then neither consumed nor bound."
+            "Enable shadow mode (dry run): copies of the dead letters are decided, no execution is changed, and "
+            "no event is published. The intake queue is then neither consumed nor bound."
         ),
     )
     queue: QueueName = Field(
         default="attune.dlx.shadow.queue",
-        description="Our own queue for the copies, declared with the two limits below.",
+        description="Queue of dlq-handler's own for the copies, declared with the two limits below.",
     )
     max_dead_letters: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         default=10_000,
-        description="Maximum number of unread copies that the queue keeps; older ones are dropped.",
+        description="Maximum number of copies in the queue. The broker drops older ones.",
     )
     ttl_ms: Annotated[int, Field(ge=1000, le=2**31 - 1)] = Field(
         default=3_600_000,
-        description="How long, in milliseconds, the queue keeps a copy.",
+        description="Time that the queue keeps a copy, in milliseconds.",
     )

@@ -8,22 +8,22 @@ from dlq_handler.options import OwnSection, Seconds
 
 
 class RetentionOptions(OwnSection):
-    """How long records are kept (`message_queue.rabbitmq.dead_letter.ttl_ms` is for the resolved ones)."""
+    """Retention of records (`message_queue.rabbitmq.dead_letter.ttl_ms`: of resolved dead letters)."""
 
     unresolved_days: Annotated[int, Field(ge=1, le=3660)] = Field(
         default=30,
         description=(
-            "Days that the record of an unresolved dead letter is kept; afterwards it cannot be reprocessed. "
+            "Retention of the record of an unresolved dead letter, in days; afterwards it cannot be reprocessed. "
             "Groups of dead letters and the audit are kept as long."
         ),
     )
     history_days: Annotated[int, Field(ge=1, le=3660)] = Field(
         default=7,
         description=(
-            "Days that the chart reaches back: letters by the minute, workers that went and came, diagnoses."
+            "Retention of the history, in days: dead letters by the minute, availability of workers, diagnoses."
         ),
     )
     interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=300,
-        description="Every how many seconds records past their time are removed.",
+        description="Interval at which retention deletes records, in seconds.",
     )

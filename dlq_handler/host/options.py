@@ -1,4 +1,4 @@
-"""The keys of Attune's own configuration that we read too. They keep Attune's names, defaults and meaning."""
+"""The keys of Attune's own configuration that dlq-handler reads too, with Attune's names, defaults and meaning."""
 
 from typing import Annotated
 
@@ -16,13 +16,13 @@ TEN_YEARS_MS = 10 * 366 * 86_400_000
 
 
 class HostDatabase(SharedSection):
-    """Where Attune's tables are."""
+    """Attune's database."""
 
     url: PostgresUrl = Field(
         default=SecretUrl("postgresql://postgres:postgres@localhost:5432/attune"),
         description=(
-            "Attune's database, in which our own schema lives too; libpq parameters such as "
-            "`?sslmode=require` are honoured."
+            "Attune's database, which also holds the schema of dlq-handler. libpq parameters such as "
+            "`?sslmode=require` are honored."
         ),
     )
     schema_name: SchemaName = Field(
@@ -41,13 +41,13 @@ class HostDatabase(SharedSection):
 
 
 class HostDeadLetter(SharedSection):
-    """What becomes of messages that died."""
+    """Dead letters of Attune's queues."""
 
     enabled: bool = Field(
         default=True,
         description=(
-            "Whether dead letters are taken in; when false there is no intake, and expired messages are lost "
-            "as they are without us."
+            "Receive dead letters. When false there is no intake: an execution whose message expires stays "
+            "scheduled until a timeout monitor finds it."
         ),
     )
     exchange: AmqpName = Field(
@@ -56,27 +56,25 @@ class HostDeadLetter(SharedSection):
     )
     ttl_ms: Annotated[int, Field(ge=1, le=TEN_YEARS_MS)] = Field(
         default=86_400_000,
-        description=(
-            "How long, in milliseconds, the record of a resolved dead letter is kept before retention deletes it."
-        ),
+        description=("Retention of the record of a resolved dead letter, in milliseconds."),
     )
 
 
 class HostRabbitMQ(SharedSection):
-    """What Attune's configuration says about its queues."""
+    """Queues, as Attune's configuration has them."""
 
     worker_queue_ttl_ms: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300_000,
         description=(
-            "How long, in milliseconds, a message waits in a worker's queue before it dies; where a queue "
-            "was declared with more, the longer time counts."
+            "Time that a message waits in a worker's queue before it is dead-lettered, in milliseconds. For a "
+            "queue that was declared with more, the longer time counts."
         ),
     )
     dead_letter: HostDeadLetter = Field(default_factory=HostDeadLetter)
 
 
 class HostMessageQueue(SharedSection):
-    """Where Attune's RabbitMQ is."""
+    """Attune's RabbitMQ."""
 
     url: AmqpUrl = Field(
         default=SecretUrl("amqp://guest:guest@localhost:5672/%2f"),
@@ -93,8 +91,9 @@ class HostExecutor(SharedSection):
     scheduled_timeout: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
         default=300,
         description=(
-            "After how many seconds an execution that is still scheduled is stale; raised, with a warning, to "
-            "the queue's TTL and `dlq_handler.grace.after_ttl_seconds`, before which its message can still be run."
+            "Age at which an execution that is still scheduled is stale, in seconds. Raised, with a warning, to "
+            "the queue's TTL plus `dlq_handler.grace.after_ttl_seconds`: before that its message can still be "
+            "run."
         ),
     )
     timeout_check_interval: Annotated[int, Field(ge=1, le=LARGEST_TTL_MS)] = Field(
@@ -107,18 +106,19 @@ class HostExecutor(SharedSection):
     enable_timeout_monitor: bool = Field(
         default=True,
         description=(
-            "Whether Attune's own monitor runs, which fails executions whose message can still be run; ours is "
-            "`dlq_handler.monitor.enabled`."
+            "Attune's own timeout monitor runs. It fails executions whose message can still be run. That of dlq-"
+            "handler is `dlq_handler.monitor.enabled`."
         ),
     )
 
 
 class HostWorker(SharedSection):
-    """How Attune's workers report."""
+    """Heartbeats of Attune's workers."""
 
     heartbeat_interval: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=30,
         description=(
-            "Every how many seconds a worker reports; three missed reports make it unavailable by default."
+            "Interval of a worker's heartbeats, in seconds. By default a worker is unavailable after three missed"
+            " heartbeats."
         ),
     )

@@ -37,7 +37,7 @@ class GateOptions(OwnSection):
     unknown_percent: Annotated[int, Field(ge=0, le=100)] = Field(
         default=50,
         description=(
-            "When so many percent of 20 or more letters name executions that do not exist, we are at the wrong "
-            "database, and stop; 0 means that we never do."
+            "Percentage of unknown executions, among 20 or more dead letters, at which dlq-handler stops: it may "
+            "use the wrong database. 0 disables the check."
         ),
     )

@@ -1,7 +1,4 @@
-"""Settings of the sidecar, out of YAML files and variables.
-
-Read once, at the edge; inside, small policies are passed.
-"""
+"""Settings, from YAML files and environment variables. Read once; a section is passed to the service that uses it."""
 
 from dlq_handler.settings.loader import Loaded, load
 from dlq_handler.settings.model import Settings

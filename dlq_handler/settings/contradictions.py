@@ -1,6 +1,6 @@
-"""Settings that are fine one by one and wrong together.
+"""Settings that are valid one by one and wrong together.
 
-What cannot work is a problem; what surprises is a warning.
+A combination that cannot work is a problem; one that may not do what the operator expects is a warning.
 """
 
 import re
@@ -37,8 +37,8 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             keys=("dlq_handler.outbox.lease_seconds", "dlq_handler.broker.publish_timeout_seconds"),
             found=f"is {own.outbox.lease_seconds:g} s with broker.publish_timeout_seconds "
             f"{own.broker.publish_timeout_seconds:g}",
-            wanted=f"at least {2 * own.broker.publish_timeout_seconds:g} s, twice the publish timeout: a notice is "
-            f"published only while its lease outlasts that timeout, and to claim it takes time too",
+            wanted=f"at least {2 * own.broker.publish_timeout_seconds:g} s, twice the publish timeout: an event is "
+            f"published only while its lease is longer than that timeout, and claiming it takes time too",
             remedy="raise it or lower the publish timeout",
         )
     if own.database.lock_timeout_ms >= own.database.statement_timeout_ms:
@@ -46,14 +46,14 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             keys=("dlq_handler.database.lock_timeout_ms", "dlq_handler.database.statement_timeout_ms"),
             found=f"is {own.database.lock_timeout_ms} with statement_timeout_ms "
             f"{own.database.statement_timeout_ms}",
-            wanted="less than the statement timeout, or a lock held by another looks like a sick database",
+            wanted="less than the statement timeout, or a lock of another session counts as a slow database",
             remedy="lower it or raise the statement timeout",
         )
     if own.intake.buffer_bytes < own.intake.stored_body_bytes:
         yield Contradiction(
             keys=("dlq_handler.intake.buffer_bytes", "dlq_handler.intake.stored_body_bytes"),
             found=f"is {own.intake.buffer_bytes} with stored_body_bytes {own.intake.stored_body_bytes}",
-            wanted="room for at least one letter",
+            wanted="room for at least one dead letter",
             remedy="raise it or lower stored_body_bytes",
         )
     if own.monitor.fail_unscheduled and not own.monitor.republish_requests:
@@ -66,8 +66,8 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     if own.schema_name in {settings.database.schema_name, "public"}:
         yield Contradiction(
             keys=("dlq_handler.schema", "database.schema"),
-            found=f"is {own.schema_name!r}, which is not ours alone",
-            wanted="a schema of our own: Attune's and public are left as they are",
+            found=f"is {own.schema_name!r}, which other programs use too",
+            wanted="a schema of dlq-handler's own: it does not change Attune's schema or public",
             remedy="choose another name",
         )
     section, queue = ("shadow", own.shadow.queue) if own.shadow.enabled else ("intake", own.intake.queue)
@@ -75,14 +75,14 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield Contradiction(
             keys=(f"dlq_handler.{section}.queue", "dlq_handler.worker.queue_pattern"),
             found=f"is {queue!r}, which is a worker's queue by worker.queue_pattern",
-            wanted="a dead-letter queue: we would take work away from a worker",
+            wanted="a dead-letter queue: dlq-handler would consume the work of a worker",
             remedy="name the dead-letter queue",
         )
     if own.shadow.enabled and own.shadow.queue in {own.intake.queue, STOCK_QUEUE}:
         yield Contradiction(
             keys=("dlq_handler.shadow.queue", "dlq_handler.intake.queue"),
-            found=f"is {own.shadow.queue!r}, where the letters themselves are",
-            wanted="a queue of its own: what is taken in shadow mode is decided, and then gone",
+            found=f"is {own.shadow.queue!r}, which holds the dead letters themselves",
+            wanted="a queue of its own: shadow mode acknowledges what it has decided",
             remedy="name another queue, or remove it",
         )
     if settings.worker_unavailable_after_seconds <= settings.worker.heartbeat_interval:
@@ -90,14 +90,14 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             keys=("dlq_handler.worker.unavailable_after_seconds", "worker.heartbeat_interval"),
             found=f"is {settings.worker_unavailable_after_seconds:g} with worker.heartbeat_interval "
             f"{settings.worker.heartbeat_interval}",
-            wanted="more than one heartbeat, or a healthy worker counts as unavailable between two",
+            wanted="more than one heartbeat, or an available worker counts as unavailable between two",
             remedy="raise it to three heartbeats, or remove it",
         )
     if len({vhost_of(url) for url in settings.broker_urls}) > 1:
         yield Contradiction(
             keys=("dlq_handler.broker.urls",),
             found="names different vhosts",
-            wanted="one vhost, or after a change of broker we would serve another system",
+            wanted="one vhost, or dlq-handler would serve another system after a change of broker",
             remedy="give all of them the same path",
         )
     if own.ui.enabled:
@@ -110,7 +110,7 @@ def _of_the_ui(ui: UiOptions) -> Iterator[Contradiction]:
         yield Contradiction(
             keys=("dlq_handler.ui.host", tokens),
             found=f"is {ui.host!r} without dlq_handler.ui.tokens",
-            wanted="127.0.0.1, ::1 or localhost: without tokens whoever reaches the address may end executions",
+            wanted="127.0.0.1, ::1 or localhost: without tokens every client of the address may end executions",
             remedy="add a token, listen on 127.0.0.1, or set dlq_handler.ui.enabled to false",
         )
     owners: dict[str, str] = {}
@@ -129,14 +129,14 @@ def _of_the_ui(ui: UiOptions) -> Iterator[Contradiction]:
             yield Contradiction(
                 keys=(tokens,),
                 found=f"gives {owner} and {token.name} the same token",
-                wanted="a token each, or the audit cannot tell who it was",
+                wanted="a token each, or the audit cannot distinguish them",
                 remedy="make another one: openssl rand -hex 32",
             )
     if len({token.name for token in ui.tokens}) < len(ui.tokens):
         yield Contradiction(
             keys=(tokens,),
             found="has a name twice",
-            wanted="each name once, or the audit cannot tell who it was",
+            wanted="each name once, or the audit cannot distinguish them",
             remedy="rename one of them",
         )
 
@@ -146,7 +146,7 @@ def warnings(settings: Settings) -> Iterator[str]:
     dead_letter = settings.message_queue.rabbitmq.dead_letter
     if not dead_letter.enabled:
         yield (
-            "message_queue.rabbitmq.dead_letter.enabled is false: no dead letter is taken in, and executions "
+            "message_queue.rabbitmq.dead_letter.enabled is false: no dead letter is received, and executions "
             "whose message expires stay scheduled until a timeout monitor finds them"
         )
     if dead_letter.ttl_ms > own.retention.unresolved_days * 86_400_000:
@@ -160,14 +160,14 @@ def warnings(settings: Settings) -> Iterator[str]:
             f"executor.scheduled_timeout is {settings.executor.scheduled_timeout} s, raised to "
             f"{settings.least_deadline_seconds:g} s: message_queue.rabbitmq.worker_queue_ttl_ms and "
             f"dlq_handler.grace.after_ttl_seconds must pass first, or an execution is failed whose message can "
-            f"still be taken and run"
+            f"still be run"
         )
     if own.worker.unavailable_after_seconds is not None:
         beats = own.worker.unavailable_after_seconds / settings.worker.heartbeat_interval
         if beats < 3:
             yield (
                 f"dlq_handler.worker.unavailable_after_seconds allows only {beats:.1f} heartbeats: a worker "
-                f"that is slow to report once may lose executions that it is running"
+                f"with one late heartbeat may lose executions that it is running"
             )
     if 0 < own.brake.max_decisions_per_minute < own.batch.size:
         yield (
@@ -183,6 +183,6 @@ def warnings(settings: Settings) -> Iterator[str]:
     if any(is_unverified(url) for url in settings.broker_urls):
         key = "dlq_handler.broker.urls" if own.broker.urls else "message_queue.url"
         yield (
-            f"{key} sets no_verify_ssl: the broker's certificate is not checked, so any host on the way can read the "
+            f"{key} sets no_verify_ssl: the broker's certificate is not checked, so any host on the route can read the "
             f"password; remove it, and name the broker's certificate authority as cafile"
         )

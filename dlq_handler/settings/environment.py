@@ -1,7 +1,7 @@
 """Read the variables `ATTUNE__A__B__C`, and secrets out of the files that `ATTUNE__..._FILE` names.
 
-A variable names one key. Those of Attune alone are ignored; one that says DLQ_HANDLER and names no key is
-a problem. No value is ever put into a problem.
+A variable names one key. Those of Attune alone are ignored; one with DLQ_HANDLER in it that names no key is a
+problem. A problem never holds a value.
 """
 
 from collections.abc import Mapping
@@ -20,26 +20,26 @@ FILE_SUFFIX = "_file"
 class Variables(EnvSettingsSource):
     """The environment.
 
-    `places` says which variable gave a key, `strangers` which ones name no key that we know.
+    `places`: the variable that gave a key. `unknown`: the variables that name no known key.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.places: dict[Path, str] = {}
-        self.strangers: dict[Path, str] = {}
+        self.unknown: dict[Path, str] = {}
         self.empty: list[str] = []
         self.problems: list[Problem] = []
         self._environ = environ
         super().__init__(Settings, case_sensitive=False, env_prefix=PREFIX, env_nested_delimiter="__")
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        """Only what is ours, one name per key as pydantic-settings looks for it, files already read."""
+        """Only known keys, one name per key in the form that pydantic-settings reads, contents of files included."""
         values: dict[str, str | None] = {}
         for name, value in sorted(self._environ.items()):
             if (path := self._path_of(name)) is None:
                 continue
             key = known_keys().get(path) or known_keys().get(_without_suffix(path))
             if key is None or (key.path != path and not key.is_secret):
-                self._stranger(name, path)
+                self._note_unknown(name, path)
             elif not value:
                 self.empty.append(name)  # `${URL:-}` in a compose file: as if it were not set
             elif key.path in self.places:
@@ -58,15 +58,15 @@ class Variables(EnvSettingsSource):
         if folded.startswith(PREFIX.lower()):
             return tuple(folded.removeprefix(PREFIX.lower()).split("__"))
         if folded.startswith("attune_") and "__" in folded:
-            # ATTUNE_DLQ_HANDLER__HTTP__PORT, one underscore short: a stranger, but perhaps a slip.
+            # ATTUNE_DLQ_HANDLER__HTTP__PORT has one underscore too few: unknown, and perhaps a typing error.
             return tuple(folded.removeprefix("attune").split("__"))
         return None
 
-    def _stranger(self, name: str, path: Path) -> None:
+    def _note_unknown(self, name: str, path: Path) -> None:
         if path[0] == OWN_SECTION:
             self.problems.append(unknown_own_key(name, path, variable_of))
         else:
-            self.strangers[path] = name
+            self.unknown[path] = name
 
     def _content_of(self, name: str, key: str, file: FilePath) -> str | None:
         try:

@@ -1,8 +1,7 @@
-"""Find and read the YAML files. Knows on which line each key stands, so that a problem can point at it.
+"""Find and read the YAML files, with the line of each key, so that a problem can name it.
 
-Opens nothing but the file it was told of, or those that Attune itself would open. A file that cannot be used
-is a problem, never an exception. Sections that we do not share are dropped unread: they are Attune's, of
-whatever shape.
+Opens only the file that was named, or those that Attune itself would open. A file that cannot be used is a problem,
+never an exception. Sections that are Attune's alone are ignored, in whatever form they are.
 """
 
 import re
@@ -37,13 +36,13 @@ def files_to_read(named: FilePath | None, environ: Mapping[str, str]) -> tuple[F
 class YamlFile(YamlConfigSettingsSource):
     """One file.
 
-    `places` says where each key in it stands, `strangers` which keys of shared sections we do not know.
+    `places`: the line of each key. `unknown`: the keys of shared sections that dlq-handler does not know.
     """
 
     def __init__(self, file: FilePath) -> None:
         self.file = file
         self.places: dict[Path, str] = {}
-        self.strangers: dict[Path, str] = {}
+        self.unknown: dict[Path, str] = {}
         self.problems: list[Problem] = []
         self.is_unreadable = False
         if not file.is_file():
@@ -85,14 +84,14 @@ class YamlFile(YamlConfigSettingsSource):
         return {}
 
     def _known_part(self, node: yaml.Node | None, values: Any, section: Path) -> dict[str, Any]:
-        """`values` without what is Attune's alone and without empty sections, which say nothing."""
+        """`values` without keys that are Attune's alone and without empty sections."""
         self._note_places(node, section)
         known: dict[str, Any] = {}
         for name, value in values.items():
             path = (*section, str(name))  # YAML has keys that are no text: `7:` or `yes:`
             if path not in known_sections():
                 if path[0] != OWN_SECTION and path not in known_keys():
-                    self.strangers[path] = self.places.get(path, str(self.file))
+                    self.unknown[path] = self.places.get(path, str(self.file))
                 elif section:
                     known[name] = value
             elif isinstance(value, dict):

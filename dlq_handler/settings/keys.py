@@ -1,4 +1,4 @@
-"""Every key that we read, taken from the models: its name, its variable, its default, what it accepts.
+"""Every key, from the models: its name, its variable, its default, what is allowed.
 
 The models are the only list of keys: messages, `config show` and the configuration reference all walk it.
 """
@@ -75,7 +75,7 @@ def known_keys() -> dict[Path, Key]:
 
 @cache
 def known_sections() -> dict[Path, str]:
-    """The sections on the way to the keys, with what they say of themselves."""
+    """The sections above the keys, with their docstrings."""
     return dict(_sections_of(Settings, ()))
 
 
@@ -91,7 +91,7 @@ def _keys_of(model: type[BaseModel], path: Path, attributes: Path) -> Iterator[K
 
 @cache
 def _schemas_of(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """Only once somebody wants the words: to make all of them takes longer than to read all settings."""
+    """On demand: building all schemas takes longer than reading all settings."""
     schemas: dict[str, dict[str, Any]] = section.model_json_schema()["properties"]
     return schemas
 

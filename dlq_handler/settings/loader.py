@@ -1,6 +1,6 @@
 """Load the settings: files, then variables over them.
 
-The only place where the sidecar looks for its configuration.
+The only place that reads the configuration.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from dlq_handler.settings.keys import Path, known_keys, variable_of
 from dlq_handler.settings.model import Settings, derived_values
 from dlq_handler.settings.problems import ConfigError
 from dlq_handler.settings.spelling import meant_elsewhere
-from dlq_handler.settings.validation import validated
+from dlq_handler.settings.validation import validate
 
 DEFAULT = "default"
 DERIVED = "derived"
@@ -24,7 +24,7 @@ _TIMEOUT = "executor.scheduled_timeout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Settings that can be used, and how they came about. `origins` has an entry for every key."""
+    """Settings that can be used, and their origins, one for every key."""
 
     settings: Settings
     files: tuple[FilePath, ...]
@@ -47,9 +47,9 @@ def load(config: FilePath | None, environ: Mapping[str, str]) -> Loaded:
     places = dict(chain.from_iterable(source.places.items() for source in weakest_first))
     problems = [problem for source in weakest_first for problem in source.problems]
     if any(source.is_unreadable for source in yaml_files):
-        # What such a file holds is not known, so that nothing true can be said about values either.
+        # The content of such a file is unknown, so the values cannot be checked.
         raise ConfigError(problems, files)
-    settings, found = validated(weakest_first[::-1], places)
+    settings, found = validate(weakest_first[::-1], places)
     if problems or found:
         raise ConfigError((*problems, *found), files)
     return Loaded(
@@ -57,7 +57,7 @@ def load(config: FilePath | None, environ: Mapping[str, str]) -> Loaded:
         files=files,
         overrides={".".join(path): variable for path, variable in variables.places.items()},
         origins=_origins(settings, places),
-        warnings=(*_slips(yaml_files, variables), *warnings(settings)),
+        warnings=(*_typing_errors(yaml_files, variables), *warnings(settings)),
     )
 
 
@@ -75,12 +75,12 @@ def _origins(settings: Settings, places: Mapping[Path, str]) -> dict[str, str]:
     return origins
 
 
-def _slips(yaml_files: Iterable[YamlFile], variables: Variables) -> Iterator[str]:
+def _typing_errors(yaml_files: Iterable[YamlFile], variables: Variables) -> Iterator[str]:
     for name in variables.empty:
         yield f"{name} is empty and was ignored, as if it were not set"
-    for path, name in variables.strangers.items():
+    for path, name in variables.unknown.items():
         if meant := meant_elsewhere(path):
-            yield f"{name} is ignored: no key we know; did you mean {variable_of(meant)}?"
-    for path, place in chain.from_iterable(source.strangers.items() for source in yaml_files):
+            yield f"{name} is ignored: not a known key; did you mean {variable_of(meant)}?"
+    for path, place in chain.from_iterable(source.unknown.items() for source in yaml_files):
         if meant := meant_elsewhere(path):
-            yield f"{place}: {'.'.join(path)} is ignored: no key we know; did you mean {'.'.join(meant)}?"
+            yield f"{place}: {'.'.join(path)} is ignored: not a known key; did you mean {'.'.join(meant)}?"

@@ -26,7 +26,7 @@ from dlq_handler.topology.finding import Expectation
 
 
 class Settings(BaseSettings):
-    """Attune's sections that we share, and our own."""
+    """The sections shared with Attune, and dlq-handler's own."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="ignore", hide_input_in_errors=True, validate_default=True

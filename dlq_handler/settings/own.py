@@ -1,4 +1,4 @@
-"""The section `dlq_handler:`, which is ours alone. A key that is not here is an error."""
+"""The section `dlq_handler:`. A key that is not here is an error."""
 
 from typing import Annotated, Literal
 
@@ -18,53 +18,54 @@ from dlq_handler.workers.options import WorkerOptions
 
 
 class GraceOptions(OwnSection):
-    """How much time is allowed beyond what the rule says."""
+    """Time that is allowed beyond a limit."""
 
     shutdown_seconds: Annotated[Seconds, Field(ge=0, le=3600)] = Field(
         default=30,
         description=(
-            "Seconds between SIGTERM and the end: to finish the batch and flush the outbox; keep it below "
-            "what the container runtime allows, or it kills us first, which repeats work but loses nothing."
+            "Maximum time between SIGTERM and the end of the process, in seconds, to finish the batch and flush "
+            "the outbox. Keep it below the limit of the container runtime: a process that is killed repeats work,"
+            " but loses nothing."
         ),
     )
     after_ttl_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
         default=30,
         description=(
-            "Seconds beyond the queue's TTL before the monitor takes an execution for stale: a message that "
-            "expired must have the time to come to us as a letter."
+            "Time beyond the queue's TTL before the timeout monitor treats an execution as stale, in seconds: the"
+            " dead letter of an expired message needs time to arrive."
         ),
     )
 
 
 class StartupOptions(OwnSection):
-    """How the process starts."""
+    """Start of the process."""
 
     wait_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = Field(
         default=60,
         description=(
-            "Seconds to wait for broker and database at start; then the process ends with exit code 69."
+            "Maximum time to wait for broker and database at start, in seconds. Then the process ends with exit "
+            "code 69."
         ),
     )
 
 
 class LogOptions(OwnSection):
-    """What is logged, and how."""
+    """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged; above info, decisions are no longer logged one by one.",
+        description="Lowest level that is logged. Above info, single decisions are not logged.",
     )
     format: Literal["auto", "json", "console"] = Field(
         default="auto",
         description=(
-            "`json` is one object per line, `console` is for people, `auto` is console on a terminal, else "
-            "json."
+            "`json`: one object per line. `console`: for people. `auto`: console on a terminal, else json."
         ),
     )
 
 
 class DlqHandler(OwnSection):
-    """All that only the sidecar needs."""
+    """Settings that only dlq-handler reads."""
 
     replica_name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None,
@@ -76,14 +77,14 @@ class DlqHandler(OwnSection):
     schema_name: SchemaName = Field(
         alias="schema",
         default="dlq_handler",
-        description="Schema of our own tables, in Attune's database; made by `migrate` and by `run`.",
+        description="Schema of dlq-handler's tables, in Attune's database. `migrate` and `run` create it.",
     )
     prefetch: Annotated[int, Field(ge=2, le=LARGEST_PREFETCH)] | None = Field(
         default=None,
         description=(
-            "Letters that the broker hands out before it waits for us, at least 2 x `batch.size`, so that "
-            "one batch fills while another is written; null means 3 x, as two are written at once. It bounds "
-            "memory, with `intake.buffer_bytes`."
+            "Number of dead letters that the broker delivers before it waits for acknowledgements. At least 2 x "
+            "`batch.size`, so that one batch fills while another is written; null means 3 x, because two are "
+            "written at once. Bounds memory, with `intake.buffer_bytes`."
         ),
     )
     intake: IntakeOptions = Field(default_factory=IntakeOptions)

@@ -1,7 +1,4 @@
-"""What is wrong with the settings, one readable line per problem.
-
-Holds no secret: what a problem shows was redacted.
-"""
+"""Problems of the settings, one readable line each. They hold no secret: values in them are redacted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing to correct: where it stands, which key, what is there, what was wanted, what to do."""
+    """One correction to make: file or variable, key, what was given, what is allowed, what to do."""
 
     where: str
     key: str

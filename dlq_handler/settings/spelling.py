@@ -1,4 +1,4 @@
-"""Guess which key was meant by a name that we do not know. Guesses are for people; nothing acts on them."""
+"""Guess which key was meant by an unknown name. Guesses are for people; no code acts on them."""
 
 from collections.abc import Callable
 from difflib import SequenceMatcher
@@ -10,9 +10,9 @@ ALIKE = 0.75
 
 
 def meant_own(path: Path) -> Path | None:
-    """The key of `dlq_handler:` that comes closest to `path`, also when it stands in a wrong section."""
+    """The key of `dlq_handler:` that is most similar to `path`, also if it is in a wrong section."""
     if path[1:] in known_keys():
-        return path[1:]  # one of Attune's keys, put into our section
+        return path[1:]  # one of Attune's keys, in the wrong section
     above = [path[:end] for end in range(len(path)) if path[:end] in known_sections()]
     candidates = [known for known in _known() if known[0] == OWN_SECTION and known not in above]
     best = max(candidates, key=lambda known: _likeness_of_own(path, known))
@@ -24,12 +24,9 @@ def unknown_own_key(where: str, path: Path, spell: Callable[[Path], str]) -> Pro
     if path in known_sections():
         found, remedy = "is a section and has no value of its own", "give its keys one by one"
     elif (meant := meant_own(path)) is not None:
-        found, remedy = "is no key that dlq-handler knows", f"did you mean {spell(meant)}?"
+        found, remedy = "is not a key of dlq-handler", f"did you mean {spell(meant)}?"
     else:
-        found, remedy = (
-            "is no key that dlq-handler knows",
-            "remove it",
-        )
+        found, remedy = "is not a key of dlq-handler", "remove it"
     return Problem(
         where=where,
         key=".".join(path),
@@ -40,7 +37,7 @@ def unknown_own_key(where: str, path: Path, spell: Callable[[Path], str]) -> Pro
 
 
 def meant_elsewhere(path: Path) -> Path | None:
-    """The key that a name outside our section was perhaps meant to be.
+    """The key that a name outside `dlq_handler:` was perhaps meant to be.
 
     Strict, because Attune has many keys of its own: every part must be alike.
     """

@@ -1,7 +1,7 @@
-"""Build the settings out of their sources, and turn what is wrong into problems that name file or variable.
+"""Build the settings from their sources, and list problems that name file or variable.
 
-Finds everything at once: where a key is bad, the others are still checked against each other without it.
-Shows a wrong value only where the key is no secret, and redacted even then.
+Finds all problems at once: if a key is invalid, the others are still checked against each other without it.
+Shows an invalid value only if the key is no secret, and redacted even then.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ LONGEST_SHOWN = 60
 NO_SUCH_KEY = {"extra_forbidden", "invalid_key"}  # the latter is a key that is no text, such as `1:`
 
 
-def validated(
+def validate(
     sources: Sequence[PydanticBaseSettingsSource], places: Mapping[Path, str]
 ) -> tuple[Settings, list[Problem]]:
     """`sources` from strongest to weakest. The settings are only to be used when there is no problem."""

@@ -12,40 +12,41 @@ ROUND_SIZE = 20
 
 
 class TopologyOptions(OwnSection):
-    """How exchanges, queues and bindings are kept."""
+    """Exchanges, queues and bindings that dlq-handler applies."""
 
     reapply_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=600,
         description=(
-            "Every how many seconds all bindings are made again, which repairs a broker that was wiped."
+            "Interval at which all bindings are applied again, in seconds. It repairs a broker that has lost "
+            "them."
         ),
     )
 
 
 class CanaryOptions(OwnSection):
-    """Probes that die with a worker's routing key, to see whether its letters would arrive."""
+    """Canaries, which expire with a worker's routing key and must arrive in the intake queue."""
 
     enabled: bool = Field(
         default=True,
         description=(
-            "Whether probes are sent; they need an exchange `dlq_handler.canary` and a queue of our own, which are "
-            "made on the broker. When false, a binding that is lost shows only when letters do not come."
+            "Send canaries. They need the exchange `dlq_handler.canary` and a queue, which dlq-handler declares. "
+            "When false, a lost binding shows only by missing dead letters."
         ),
     )
     interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
         default=60,
-        description="Every how many seconds each worker gets a probe; in fleets of hundreds it takes longer.",
+        description="Interval between two canaries of a worker, in seconds. In fleets of hundreds it is longer.",
     )
     ttl_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
         default=5000,
         description=(
-            "How long, in milliseconds, a probe waits in its queue before it dies; fixed when the queue is made: "
-            "delete `dlq_handler.canary.queue` to have another one."
+            "Time that a canary waits in its queue before it expires, in milliseconds. Fixed when the queue is "
+            "declared: delete `dlq_handler.canary.queue` to change it."
         ),
     )
     limit_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=30,
-        description="Seconds after which a probe that died and did not arrive counts as lost.",
+        description="Time after its expiry at which a canary that has not arrived is lost, in seconds.",
     )
 
     @property

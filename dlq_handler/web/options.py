@@ -63,7 +63,7 @@ TokenName = Annotated[str, AfterValidator(_token_name), in_words("a name of 1 to
 
 
 class UiToken(OwnSection):
-    """One who may come in, by the name that the audit shows."""
+    """A user, by the name that the audit shows."""
 
     name: TokenName
     role: Literal["read", "operate"]
@@ -71,22 +71,22 @@ class UiToken(OwnSection):
 
 
 class HttpOptions(OwnSection):
-    """Where health, readiness and metrics are served."""
+    """Listener of health, readiness and metrics."""
 
     host: Annotated[str, Field(min_length=1)] = Field(
         default="0.0.0.0",  # noqa: S104  a sidecar is probed from outside its container
-        description="Address to listen on; 127.0.0.1 hides it from probes of other hosts.",
+        description="Address to listen on. With 127.0.0.1, probes from other hosts do not reach it.",
     )
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         default=9464,
-        description="Port to listen on; 0 takes any free one, which the log then names.",
+        description="Port to listen on. 0 means any free port; the log names it.",
     )
 
 
 class UiOptions(OwnSection):
-    """Where the dashboard and the API are served, and to whom."""
+    """Listener of dashboard and API, and its users."""
 
-    enabled: bool = Field(default=True, description="Whether dashboard and API are served at all.")
+    enabled: bool = Field(default=True, description="Serve the dashboard and the API.")
     host: Annotated[str, Field(min_length=1)] = Field(
         default="127.0.0.1",
         description=(
@@ -96,18 +96,18 @@ class UiOptions(OwnSection):
     )
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         default=8085,
-        description="Port to listen on; 0 takes any free one, which the log then names.",
+        description="Port to listen on. 0 means any free port; the log names it.",
     )
     external_url: Origin | None = Field(
         default=None,
         description=(
-            "Address by which people reach it, through a proxy say; requests for any other host name than this one, "
-            "this machine's and the one listened on are refused."
+            "Address by which users reach it, for example through a proxy. Requests for other host names than "
+            "this one, this machine's and the address listened on are refused."
         ),
     )
     environment: Annotated[str, Field(min_length=1, max_length=40)] | None = Field(
         default=None,
-        description="Which installation this is, for people who have several pages open: `production` say.",
+        description="Name of this installation, such as `production`, shown on every page.",
     )
     runbook_url: PageUrl | None = Field(
         default=None,
@@ -142,7 +142,7 @@ class UiOptions(OwnSection):
     )
     refresh_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=10,
-        description="Interval between observations for the diagnosis, in seconds.",
+        description="Interval between two observations for the diagnosis, in seconds.",
     )
 
     @property

@@ -8,19 +8,20 @@ from dlq_handler.options import IdPattern, OwnSection, Seconds
 
 
 class WorkerOptions(OwnSection):
-    """How workers and their queues are recognised."""
+    """Workers, their queues and their availability."""
 
     unavailable_after_seconds: Annotated[Seconds, Field(gt=0, le=86_400)] | None = Field(
         default=None,
         description=(
-            "Seconds without a heartbeat after which a worker counts as unavailable, so that a letter of a "
-            "running execution fails it; null means the larger of 90 and 3 x `worker.heartbeat_interval`."
+            "Time without a heartbeat after which a worker is unavailable, in seconds: a dead letter of an "
+            "execution that it runs then fails it. null means the larger of 90 and 3 x "
+            "`worker.heartbeat_interval`."
         ),
     )
     queue_pattern: IdPattern = Field(
         default="worker.{id}.executions",
         description=(
-            "Name of a worker's queue, with {id} for the worker's id; a letter from any other queue is "
+            "Name of a worker's queue, with {id} for the worker's id. A dead letter from any other queue is "
             "unrelated unless it names its worker."
         ),
     )
@@ -34,8 +35,8 @@ class WorkerOptions(OwnSection):
     watch_interval_seconds: Annotated[Seconds, Field(ge=0.1, le=3600)] = Field(
         default=2,
         description=(
-            "Every how many seconds the set of workers is compared; messages of a new worker can be lost "
-            "until it was seen."
+            "Interval between two comparisons of the set of workers with the bindings, in seconds. Dead letters "
+            "of a new worker can be lost until its key is bound."
         ),
     )
     reconnects: bool = Field(
@@ -49,15 +50,15 @@ class WorkerOptions(OwnSection):
     run_limit_seconds: Annotated[Seconds, Field(gt=0, le=30 * 86_400)] = Field(
         default=300,
         description=(
-            "Seconds after which the host itself ends a run that has no `workflow_task.timeout_seconds`; Attune always "
-            "does after 300. With `reconnects: false`, a run of which it is unknown in two looks whether its process "
-            "still runs is abandoned 60 s after this limit."
+            "Time after which the host itself ends a run that has no `workflow_task.timeout_seconds`, in seconds;"
+            " Attune always does after 300. With `reconnects: false`, a run is abandoned 60 s after this limit if"
+            " two observations could not show whether its process still runs."
         ),
     )
     drain_queues: bool = Field(
         default=False,
         description=(
-            "Whether the queue of a worker that is confirmed gone, and has no consumer, is emptied by us at once "
-            "instead of waiting for its TTL; its messages are decided like letters, with the reason `rescued`."
+            "Drain the queue of a worker that is confirmed to be unavailable and has no consumer at once, instead"
+            " of waiting for its TTL. The messages are decided like dead letters, with the reason `rescued`."
         ),
     )

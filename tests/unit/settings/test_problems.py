@@ -62,7 +62,7 @@ def test_all_problems_are_told_at_once_each_with_its_place() -> None:
             "config.yaml:8:dlq_handler.prefetch is True; wanted a whole",
             "config.yaml:9:dlq_handler.1 is no key that dlq-handler kno",
             "config.yaml:11:dlq_handler.broker.urls (item 1) cannot be u",
-            "config.yaml:12:dlq_handler.broker.pasword is no key that dl",
+            "config.yaml:12:dlq_handler.broker.pasword is not a key of d",
             "config.yaml:13:dlq_handler.outbox.lease_seconds is 5 s with",
             "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT:executor.scheduled_timeout is 'soon'; wanted",
         ]
@@ -186,12 +186,12 @@ def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url
             "{intake: {buffer_bytes: 1048576, stored_body_bytes: 1048577}}",
             "dlq_handler.intake.buffer_bytes is 1048576",
         ),
-        ("{schema: attune}", "dlq_handler.schema is 'attune', which is not ours alone"),
-        ("{schema: public}", "dlq_handler.schema is 'public', which is not ours alone"),
+        ("{schema: attune}", "dlq_handler.schema is 'attune', which other programs use too"),
+        ("{schema: public}", "dlq_handler.schema is 'public', which other programs use too"),
         ("{intake: {queue: worker.7.executions}}", "dlq_handler.intake.queue is 'worker.7.executions'"),
         (
             "{shadow: {enabled: true, queue: attune.dlx.queue}}",
-            "dlq_handler.shadow.queue is 'attune.dlx.queue', where the letters themselves are",
+            "dlq_handler.shadow.queue is 'attune.dlx.queue', which holds the dead letters themselves",
         ),
         (
             "{intake: {queue: mine}, shadow: {enabled: true, queue: mine}}",
@@ -249,7 +249,7 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
         ),
         (
             "dlq_handlers: {}",
-            "config.yaml:1: dlq_handlers is ignored: no key we know; did you mean dlq_handler?",
+            "config.yaml:1: dlq_handlers is ignored: not a known key; did you mean dlq_handler?",
         ),
         (
             "message_queue: {url: 'amqps://u:S3CRET@h/v?no_verify_ssl=1'}",
