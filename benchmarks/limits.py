@@ -178,7 +178,6 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
             metrics,
             gate=gate,
             availability=settings.availability,
-            destination=own.outbox.destination,
         ),
         BatchSize(BATCH, limit_seconds=database.statement_seconds),
     )

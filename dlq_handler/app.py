@@ -172,7 +172,6 @@ class Sidecar:
             self.metrics,
             gate=self._gate,
             availability=settings.availability,
-            destination=own.outbox.destination,
         )
         self._letters = Ender(
             self.database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)

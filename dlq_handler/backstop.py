@@ -20,7 +20,6 @@ from dlq_handler.safety.publish_watch import PublishWatch
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import connection_source_of, management_api_of
 from dlq_handler.timeouts.completion_watch import CompletionWatch
-from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.monitor import TimeoutMonitor
 from dlq_handler.timeouts.publish_recorder import EndPublisher, RequestRecorder
@@ -52,7 +51,7 @@ def timeout_services(
     is_shadow, connections = settings.is_shadow, connection_source_of(settings)
     # What ends nothing is not for the brake to stop.
     event_writer = writer if is_shadow else EventWriter()
-    options = RecordOptions(replica=settings.replica, destination=own.outbox.destination, is_shadow=is_shadow)
+    options = settings.record_options
 
     def batch_size() -> BatchSize:
         return BatchSize(own.monitor.batch_size, limit_seconds=database.statement_seconds)

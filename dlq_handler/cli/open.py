@@ -54,7 +54,6 @@ def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
         metrics,
         gate=gate,
         availability=settings.availability,
-        destination=own.outbox.destination,
     )
     return Reprocessor(database, LiveWriter(gate, brake, relay=None), recorder)
 

@@ -9,7 +9,7 @@ of no dead letter makes it fail. Never: acknowledges a dead letter.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -29,26 +29,17 @@ from dlq_handler.dead_letters.letter import DeadLetter, without_texts
 from dlq_handler.dead_letters.record import Entry, bare_entry, deferred, entries_of, update_failed
 from dlq_handler.endings.decision_log import log_together
 from dlq_handler.endings.ender import Applied, Step
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.refusal import Refusal
 from dlq_handler.host import workers_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import LockedView
-from dlq_handler.host.messages import Destination
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
-from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames
+from dlq_handler.host.worker import AvailabilityPolicy, Worker
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
-    """What is the same for every record of a replica."""
-
-    replica: str
-    names: WorkerQueueNames
-    is_shadow: bool = False
 
 
 class _Recorder:
@@ -150,11 +141,9 @@ class LetterRecorder(_Recorder):
         *,
         gate: Gate,
         availability: AvailabilityPolicy,
-        destination: Destination,
     ) -> None:
-        """`destination`: of the completion events."""
         super().__init__(options, metrics)
-        self.gate, self._availability, self._destination = gate, availability, destination
+        self.gate, self._availability = gate, availability
 
     def batch(self, items: Sequence[DeadLetter]) -> "LetterBatch":
         return LetterBatch(self, items)
@@ -172,7 +161,7 @@ class LetterRecorder(_Recorder):
                 availability=self._availability,
                 names=self.options.names,
             ),
-            destination=self._destination,
+            destination=self.options.destination,
             now=view.now,
         )
         return [_never_unknown(one, view.unfamiliar) for one in proposals] if view.unfamiliar else proposals

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
 from dlq_handler.database.leadership import LeadershipPolicy
-from dlq_handler.dead_letters.recorder import RecordOptions
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.explain.explain import ExplainPolicy
 from dlq_handler.history.retention import RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
@@ -128,7 +128,12 @@ class Settings(BaseSettings):
 
     @property
     def record_options(self) -> RecordOptions:
-        return RecordOptions(replica=self.replica, names=self.worker_queues, is_shadow=self.is_shadow)
+        return RecordOptions(
+            replica=self.replica,
+            destination=self.dlq_handler.outbox.destination,
+            names=self.worker_queues,
+            is_shadow=self.is_shadow,
+        )
 
     @property
     def blueprint(self) -> Blueprint:

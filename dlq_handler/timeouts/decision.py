@@ -9,9 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.refusal import next_attempt
 from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.messages import Destination
 
 
 class StaleOutcome(StrEnum):
@@ -97,16 +97,6 @@ class StaleRecord:
     """True: only what would have been done."""
     decided_at: datetime
     replica: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
-    """What is the same for every record of a replica."""
-
-    replica: str
-    destination: Destination
-    """Of completion events."""
-    is_shadow: bool = False
 
 
 def record_of(

@@ -6,11 +6,12 @@ from enum import StrEnum
 
 from dlq_handler.dead_letters.parse import read_time
 from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.messages import Destination, ExecutionMessage, completion_event
 from dlq_handler.text import rounded
-from dlq_handler.timeouts.decision import RecordOptions, StaleOutcome, StaleRecord, record_of
+from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord, record_of
 
 # An execution that is so after dlq-handler ended it was brought back.
 UNDER_WAY = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.CANCELING})

@@ -16,6 +16,7 @@ from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Applied, Ender, Proposal, Step
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.refusal import Refusal
 from dlq_handler.endings.writers import Writer
 from dlq_handler.host.ends import EndWithoutEvent
@@ -26,7 +27,7 @@ from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.unscheduled_sql import count_requests, requests_for
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.decision import RecordOptions, RepublishRequest, StaleRecord, record_of
+from dlq_handler.timeouts.decision import RepublishRequest, StaleRecord, record_of
 from dlq_handler.timeouts.findings import Finding, event_of, published_record
 from dlq_handler.timeouts.recorder import StaleProposal
 

@@ -14,6 +14,7 @@ from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings.decision_log import log_together
 from dlq_handler.endings.ender import Applied, Change, Proposal, Step
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.refusal import Refusal
 from dlq_handler.host.ending import ending
 from dlq_handler.host.execution import Execution
@@ -27,7 +28,6 @@ from dlq_handler.timeouts.cases import Processes, WorkerQueues, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import (
     End,
-    RecordOptions,
     StaleOutcome,
     StaleRecord,
     record_of,

@@ -6,14 +6,15 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder, RecordOptions
+from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter
-from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.host.worker import AvailabilityPolicy
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
@@ -44,11 +45,10 @@ def letter_recorder(
     unavailable_after_seconds: float = 90,
 ) -> LetterRecorder:
     return LetterRecorder(
-        RecordOptions(replica=replica, names=WorkerQueueNames(), is_shadow=is_shadow),
+        RecordOptions(replica=replica, destination=COMPLETIONS, is_shadow=is_shadow),
         metrics or new_metrics(),
         gate=gate,
         availability=AvailabilityPolicy(unavailable_after_seconds=unavailable_after_seconds),
-        destination=COMPLETIONS,
     )
 
 
@@ -72,7 +72,7 @@ def letter_ender(
 
 
 def deferring_ender(store: Database, metrics: Metrics | None = None) -> Ender[DeadLetter, Entry]:
-    options = RecordOptions(replica="test", names=WorkerQueueNames())
+    options = RecordOptions(replica="test", destination=COMPLETIONS)
     recorder = DeferringRecorder(options, metrics or new_metrics(), after_deliveries=5)
     return Ender(store, RecordsWriter(), recorder, batch_size(store))
 

@@ -13,6 +13,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import LiveWriter, ShadowWriter
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
@@ -21,7 +22,6 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import GateOptions
 from dlq_handler.timeouts.case import StaleLimits
-from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.monitor import TimeoutMonitor
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.recorder import SuspectRecorder

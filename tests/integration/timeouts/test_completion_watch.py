@@ -10,6 +10,7 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
@@ -18,7 +19,6 @@ from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch
-from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.findings import Finding
 from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions

@@ -16,6 +16,7 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
 from dlq_handler.database.transaction import Transaction
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import reconcile_sql as store_reconcile
@@ -23,7 +24,6 @@ from dlq_handler.host.ends import EndWithoutEvent
 from dlq_handler.host.page import Page, Place
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
-from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.timeouts.findings import Finding
 from dlq_handler.timeouts.leader_scan import LeaderScan

@@ -13,13 +13,14 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeadershipPolicy
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender, Recorder
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, LiveWriter, ShadowWriter, Writer
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts.decision import RecordOptions, StaleRecord
+from dlq_handler.timeouts.decision import StaleRecord
 from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import RequestRecorder

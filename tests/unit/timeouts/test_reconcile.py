@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.host.ending import ending
 from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.timeouts.decision import RecordOptions
 from dlq_handler.timeouts.findings import (
     Finding,
     event_of,
