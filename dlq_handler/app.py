@@ -199,6 +199,7 @@ class Sidecar:
             ),
             source=self._consumer,
             publisher=self.publisher,
+            brake=self._brake,
             interval_seconds=interval_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)

@@ -155,8 +155,7 @@ def _sentence(diagnosis: Diagnosis, since: str | None) -> str:
 def _page_of(diagnosis: Diagnosis) -> tuple[str, str] | None:
     if diagnosis.check != Check.UNUSABLE_LETTERS:
         return _PAGES.get(diagnosis.check)
-    # Its command names those that are more, and the page shows what the command would.
-    outcome = diagnosis.command.rpartition("--outcome ")[2]
+    outcome = diagnosis.outcome or "unreadable"
     return f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters"
 
 

@@ -1,7 +1,9 @@
 """Checks of Attune's own timeout monitor, and of the programs that publish unusable messages. Pure."""
 
+from dataclasses import replace
+
 from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, ok, problem, unknown
-from dlq_handler.diagnosis.view import OFF, LettersFact, Unknown, View
+from dlq_handler.diagnosis.view import OFF, Unknown, View
 from dlq_handler.text import in_units
 
 SWITCH_OFF = "Set executor.enable_timeout_monitor to false in Attune's settings and restart its executor."
@@ -51,17 +53,14 @@ def unusable_letters(view: View) -> Diagnosis:
     evidence = (declined,) if fact.declined else ()
     if fact.unreadable + fact.unrelated == 0:
         return ok(Check.UNUSABLE_LETTERS, f"None in the last {span}.", evidence=evidence)
-    return problem(
+    outcome = "unrelated" if fact.unrelated > fact.unreadable else "unreadable"
+    found = problem(
         Check.UNUSABLE_LETTERS,
         f"{fact.unreadable} unreadable and {fact.unrelated} unrelated dead letters in the last {span}, "
         f"{fact.before} in the {span} before.",
         "Open one of them to find out which program publishes it, to which exchange and in which format.",
         since=fact.first_at,
         evidence=evidence,
-        command=f"dlq-handler letters list --outcome {prevailing_outcome(fact)}",
+        command=f"dlq-handler letters list --outcome {outcome}",
     )
-
-
-def prevailing_outcome(fact: LettersFact) -> str:
-    """The outcome of most of them."""
-    return "unrelated" if fact.unrelated > fact.unreadable else "unreadable"
+    return replace(found, outcome=outcome)

@@ -29,10 +29,11 @@ from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
 from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.since import dated, is_change, is_due
-from dlq_handler.diagnosis.view import OwnConnections, View, outdated, without_database
+from dlq_handler.diagnosis.view import BrakeFact, OwnConnections, View, outdated, without_database
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every
+from dlq_handler.safety.brake_service import Brake
 from dlq_handler.text import in_units
 
 # Of a long outage of the database the first and the last changes matter.
@@ -70,12 +71,13 @@ class Diagnoser:
         patience: Patience,
         source: QueueConsumer[DeadLetter] | None = None,
         publisher: Publisher | None = None,
+        brake: Brake | None = None,
         interval_seconds: float = 10.0,
     ) -> None:
         self._database, self._collector, self._leadership = database, collector, leadership
         self._replica, self._interval_seconds = replica, interval_seconds
         self._patience, self._lacks = patience, Lacks()
-        self._source, self._publisher = source, publisher
+        self._source, self._publisher, self._brake = source, publisher, brake
         self._latest: Observed | None = None
         self._beginnings: dict[Check, datetime] = {}
         self._has_recalled = False
@@ -88,8 +90,8 @@ class Diagnoser:
     def latest(self) -> Observed | None:
         """None: before the first observation.
 
-        An outage of the database that was found since then is included. An observation that is too old counts as
-        unknown: observations that fail, for whatever reason, must not leave green what was green.
+        An outage of the database that was found since then is included, and a change of the brake. An observation that
+        is too old counts as unknown: observations that fail, for whatever reason, must not leave green what was green.
         """
         seen = self._latest
         if seen is None:
@@ -102,7 +104,7 @@ class Diagnoser:
             return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
         age = monotonic_seconds() - seen.taken_at
         if age <= max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds):
-            return seen
+            return self._with_current_brake(seen)
         why = f"the last observation was {in_units(age)} ago; the log of {self._replica} gives the reason"
         view = outdated(seen.view, why)
         return replace(seen, view=view, diagnoses=diagnose(view))
@@ -111,10 +113,15 @@ class Diagnoser:
     def latest(self, seen: Observed | None) -> None:
         self._latest = seen
 
-    @property
-    def last_known(self) -> Observed | None:
-        """The last observation as it was made, whatever became known since then."""
-        return self._latest
+    def _with_current_brake(self, seen: Observed) -> Observed:
+        """The brake is read every two seconds: a page must not show a trip, or a release, an interval late."""
+        fact, recent = seen.view.brake, None if self._brake is None else self._brake.recent_view()
+        if recent is None or not isinstance(fact, BrakeFact) or recent.now <= fact.view.now:
+            return seen
+        if recent.state == fact.view.state:
+            return seen
+        view = replace(seen.view, brake=replace(fact, view=recent))
+        return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
 
     def count_services(self) -> Mapping[ServiceFinding, int | None]:
         """Services of the host that have to be restarted, as last observed; empty before the first observation."""

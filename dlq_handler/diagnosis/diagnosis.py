@@ -297,6 +297,8 @@ class Diagnosis:
     runbook: str | None
     unknown_cause: UnknownCause | None = None
     """None unless health is unknown."""
+    outcome: str | None = None
+    """The outcome of most of the dead letters that the diagnosis counts; None: it counts none."""
 
     @property
     def is_required(self) -> bool:

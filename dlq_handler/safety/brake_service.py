@@ -75,17 +75,17 @@ class Brake:
         self._read_at = float("-inf")
         metrics.read_brake_from(state=self._state_number, ended_last_minute=self._ended_last_minute)
 
-    def _recent_view(self) -> BrakeView | None:
+    def recent_view(self) -> BrakeView | None:
         """None if the database was never read, or too long ago, also while the next read hangs."""
         is_old = monotonic_seconds() - self._read_at > MISSED_LOOKS * self._interval_seconds
         return None if is_old else self._view
 
     def _state_number(self) -> int | None:
-        view = self._recent_view()
+        view = self.recent_view()
         return None if view is None else STATE_NUMBERS[mode_of(view, self._options)]
 
     def _ended_last_minute(self) -> int | None:
-        view = self._recent_view()
+        view = self.recent_view()
         return None if view is None else view.ended_last_minute
 
     async def room(self, tx: Transaction) -> int | None:

@@ -93,9 +93,12 @@ class TopologyKeeper:
         result = await apply(self._admin, self._blueprint, wanted)
         await self._unbind(self.bound_workers - wanted)
         self.bound_workers, self._compared = wanted, registered
+        is_new_connection = incarnation != self._applied_incarnation
         self._applied_incarnation, self._requests_done = incarnation, requests
         self._applied_at = self._now()
-        log.info(
+        # A repeated application that finds everything in place changes nothing, and is no news.
+        report = log.info if is_new_connection or result.made else log.debug
+        report(
             "topology.applied",
             workers=len(wanted),
             made=list(result.made),

@@ -1,8 +1,10 @@
 """The diagnoser keeps what it saw, says since when, and the leader puts changes on record."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,11 +21,12 @@ from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.rooms import new_metrics
+from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.views import NOW, POLICY, a_queue, a_view, collector_of
+from tests.support.views import NOW, POLICY, a_brake, a_queue, a_view, collector_of
 
 AWAY = BrokerFact(error="no route to host")
 MINUTE = timedelta(minutes=1)
@@ -271,6 +274,16 @@ async def test_other_replicas_and_commands_read_what_the_leader_observed(store: 
     assert view.broker == AWAY
     assert (diagnoses[0].check, diagnoses[0].since) == ("broker", now)
     assert view.own is None
+
+
+async def test_a_trip_of_the_brake_is_shown_before_the_next_observation(store: Database) -> None:
+    replica = Replica(store)
+    await replica.look()
+    tripped = a_brake(tripped_at=NOW, tripped_by="one", explanation="many").view
+    later = replace(tripped, now=NOW + MINUTE)
+    replica.diagnoser._brake = cast("Brake", SimpleNamespace(recent_view=lambda: later))
+
+    assert (replica.seen.diagnoses[0].check, replica.seen.diagnoses[0].since) == ("brake", NOW)
 
 
 async def test_a_shared_view_that_is_too_old_is_not_read(store: Database) -> None:
