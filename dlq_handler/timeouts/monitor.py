@@ -224,18 +224,16 @@ class TimeoutMonitor:
 
     async def _find(self, scan: _Scan, status: ExecutionStatus, behind: Candidate | None) -> list[Candidate]:
         async with self._database.transaction() as tx:
-            return await stale_sql.page(
+            return await stale_sql.find_candidates(
                 tx,
                 status,
                 not_after=scan.began_at - timedelta(seconds=self._least_age_seconds(status)),
                 behind=behind,
                 limit=self._limits.monitor.batch_size,
-                spared=scan.available,
-                doubted=stale_sql.DoubtedRuns(
-                    processes={one: _doubted(process) for one, process in scan.processes.items()},
-                    run_limit_seconds=self._limits.run_limit_seconds,
-                    grace_seconds=RUN_GRACE_SECONDS,
-                ),
+                available=scan.available,
+                processes={one: _uncertain(process) for one, process in scan.processes.items()},
+                run_limit_seconds=self._limits.run_limit_seconds,
+                grace_seconds=RUN_GRACE_SECONDS,
             )
 
     def _least_age_seconds(self, status: ExecutionStatus) -> float:
@@ -269,8 +267,8 @@ class TimeoutMonitor:
         return set(scan.available) - held
 
 
-def _doubted(process: ProcessView) -> stale_sql.DoubtedProcess:
-    return stale_sql.DoubtedProcess(
+def _uncertain(process: ProcessView) -> stale_sql.UncertainProcess:
+    return stale_sql.UncertainProcess(
         gone_before=process.gone_before,
         known_from=process.known_from,
         shared_from=process.look.shared_from,

@@ -39,7 +39,7 @@ async def found(
     async with store.transaction() as tx:
         [row] = await tx.rows("SELECT clock_timestamp() AS now")
         given = {"not_after": row.now - timedelta(seconds=60), "behind": None} | how
-        return await stale_sql.page(tx, status, limit=limit, **given)
+        return await stale_sql.find_candidates(tx, status, limit=limit, **given)
 
 
 async def test_pages_follow_one_another_through_rows_of_the_same_moment(store: Database, host: Host) -> None:
@@ -63,13 +63,13 @@ async def test_running_and_canceling_ones_without_a_worker_are_not_found(store: 
     assert await found(store, CANCELING) == []
 
 
-async def test_running_ones_of_spared_workers_are_not_found(store: Database, host: Host) -> None:
+async def test_running_ones_of_available_workers_are_not_found(store: Database, host: Host) -> None:
     alive, dead = await host.add_worker(), await host.add_worker()
-    spared = await host.add_execution(status="running", worker=alive)
+    left_out = await host.add_execution(status="running", worker=alive)
     wanted = await host.add_execution(status="running", worker=dead)
-    await make_old(host, [spared, wanted])
+    await make_old(host, [left_out, wanted])
 
-    assert [one.id for one in await found(store, RUNNING, spared=[alive])] == [wanted]
+    assert [one.id for one in await found(store, RUNNING, available=[alive])] == [wanted]
 
 
 async def test_one_that_the_database_refused_is_left_out_until_it_is_due_or_moves(
@@ -233,13 +233,13 @@ async def test_every_page_is_found_along_the_index_on_status_and_updated(
         for status in SCANNED:
             for behind in (None, middle):
                 explaining = Explaining(tx)
-                await stale_sql.page(
+                await stale_sql.find_candidates(
                     explaining,
                     status,
                     not_after=clock.now - timedelta(seconds=60),
                     behind=behind,
                     limit=1000,
-                    spared=[worker],
+                    available=[worker],
                 )
                 [plan] = explaining.plans
                 assert_by_index(plan, wanted)
