@@ -53,9 +53,9 @@ from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.ui import ui_app, ui_world
 from dlq_handler.web.listeners import Listeners, WebServer, most_connections
 from dlq_handler.web.ops import ops_app
+from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
 from dlq_handler.workers.refusal_budget import RefusalPolicy
 from dlq_handler.workers.service_watch import ServiceWatch
-from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
@@ -119,11 +119,11 @@ class Sidecar:
         )
 
         # Workers.
-        self._sight = WorkerObservation(
+        self._sight = WorkerQueueObserver(
             self.link,
             api=management_api_of(settings),
             names=settings.worker_queues,
-            policy=ObservationPolicy(
+            policy=ObserverLimits(
                 refusals=RefusalPolicy(confirm_after_seconds=own.monitor.confirm_after_seconds)
             ),
             queues=self._queues,

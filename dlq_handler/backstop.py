@@ -27,7 +27,7 @@ from dlq_handler.timeouts.reconciler import Reconciler
 from dlq_handler.timeouts.recorder import SuspectRecorder, UnscheduledEndRecorder
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch
 from dlq_handler.workers.processes import WorkerProcesses
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 
 def timeout_services(
@@ -39,7 +39,7 @@ def timeout_services(
     writer: Writer,
     leadership: Leadership,
     gate: Gate,
-    sight: WorkerObservation,
+    sight: WorkerQueueObserver,
     publisher: Publisher,
     consumer: QueueConsumer[DeadLetter],
     metrics: Metrics,

@@ -22,7 +22,7 @@ from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.services import Services
 from dlq_handler.web.users import read_tokens
 from dlq_handler.web.world import MOST_STREAMS, SearchTurns, UiWorld
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 # The page that releases the brake waits for this answer.
 MANAGEMENT_SECONDS = 2.0
@@ -41,7 +41,7 @@ def ui_world(
     settings: Settings,
     *,
     connections: int,
-    workers: WorkerObservation,
+    workers: WorkerQueueObserver,
     link: AdminConnection,
     consumer: QueueConsumer[DeadLetter],
     reprocessor: Reprocessor,

@@ -80,8 +80,8 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
             requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
             connections=connection_source_of(settings),
         )
-    if sight.broker_trouble is not None:
-        print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
+    if sight.broker_error is not None:
+        print_warning(f"broker: {sight.broker_error}; nothing is known of the queues")
     return explanation
 
 

@@ -29,8 +29,8 @@ from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.workers.availability import standing_of
-from dlq_handler.workers.service_look import ServiceLooks
-from dlq_handler.workers.service_looks_sql import eventful_looks
+from dlq_handler.workers.service_observation import ServiceObservations
+from dlq_handler.workers.service_observations_sql import read_eventful
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -72,7 +72,7 @@ class _Found:
     workers: Sequence[RegisteredWorker]
     sights: Sights
     reverted_by_worker: Mapping[int, int]
-    looks: ServiceLooks
+    looks: ServiceObservations
     now: datetime
 
 
@@ -100,14 +100,14 @@ async def _look(settings: Settings) -> _Found:
     async with open_database(settings) as database:
         workers, now = await list_workers(database), (await read_server(database)).now
         reverted_by_worker = await count_reverted_by_worker(database)
-        looks = await eventful_looks(database)
+        looks = await read_eventful(database)
     async with AdminConnection(broker_of(settings)) as admin:
         sight = observe_worker_queues(settings, admin, probes_ttl=False)
         sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
-    if sight.broker_trouble is not None:
-        print_warning(f"broker: {sight.broker_trouble}; nothing is known of the queues")
-    elif sight.api_trouble is not None:
-        print_warning(f"{sight.api_trouble}; what consumers hold (UNACKED) is not known")
+    if sight.broker_error is not None:
+        print_warning(f"broker: {sight.broker_error}; nothing is known of the queues")
+    elif sight.api_error is not None:
+        print_warning(f"{sight.api_error}; what consumers hold (UNACKED) is not known")
     return _Found(workers=workers, sights=sights, reverted_by_worker=reverted_by_worker, looks=looks, now=now)
 
 

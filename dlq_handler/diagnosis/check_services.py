@@ -12,7 +12,7 @@ from enum import StrEnum
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import ObservedWorker, QueueFact, Unknown, UnknownCause, View
 from dlq_handler.text import in_units
-from dlq_handler.workers.service_look import ServiceLook
+from dlq_handler.workers.service_observation import ServiceObservation
 
 NEXT_HEARTBEAT = "Start `dlq-handler run`: a running replica knows after the next heartbeat of the worker."
 
@@ -36,7 +36,7 @@ class _Stranded:
     executor: Sequence[QueueFact] = ()
     """Its queues that have none."""
     workers: Sequence[ObservedWorker] = ()
-    look: ServiceLook | None = None
+    look: ServiceObservation | None = None
     """Of the last of them that lost it; None: nothing is on record."""
 
 
@@ -132,7 +132,7 @@ def _is_unobserved(one: ObservedWorker) -> bool:
     return one.is_reporting and isinstance(one.queue, Unknown)
 
 
-def _look_at(queue: QueueFact, view: View) -> ServiceLook | None:
+def _look_at(queue: QueueFact, view: View) -> ServiceObservation | None:
     if isinstance(view.service_looks, Unknown) or not _has_looks(view):
         return None
     return view.service_looks.by_queue.get(queue.name)
@@ -163,22 +163,22 @@ def _by_cause(
     return list(groups.values())
 
 
-def _cause(look: ServiceLook | None) -> object:
+def _cause(look: ServiceObservation | None) -> object:
     if look is None:
         return None
     return look.restarted_at or ("lost" if look.connection_lost_at else "since")
 
 
-def _newest(one: ServiceLook | None, other: ServiceLook | None) -> ServiceLook | None:
+def _newest(one: ServiceObservation | None, other: ServiceObservation | None) -> ServiceObservation | None:
     """Since the newest of them all are without a consumer: the time of the oldest would be wrong for the others."""
     return max((look for look in (one, other) if look), key=_began, default=None)
 
 
-def _began(look: ServiceLook) -> datetime:
+def _began(look: ServiceObservation) -> datetime:
     return look.unconsumed_since or datetime.min.replace(tzinfo=UTC)
 
 
-def _since(look: ServiceLook | None) -> datetime | None:
+def _since(look: ServiceObservation | None) -> datetime | None:
     return None if look is None else look.restarted_at or look.connection_lost_at or look.unconsumed_since
 
 
@@ -257,7 +257,7 @@ def _about_worker(one: ObservedWorker, view: View) -> str:
     return f"{one.name}: {state}, last heartbeat {in_units(one.silent_seconds)} ago"
 
 
-def _times(look: ServiceLook | None, view: View) -> str:
+def _times(look: ServiceObservation | None, view: View) -> str:
     if look is None or look.unconsumed_since is None:
         return ""
     before = "" if look.consumed_at is None else f", last seen with one at {_clock(look.consumed_at, view)}"

@@ -42,8 +42,8 @@ from dlq_handler.topology.consumers import read_consumers
 from dlq_handler.topology.decide_canary import IntakeView, WorkerCanary, decide_canaries, proven
 from dlq_handler.topology.finding import Expectation
 from dlq_handler.workers.availability import is_history, standing_of
-from dlq_handler.workers.service_look import ServiceLook
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
+from dlq_handler.workers.service_observation import ServiceObservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ViewCollector:
         database: Database,
         link: AdminConnection,
         api: ManagementApi,
-        sight: WorkerObservation,
+        sight: WorkerQueueObserver,
         options: CollectorOptions,
         *,
         queues: QueueCounter,
@@ -157,8 +157,8 @@ class ViewCollector:
         # Hosts keep the rows of dead workers for ever: their queues are read only if executions wait for them.
         ids = [one.worker.id for one in fleet if one.scheduled or one.running or not is_history(one.worker)]
         found = await answer_of(self._sight.look(ids))
-        if self._sight.broker_trouble is not None:
-            return Unknown(self._sight.broker_trouble)
+        if self._sight.broker_error is not None:
+            return Unknown(self._sight.broker_error)
         return found
 
     def _workers(
@@ -211,7 +211,7 @@ class ViewCollector:
         return decide_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
 
 
-def _current_looks(database: DatabaseFacts) -> Mapping[str, ServiceLook]:
+def _current_looks(database: DatabaseFacts) -> Mapping[str, ServiceObservation]:
     looks = database.service_looks
     if isinstance(looks, Unknown) or database.at is None or not looks.are_current(database.at):
         return {}

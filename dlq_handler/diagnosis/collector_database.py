@@ -40,8 +40,8 @@ from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.topology import canary_sql as canary_store
 from dlq_handler.topology.decide_canary import Probe
 from dlq_handler.topology.options import CanaryOptions
-from dlq_handler.workers import service_looks_sql as service_looks
-from dlq_handler.workers.service_look import ServiceLooks
+from dlq_handler.workers import service_observations_sql as service_looks
+from dlq_handler.workers.service_observation import ServiceObservations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class DatabaseFacts:
     at_request_limit: int | Unknown = WITHOUT_DATABASE
     letters: LettersFact | Unknown = WITHOUT_DATABASE
     attune_monitor: AttuneMonitorFact | Unknown = WITHOUT_DATABASE
-    service_looks: ServiceLooks | Unknown = WITHOUT_DATABASE
+    service_looks: ServiceObservations | Unknown = WITHOUT_DATABASE
     probes: Sequence[Probe] | Unknown = WITHOUT_DATABASE
 
 
@@ -114,7 +114,7 @@ async def _collect(database: Database, options: CollectorOptions) -> DatabaseFac
             status_sql.attune_monitor(database, is_enabled=options.attune_monitor_is_enabled)
         ),
         letters=await answer_of(status_sql.unusable_letters(database, requests_queue=options.requests_queue)),
-        service_looks=await answer_of(service_looks.eventful_looks(database)),
+        service_looks=await answer_of(service_looks.read_eventful(database)),
         probes=await answer_of(canary_store.read_probes(database, options.intake_queue)),
     )
     if any(isinstance(getattr(facts, field.name), Unknown) for field in fields(facts)):

@@ -121,7 +121,7 @@ class Doctor:
         )
         # Without a worker, too, the management API must answer: that a queue is missing is an answer.
         await self._connections.ask(dict.fromkeys((ids or (1,))[:_MOST_ASKED]))
-        return self._connections.api_trouble
+        return self._connections.api_error
 
 
 def _ahead(clock: datetime, *, asked_at: datetime, answered_at: datetime) -> ClockFact:

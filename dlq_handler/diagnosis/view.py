@@ -19,7 +19,11 @@ from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import WorkerCanary
 from dlq_handler.workers.availability import Availability, Standing, is_history
-from dlq_handler.workers.service_look import ServiceLook, ServiceLooks, has_reported_twice
+from dlq_handler.workers.service_observation import (
+    ServiceObservation,
+    ServiceObservations,
+    has_reported_twice,
+)
 
 
 class UnknownCause(StrEnum):
@@ -198,7 +202,7 @@ class ObservedWorker:
     """It reported itself that it stops."""
     is_on_time: bool = True
     """Its next heartbeat is not overdue."""
-    look: ServiceLook | None = None
+    look: ServiceObservation | None = None
     """What the leader has on record of its queue; None: nothing, or too long ago."""
 
     @property
@@ -299,7 +303,7 @@ class View:
     attune_monitor: AttuneMonitorFact | Unknown = NOT_OBSERVED
     completions: QueueFact | Unknown = NOT_OBSERVED
     requests: QueueFact | Unknown = NOT_OBSERVED
-    service_looks: ServiceLooks | Unknown = NOT_OBSERVED
+    service_looks: ServiceObservations | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
     own: OwnFact | None = None
     """None: a command observes, which is no replica."""

@@ -29,10 +29,10 @@ from dlq_handler.timeouts.cases import QueueObserver, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledDecision, decide_unscheduled
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.workers.connection import ProcessView
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import look_at_process
-from dlq_handler.workers.service_looks_sql import eventful_looks
+from dlq_handler.workers.service_observations_sql import read_eventful
+from dlq_handler.workers.worker_process import ProcessView
 
 # The row may change between reading its records and deciding it: then the records are read again, this many times.
 _READS = 3
@@ -151,7 +151,7 @@ async def _decide(
     )
     if case is None:
         return None
-    note = worker_note(case, await eventful_looks(database), policy.names)
+    note = worker_note(case, await read_eventful(database), policy.names)
     return _Decided(execution=case.execution, decision=decide_stale(case), case=case, note=note)
 
 

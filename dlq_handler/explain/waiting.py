@@ -16,8 +16,8 @@ from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
-from dlq_handler.workers.look import is_empty, is_unattended
-from dlq_handler.workers.service_look import ServiceLooks, has_reported_twice
+from dlq_handler.workers.service_observation import ServiceObservations, has_reported_twice
+from dlq_handler.workers.worker_observation import is_empty, is_unattended
 
 EXECUTOR_DOES_NOT_CONSUME = (
     "the queue of scheduling requests has no consumer: restart Attune's executor, "
@@ -215,7 +215,7 @@ def _seen(evidence: Mapping[str, object], case: StaleCase | None) -> dict[str, o
     return seen
 
 
-def worker_note(case: StaleCase, looks: ServiceLooks, names: WorkerQueueNames) -> str | None:
+def worker_note(case: StaleCase, looks: ServiceObservations, names: WorkerQueueNames) -> str | None:
     """None: its worker consumes, sends no heartbeats, or has not sent two without a consumer."""
     worker = case.worker.row
     if case.execution.status is not ExecutionStatus.SCHEDULED or worker is None:

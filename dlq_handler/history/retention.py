@@ -18,7 +18,7 @@ from dlq_handler.database.worst_error import worst_error
 from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.loop import every
-from dlq_handler.workers import connections_sql, looks_sql
+from dlq_handler.workers import connections_sql, worker_observations_sql
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class RetentionStep:
 WORKER_STEPS = (
     RetentionStep(
         name="worker_looks",
-        delete=lambda database, policy, _: looks_sql.delete_looks(
+        delete=lambda database, policy, _: worker_observations_sql.delete_observations(
             database, older_than_seconds=policy.resolved_seconds
         ),
     ),

@@ -11,7 +11,7 @@ from dlq_handler.diagnosis.collector_database import CollectorOptions
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.servers import management_api_of
-from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
+from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
 
 # A person waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -31,12 +31,12 @@ def view_collector(
     queues = queues or QueueCounter(
         link, names=api.queue_names, policy=QueueCounterLimits(asks_all_once=True)
     )
-    sight = WorkerObservation(
+    sight = WorkerQueueObserver(
         link,
         api=api,
         names=settings.worker_queues,
         # Each probe leaves lines in the broker's log, and a view is collected again and again.
-        policy=ObservationPolicy(probes_ttl=False),
+        policy=ObserverLimits(probes_ttl=False),
         queues=queues,
     )
     return ViewCollector(

@@ -8,8 +8,8 @@ from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
 from dlq_handler.text import rounded
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.workers.connection import ProcessView
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers.worker_observation import WorkerObservation
+from dlq_handler.workers.worker_process import ProcessView
 
 # For a worker to end a run at its limit and to write so.
 RUN_GRACE_SECONDS = 60.0
@@ -35,7 +35,7 @@ class WorkerView:
 
     row: Worker | None = None
     """None: the worker has no row."""
-    look: WorkerLook | None = None
+    look: WorkerObservation | None = None
     queue: QueueObservation | None = None
     """None: the worker has no queue, if `is_queue_known`."""
     is_queue_known: bool = False

@@ -15,9 +15,9 @@ from dlq_handler.host.executions_sql import LockedView
 from dlq_handler.host.worker import QueueObservation, Worker
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
-from dlq_handler.workers import looks_sql
-from dlq_handler.workers.connection import ProcessView
-from dlq_handler.workers.look import WorkerLook, look_again
+from dlq_handler.workers import worker_observations_sql
+from dlq_handler.workers.worker_observation import WorkerObservation, observe_again
+from dlq_handler.workers.worker_process import ProcessView
 
 WorkerQueues = Mapping[int, QueueObservation | None]
 """By worker. None: the worker has no queue. A worker that is missing is unknown."""
@@ -40,7 +40,7 @@ class QueueObserver(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
     cases: Sequence[StaleCase]
-    new_looks: Mapping[int, WorkerLook]
+    new_looks: Mapping[int, WorkerObservation]
     """To be stored by a caller that decides by them."""
 
 
@@ -49,7 +49,7 @@ async def gather_cases(
     view: LockedView,
     *,
     queues: WorkerQueues,
-    looks: Mapping[int, WorkerLook],
+    looks: Mapping[int, WorkerObservation],
     watched_seconds: float,
     steady_since: datetime | None,
     longest_ttl_ms: int | None,
@@ -66,9 +66,13 @@ async def gather_cases(
     worker_ids = {one.worker_id for one in executions if one.worker_id is not None}
     workers = await read_workers(tx, worker_ids) if worker_ids else {}
     unchecked = worker_ids - looks.keys()
-    before = await looks_sql.read_looks(tx, unchecked, is_shadow=is_shadow) if unchecked else {}
+    before = (
+        await worker_observations_sql.read_observations(tx, unchecked, is_shadow=is_shadow)
+        if unchecked
+        else {}
+    )
     new_looks = {
-        one: look_again(
+        one: observe_again(
             one,
             before.get(one),
             worker=workers.get(one),
@@ -107,7 +111,7 @@ async def gather_cases(
 def _worker_view(
     worker_id: int | None,
     workers: Mapping[int, Worker],
-    looks: Mapping[int, WorkerLook],
+    looks: Mapping[int, WorkerObservation],
     queues: WorkerQueues,
     processes: Processes,
 ) -> WorkerView:

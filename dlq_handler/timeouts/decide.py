@@ -10,8 +10,8 @@ from typing import assert_never
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.timeouts.case import StaleCase
 from dlq_handler.timeouts.decision import End, NotStale, StaleDecision, Wait
-from dlq_handler.workers.connection import KEPT_SECONDS, Began, ProcessView
-from dlq_handler.workers.look import is_empty, is_unattended
+from dlq_handler.workers.worker_observation import is_empty, is_unattended
+from dlq_handler.workers.worker_process import KEPT_SECONDS, Began, ProcessView
 
 SCANNED = (ExecutionStatus.SCHEDULED, ExecutionStatus.RUNNING, ExecutionStatus.CANCELING)
 

@@ -33,10 +33,10 @@ from dlq_handler.timeouts.cases import Processes, WorkerQueues
 from dlq_handler.timeouts.decide import SCANNED
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
 from dlq_handler.timeouts.recorder import ScanFacts, Suspect
-from dlq_handler.workers.connection import ProcessView
-from dlq_handler.workers.look import WorkerLook
 from dlq_handler.workers.processes import WorkerProcesses
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
+from dlq_handler.workers.worker_observation import WorkerObservation
+from dlq_handler.workers.worker_process import ProcessView
 
 log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class _Scan:
     intake_undrained_seconds: float | None = None
     """None: the intake is drained, or there is none here."""
     processes: Processes = field(default_factory=dict)
-    looks: dict[int, WorkerLook] = field(default_factory=dict)
+    looks: dict[int, WorkerObservation] = field(default_factory=dict)
     without_queue: set[int] = field(default_factory=set)
     """Workers whose queue this scan has found missing. The broker is asked once: each question is an error in its log.
     It proves as much for a later batch, because all executions of the scan are older than the scan.
@@ -85,7 +85,7 @@ class TimeoutMonitor:
         ender: Ender[Suspect, StaleRecord],
         leadership: Leadership,
         gate: Gate,
-        queues: WorkerObservation,
+        queues: WorkerQueueObserver,
         publishes: PublishRecorder,
         metrics: Metrics,
         intake: DrainTracker | None = None,
@@ -247,7 +247,7 @@ class TimeoutMonitor:
         worker_ids = {one.worker_id for one in candidates if one.worker_id is not None}
         missing, rest = worker_ids & scan.without_queue, worker_ids - scan.without_queue
         undecidable = self._undecidable(scan, candidates) & rest
-        known = await self._queues.look_quietly(undecidable) if undecidable else {}
+        known = await self._queues.observe_quietly(undecidable) if undecidable else {}
         found = {one: queue for one, queue in known.items() if queue is not None}
         observed = await self._queues.look(rest - undecidable) if rest - undecidable else {}
         scan.without_queue |= {one for one, queue in observed.items() if queue is None}

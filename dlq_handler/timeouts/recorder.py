@@ -34,8 +34,8 @@ from dlq_handler.timeouts.decision import (
     refused_record,
     stale_result,
 )
-from dlq_handler.workers import looks_sql
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers import worker_observations_sql
+from dlq_handler.workers.worker_observation import WorkerObservation
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class ScanFacts:
     """What a scan knows about the workers of a batch of candidates."""
 
     queues: WorkerQueues
-    looks: dict[int, WorkerLook]
+    looks: dict[int, WorkerObservation]
     """The checks of this scan so far. Grows as batches are committed: a scan checks each worker once."""
     longest_ttl_ms: int | None = None
     """The longest TTL of any worker queue observed."""
@@ -210,7 +210,7 @@ class SuspectBatch(_EndBatch):
         super().__init__([item.execution_id for item in items])
         # All items come from one batch of a scan.
         self._recorder, self._facts = recorder, items[0].facts
-        self._new_looks: dict[int, WorkerLook] = {}
+        self._new_looks: dict[int, WorkerObservation] = {}
 
     async def decide(self, tx: Transaction, view: LockedView) -> Sequence[Proposal]:
         recorder, facts = self._recorder, self._facts
@@ -229,7 +229,9 @@ class SuspectBatch(_EndBatch):
             is_shadow=recorder.options.is_shadow,
         )
         self._new_looks = dict(gathered.new_looks)
-        await looks_sql.keep_looks(tx, self._new_looks.values(), is_shadow=recorder.options.is_shadow)
+        await worker_observations_sql.keep_observations(
+            tx, self._new_looks.values(), is_shadow=recorder.options.is_shadow
+        )
         decisions = [(case.execution, decide_stale(case)) for case in gathered.cases]
         self._proposals = [
             propose_end(execution, decision, recorder.options, view.now)

@@ -17,7 +17,7 @@ from dlq_handler.timeouts.cases import WorkerQueues
 from dlq_handler.topology.consumers import Consumers, read_consumers
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.workers.connection_source import ConnectionSource
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 # Longer than the broker's own deadlines.
 BROKER_SECONDS = 15.0
@@ -30,7 +30,7 @@ class Services:
     loop: OtherLoop
     database: Database
     """The ui's own, which belongs to the calling loop. All others belong to `loop`."""
-    workers: WorkerObservation
+    workers: WorkerQueueObserver
     link: AdminConnection
     management: ManagementApi
     consumer: QueueConsumer[DeadLetter]
@@ -69,7 +69,7 @@ class Services:
 
     async def look(self, worker_ids: Collection[int]) -> WorkerQueues:
         return await self.loop.call(
-            lambda: self.workers.look_quietly(worker_ids), within_seconds=BROKER_SECONDS
+            lambda: self.workers.observe_quietly(worker_ids), within_seconds=BROKER_SECONDS
         )
 
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:

@@ -11,7 +11,7 @@ from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionLook, ConnectionObservation
+from dlq_handler.workers.worker_process import ConnectionObservation, KnownConnection
 
 # An API that hangs would hold up every scan of the monitor by its timeout.
 PAUSE_SECONDS = 60.0
@@ -42,16 +42,16 @@ class ConnectionSource:
         """
         self._api, self._names, self._own_tag_prefix, self._now = api, names, own_tag_prefix, now
         self._asked_again_at = float("-inf")
-        self.api_trouble: str | None = None
+        self.api_error: str | None = None
         """Why the management API could not be asked; None when it could."""
 
     @property
     def trouble(self) -> str:
         """Why the last answer was not clear."""
-        return UNCLEAR if self.api_trouble is None else f"{CANNOT_DETECT}: {self.api_trouble}"
+        return UNCLEAR if self.api_error is None else f"{CANNOT_DETECT}: {self.api_error}"
 
     async def ask(
-        self, known: Mapping[int, ConnectionLook | None]
+        self, known: Mapping[int, KnownConnection | None]
     ) -> dict[int, ConnectionObservation | None]:
         """`known`: the workers to ask about, the most urgent first, each with what earlier looks found.
 
@@ -67,10 +67,10 @@ class ConnectionSource:
             found = await self._connections(known)
             ages = await self._ages(known, found, within_seconds=max(0.0, end - self._now()))
         except Unavailable as error:
-            self.api_trouble = str(error)
+            self.api_error = str(error)
             self._asked_again_at = self._now() + PAUSE_SECONDS
             return unknown
-        self.api_trouble = None
+        self.api_error = None
         return {one: _sight(known[one], connections, ages) for one, connections in found.items()}
 
     async def _connections(self, worker_ids: Collection[int]) -> dict[int, frozenset[str] | None]:
@@ -87,7 +87,7 @@ class ConnectionSource:
 
     async def _ages(
         self,
-        known: Mapping[int, ConnectionLook | None],
+        known: Mapping[int, KnownConnection | None],
         found: Mapping[int, frozenset[str] | None],
         *,
         within_seconds: float,
@@ -104,7 +104,7 @@ class ConnectionSource:
 
 
 def _sight(
-    look: ConnectionLook | None, connections: frozenset[str] | None, ages: Mapping[str, float]
+    look: KnownConnection | None, connections: frozenset[str] | None, ages: Mapping[str, float]
 ) -> ConnectionObservation | None:
     if connections is None:
         return None
@@ -116,6 +116,6 @@ def _sight(
     return ConnectionObservation(names=connections, age_seconds=max(0.0, age))
 
 
-def _is_known(look: ConnectionLook | None, connections: frozenset[str]) -> bool:
+def _is_known(look: KnownConnection | None, connections: frozenset[str]) -> bool:
     """Of one that was not found in between, the age shows whether another connection has its name now."""
     return look is not None and look.missing_since is None and look.connection in connections

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.workers.connection import ConnectionLook
+from dlq_handler.workers.worker_process import KnownConnection
 
 _MOMENTS = (
     "checked_at",
@@ -23,7 +23,7 @@ _MOMENTS = (
 
 async def read_connections(
     tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool
-) -> dict[int, ConnectionLook]:
+) -> dict[int, KnownConnection]:
     """A worker that is missing from the answer was never looked at."""
     rows = await tx.rows(
         """
@@ -34,10 +34,10 @@ async def read_connections(
         ids=sorted(set(worker_ids)),
         is_shadow=is_shadow,
     )
-    return {row.worker_id: ConnectionLook(**row._asdict()) for row in rows}
+    return {row.worker_id: KnownConnection(**row._asdict()) for row in rows}
 
 
-async def keep_connections(tx: Transaction, looks: Collection[ConnectionLook], *, is_shadow: bool) -> None:
+async def keep_connections(tx: Transaction, looks: Collection[KnownConnection], *, is_shadow: bool) -> None:
     if not looks:
         return
     ordered = sorted(looks, key=lambda look: look.worker_id)

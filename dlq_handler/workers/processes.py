@@ -13,14 +13,14 @@ from dlq_handler.database.leadership import Leadership
 from dlq_handler.database.server_sql import database_time
 from dlq_handler.host.workers_sql import oldest_runs
 from dlq_handler.workers import connections_sql
-from dlq_handler.workers.connection import (
-    ConnectionLook,
+from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.worker_process import (
     ConnectionObservation,
+    KnownConnection,
     ProcessView,
-    look_again,
+    observe_again,
     view_of,
 )
-from dlq_handler.workers.connection_source import ConnectionSource
 
 # One request each. In a larger fleet the workers take turns: the time between two looks grows, and with it the time of
 # which nothing is known.
@@ -57,14 +57,14 @@ class WorkerProcesses:
 
     async def _keep(
         self,
-        known: Mapping[int, ConnectionLook],
+        known: Mapping[int, KnownConnection],
         sights: Mapping[int, ConnectionObservation | None],
         checked_at: datetime,
-    ) -> dict[int, ConnectionLook]:
+    ) -> dict[int, KnownConnection]:
         async with self._database.transaction() as tx:
             answered_at = await database_time(tx)
             looks = {
-                one: look_again(one, known.get(one), sight, checked_at=checked_at, answered_at=answered_at)
+                one: observe_again(one, known.get(one), sight, checked_at=checked_at, answered_at=answered_at)
                 for one, sight in sights.items()
             }
             await connections_sql.keep_connections(tx, looks.values(), is_shadow=self._is_shadow)
@@ -73,7 +73,7 @@ class WorkerProcesses:
         return looks
 
 
-def _turn(worker_id: int, look: ConnectionLook | None) -> tuple[datetime, datetime, int]:
+def _turn(worker_id: int, look: KnownConnection | None) -> tuple[datetime, datetime, int]:
     """The longest unasked first, answered or not: without an answer, too, each run must reach its limit."""
     if look is None:
         return _NEVER, _NEVER, worker_id
@@ -90,5 +90,5 @@ async def look_at_process(
     sight = (await source.ask({worker_id: known})).get(worker_id)
     async with database.transaction() as tx:
         answered_at = await database_time(tx)
-    look = look_again(worker_id, known, sight, checked_at=checked_at, answered_at=answered_at)
+    look = observe_again(worker_id, known, sight, checked_at=checked_at, answered_at=answered_at)
     return view_of(look, sight, source.trouble)

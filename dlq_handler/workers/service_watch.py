@@ -18,9 +18,15 @@ from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_on_time
 from dlq_handler.loop import every
-from dlq_handler.workers import service_looks_sql as store
-from dlq_handler.workers.service_look import BrokerRun, Reporting, ServiceLook, look_again, same_start
-from dlq_handler.workers.watch import FleetLook, WorkerWatch
+from dlq_handler.workers import service_observations_sql as store
+from dlq_handler.workers.service_observation import (
+    BrokerRun,
+    Reporting,
+    ServiceObservation,
+    observe_again,
+    same_start,
+)
+from dlq_handler.workers.watch import FleetCounts, WorkerWatch
 
 INTERVAL_SECONDS = 5.0
 
@@ -45,10 +51,10 @@ class ServiceWatch:
         self._database, self._leadership = database, leadership
         self._workers, self._queues, self._api = workers, queues, api
         self._names, self._executor_queues, self._availability = names, executor_queues, availability
-        self._looks: Mapping[str, ServiceLook] | None = None
+        self._looks: Mapping[str, ServiceObservation] | None = None
         """None: another replica has observed meanwhile, so they have to be read."""
         self._looked_at: datetime | None = None
-        self._last: FleetLook | None = None
+        self._last: FleetCounts | None = None
         self._incarnation: int | None = None
         self._lost_at: datetime | None = None
         self._is_broker_unavailable = False
@@ -63,7 +69,7 @@ class ServiceWatch:
             if not self._leadership.is_leader:
                 self._looks = None
                 return
-            fleet = self._workers.looked
+            fleet = self._workers.fleet_counts
             # Counted twice, one observation would make two heartbeats of one.
             if fleet is not None and fleet is not self._last:
                 await self._observe(fleet, await self._queues.count_all(self._executor_queues))
@@ -87,7 +93,7 @@ class ServiceWatch:
         async with self._database.transaction() as tx:
             return await database_time(tx)
 
-    async def _observe(self, fleet: FleetLook, executor: Mapping[str, QueueCounts | None]) -> None:
+    async def _observe(self, fleet: FleetCounts, executor: Mapping[str, QueueCounts | None]) -> None:
         before = await self._read() if self._looks is None else self._looks
         # Until this is written: after an error it is uncertain what the database has.
         self._looks = None
@@ -99,7 +105,7 @@ class ServiceWatch:
             started_at = _started_at(uptime_seconds, now, before.values())
             broker = BrokerRun(started_at=started_at, connection_lost_at=self._lost_at)
             after = {
-                queue: look_again(
+                queue: observe_again(
                     before.get(queue),
                     queue=queue,
                     consumers=counted.consumers if counted else 0,
@@ -114,17 +120,17 @@ class ServiceWatch:
             removed = before.keys() - after.keys()
             if changed or removed or monotonic_seconds() - self._written_at >= WRITE_SECONDS:
                 await self._leadership.fence(tx)
-                await store.keep_looks(tx, changed=changed, gone=removed, at=now)
+                await store.keep_observations(tx, changed=changed, gone=removed, at=now)
                 self._written_at = monotonic_seconds()
         self._looks, self._looked_at = after, now
 
-    async def _read(self) -> Mapping[str, ServiceLook]:
+    async def _read(self) -> Mapping[str, ServiceObservation]:
         async with self._database.transaction() as tx:
-            known = await store.all_looks(tx)
+            known = await store.read_all(tx)
         self._looked_at = known.observed_at
         return known.by_queue
 
-    async def _uptime_seconds(self, before: Collection[ServiceLook]) -> float | None:
+    async def _uptime_seconds(self, before: Collection[ServiceObservation]) -> float | None:
         """Of the broker. None: unknown, or not needed."""
         at = self._looked_at
         if at is None or not any(look.may_learn_start(at) for look in before):
@@ -143,7 +149,7 @@ class ServiceWatch:
 
 
 def _started_at(
-    uptime_seconds: float | None, now: datetime, before: Collection[ServiceLook]
+    uptime_seconds: float | None, now: datetime, before: Collection[ServiceObservation]
 ) -> datetime | None:
     if uptime_seconds is None:
         return None

@@ -30,7 +30,7 @@ from dlq_handler.workers.availability import (
     is_history,
     standing_of,
 )
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ _LOGGED_IDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetLook:
+class FleetCounts:
     """The workers, and the queues that were counted with them. A queue that is left out is unknown."""
 
     fleet: Sequence[Worker]
@@ -58,7 +58,7 @@ class WorkerWatch:
     def __init__(
         self,
         database: Database,
-        sight: WorkerObservation,
+        sight: WorkerQueueObserver,
         leadership: Leadership,
         gate: Gate,
         *,
@@ -80,7 +80,7 @@ class WorkerWatch:
         """Of all workers that sent a heartbeat within a day; None: unknown, or another replica leads."""
         self.unattended: frozenset[int] = frozenset()
         """Workers whose queue holds messages and has no consumer."""
-        self.looked: FleetLook | None = None
+        self.fleet_counts: FleetCounts | None = None
         """The last count of the queues; None while the database or the broker does not answer."""
 
     @property
@@ -123,7 +123,7 @@ class WorkerWatch:
                 await self._count_queues(fleet)
 
     def _forget(self) -> None:
-        self._absences, self.unattended, self.availabilities, self.looked = {}, frozenset(), None, None
+        self._absences, self.unattended, self.availabilities, self.fleet_counts = {}, frozenset(), None, None
         self._metrics.set_workers(None)
         self._metrics.set_unattended_queues(None)
 
@@ -163,7 +163,7 @@ class WorkerWatch:
             if not is_history(one) or one.id in self._with_dispatches
         ]
         counted = await self._sight.count(asked)
-        self.looked = None if self._sight.broker_trouble else FleetLook(fleet=fleet, counts=counted)
+        self.fleet_counts = None if self._sight.broker_error else FleetCounts(fleet=fleet, counts=counted)
         self.unattended = frozenset(
             one for one, counts in counted.items() if counts and counts.ready and not counts.consumers
         )

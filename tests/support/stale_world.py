@@ -27,7 +27,7 @@ from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.recorder import SuspectRecorder
 from dlq_handler.workers.connection_source import ConnectionSource
 from dlq_handler.workers.processes import WorkerProcesses
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from tests.support.builders import COMPLETIONS
 from tests.support.deciding import HeldRelay
 from tests.support.fail_safe import a_brake
@@ -47,7 +47,7 @@ UNATTENDED = QueueObservation(consumers=0, ready=0)
 HOUR = 3600.0
 
 
-class SetObservation(WorkerObservation):
+class SetObservation(WorkerQueueObserver):
     """What the broker would answer; the queue of a worker that was not set is unknown."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class SetObservation(WorkerObservation):
         self.asked.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
-    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.asked_quietly.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 

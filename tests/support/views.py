@@ -30,7 +30,7 @@ from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
 from dlq_handler.workers.availability import standing_of
-from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
+from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -53,7 +53,7 @@ def a_worker(
     queue: QueueObservation | Unknown | None = QueueObservation(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
     ended_last_hour: int | None = 0,
     expired_lately: int = 0,
-    look: ServiceLook | None = None,
+    look: ServiceObservation | None = None,
     **row: Any,
 ) -> ObservedWorker:
     """Alive, idle and consuming, unless told otherwise."""
@@ -112,7 +112,7 @@ def facts() -> dict[str, Any]:
         "letters": LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
-        "service_looks": ServiceLooks(observed_at=NOW, by_queue={}),
+        "service_looks": ServiceObservations(observed_at=NOW, by_queue={}),
     }
 
 

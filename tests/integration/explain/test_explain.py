@@ -13,8 +13,8 @@ from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.cases import QueueObserver
-from dlq_handler.workers import service_looks_sql
-from dlq_handler.workers.service_look import ServiceLook
+from dlq_handler.workers import service_observations_sql
+from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.host_tables import Host
 from tests.support.stale_world import EMPTY, LIMITS, UNATTENDED, StaleWorld
 
@@ -136,12 +136,12 @@ async def test_a_worker_that_reports_without_consuming_is_named(it: StaleWorld) 
     async def notes(*, first_heartbeat: datetime | None) -> str:
         async with it.store.transaction() as tx:
             now = await database_time(tx)
-            look = ServiceLook(
+            look = ServiceObservation(
                 queue=f"worker.{worker}.executions",
                 unconsumed_since=datetime(2026, 3, 1, 1, 5, tzinfo=UTC),
                 first_heartbeat=first_heartbeat,
             )
-            await service_looks_sql.keep_looks(tx, changed=[look], gone=(), at=now)
+            await service_observations_sql.keep_observations(tx, changed=[look], gone=(), at=now)
         waiting = (await explained(it, number)).waiting
         assert waiting is not None
         return "; ".join(waiting.notes)

@@ -13,7 +13,7 @@ from dlq_handler.host import workers_sql
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.rooms import new_metrics
 from dlq_handler.timeouts.decision import StaleOutcome
-from dlq_handler.workers.sight import WorkerObservation
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
 from tests.integration.explain.test_explain import EXPLAIN, nobody_asked
 from tests.support.builders import a_dead_letter
@@ -23,9 +23,9 @@ from tests.support.stale_world import HOUR, LIMITS, StaleWorld
 ODD_MOMENTS = ["-infinity", "infinity", "4000-01-01 BC", "294276-01-01"]
 
 
-class NothingToCount(WorkerObservation):
+class NothingToCount(WorkerQueueObserver):
     def __init__(self) -> None:
-        self.broker_trouble = None
+        self.broker_error = None
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         return {}

@@ -15,8 +15,8 @@ from dlq_handler.explain.explain import observe_case
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, StaleOutcome, Wait
-from dlq_handler.workers import looks_sql
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers import worker_observations_sql
+from dlq_handler.workers.worker_observation import WorkerObservation
 from tests.support.host_tables import Host
 from tests.support.stale_world import BUSY, EMPTY, HOUR, LIMITS, UNATTENDED, StaleWorld
 
@@ -220,9 +220,11 @@ async def test_pages_with_a_first_look_at_a_worker_come_one_after_the_other(
     for age_seconds in (3 * HOUR, 2 * HOUR, HOUR):
         await it.stale_ones(10, worker=await it.a_dead_worker(), age_seconds=age_seconds)
     open_at_once, most = 0, 0
-    keep = looks_sql.keep_looks
+    keep = worker_observations_sql.keep_observations
 
-    async def keep_and_count(tx: Transaction, looks: Collection[WorkerLook], *, is_shadow: bool) -> None:
+    async def keep_and_count(
+        tx: Transaction, looks: Collection[WorkerObservation], *, is_shadow: bool
+    ) -> None:
         nonlocal open_at_once, most
         open_at_once += 1
         most = max(most, open_at_once)
@@ -232,7 +234,7 @@ async def test_pages_with_a_first_look_at_a_worker_come_one_after_the_other(
             await tx.run("SELECT 1")
         open_at_once -= 1
 
-    monkeypatch.setattr(looks_sql, "keep_looks", keep_and_count)
+    monkeypatch.setattr(worker_observations_sql, "keep_observations", keep_and_count)
     await it.a_replica(batch_size=10).scan()
     assert len(await it.changes()) == 30
     assert most == 1

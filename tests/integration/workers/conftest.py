@@ -18,7 +18,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.rooms import new_metrics
-from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
+from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.topology import worker_queue
@@ -48,11 +48,11 @@ class Watchpost:
         self.metrics = new_metrics()
         self.address = BrokerAddress(urls=[amqp_url])
         self.admin = AdminConnection(self.address)
-        self.sight = WorkerObservation(
+        self.sight = WorkerQueueObserver(
             self.admin,
             api=cast("Any", NoApi()),
             names=WorkerQueueNames(),
-            policy=ObservationPolicy(counts_kept_seconds=0.0),
+            policy=ObserverLimits(counts_kept_seconds=0.0),
         )
         self.watch = WorkerWatch(
             self.database,

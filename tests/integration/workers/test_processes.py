@@ -17,8 +17,8 @@ from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, StaleOutcome, Wait
 from dlq_handler.workers import connections_sql, processes
-from dlq_handler.workers.connection import KEPT_SECONDS
 from dlq_handler.workers.connection_source import PAUSE_SECONDS, ConnectionSource
+from dlq_handler.workers.worker_process import KEPT_SECONDS
 from tests.support.host_tables import Host
 from tests.support.stale_world import LIMITS, Replica, StaleWorld
 

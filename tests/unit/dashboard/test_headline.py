@@ -10,7 +10,7 @@ from dlq_handler.dashboard.words import State
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.view import BrokerFact, DatabaseFact, LettersFact, OutboxFact, Unknown, View
 from dlq_handler.host.worker import QueueObservation
-from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
+from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 from tests.support.views import NOW, a_brake, a_queue, a_view, a_worker, ago
 
 GONE = a_worker(
@@ -183,7 +183,7 @@ def test_of_the_past_there_are_states_and_no_numbers() -> None:
 
 
 def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> None:
-    look = ServiceLook(
+    look = ServiceObservation(
         queue="worker.7.executions",
         unconsumed_since=ago(6890),
         consumed_at=ago(6905),
@@ -191,12 +191,12 @@ def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> Non
         first_heartbeat=ago(6880),
     )
     worker = a_worker(queue=QueueObservation(consumers=0, ready=0), look=look)
-    done = ServiceLook(
+    done = ServiceObservation(
         queue="done", unconsumed_since=ago(6890), consumed_at=ago(6905), restarted_at=ago(6900)
     )
     executor = {
         "completions": a_queue("done", count=0),
-        "service_looks": ServiceLooks(observed_at=NOW, by_queue={"done": done}),
+        "service_looks": ServiceObservations(observed_at=NOW, by_queue={"done": done}),
     }
     alone, both = told(workers=[worker]), told(workers=[worker], **executor)
 

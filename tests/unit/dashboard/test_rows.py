@@ -11,7 +11,7 @@ from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.topology.check import CheckedTopology, check
 from dlq_handler.workers.availability import Availability
-from dlq_handler.workers.service_look import ServiceLook
+from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
 from tests.support.views import INTAKE, NOW, a_canary, a_worker, ago
 
@@ -115,8 +115,8 @@ def test_a_worker_is_unavailable_since_its_heartbeat_became_too_old_and_not_sinc
 
 
 def test_a_worker_that_has_to_be_restarted_is_red_and_says_why() -> None:
-    unconsumed = ServiceLook(queue="q", unconsumed_since=ago(600), first_heartbeat=ago(590))
-    inactive = ServiceLook(queue="q", inactive_heartbeat=ago(590))
+    unconsumed = ServiceObservation(queue="q", unconsumed_since=ago(600), first_heartbeat=ago(590))
+    inactive = ServiceObservation(queue="q", inactive_heartbeat=ago(590))
     rows = worker_rows(
         [
             a_worker(name="fine", number=1),

@@ -38,7 +38,7 @@ from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.check import check
 from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import standing_of
-from dlq_handler.workers.service_look import ServiceLook
+from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, expectation
 from tests.support.views import (
     INTAKE,
@@ -161,7 +161,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
             "workers": (
                 a_worker(
                     queue=QueueObservation(consumers=0, ready=0),
-                    look=ServiceLook(
+                    look=ServiceObservation(
                         queue="worker.7.executions", unconsumed_since=ago(60), first_heartbeat=ago(35)
                     ),
                 ),

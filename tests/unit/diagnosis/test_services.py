@@ -9,7 +9,7 @@ from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Component, Diagnosis, Health
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, View
 from dlq_handler.host.worker import QueueObservation
-from dlq_handler.workers.service_look import CURRENT_FOR, ServiceLook, ServiceLooks
+from dlq_handler.workers.service_observation import CURRENT_FOR, ServiceObservation, ServiceObservations
 from tests.support.views import a_queue, a_view, a_worker, ago
 
 OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
@@ -20,10 +20,10 @@ STALE_SECONDS = CURRENT_FOR.total_seconds() + 1
 NOBODY = QueueObservation(consumers=0, ready=0, unacked=0)
 
 
-def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceLook:
+def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceObservation:
     """Without a consumer since a restart of the broker at 01:05."""
     facts = {"unconsumed_since": ago(6890), "consumed_at": ago(6905), "restarted_at": RESTARTED_AT}
-    return ServiceLook(queue=queue, **(facts | changed))
+    return ServiceObservation(queue=queue, **(facts | changed))
 
 
 def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -> ObservedWorker:
@@ -32,11 +32,11 @@ def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -
     return a_worker(name="worker-python", number=number, queue=NOBODY, look=look)
 
 
-def looks(*by_queue: ServiceLook, age_seconds: float = 5.0) -> ServiceLooks:
-    return ServiceLooks(observed_at=ago(age_seconds), by_queue={one.queue: one for one in by_queue})
+def looks(*by_queue: ServiceObservation, age_seconds: float = 5.0) -> ServiceObservations:
+    return ServiceObservations(observed_at=ago(age_seconds), by_queue={one.queue: one for one in by_queue})
 
 
-def without_executor(*recorded: ServiceLook, **changed: Any) -> View:
+def without_executor(*recorded: ServiceObservation, **changed: Any) -> View:
     facts = {
         "completions": a_queue(COMPLETED, count=0),
         "requests": a_queue(REQUESTS, count=0),
@@ -150,7 +150,7 @@ def test_an_executor_without_a_record_is_named_beside_the_workers_without_a_time
 
 def test_a_worker_that_reports_and_is_inactive_is_named() -> None:
     def inactive(seconds: float, **row: Any) -> ObservedWorker:
-        look = ServiceLook(queue="worker.7.executions", inactive_heartbeat=ago(seconds))
+        look = ServiceObservation(queue="worker.7.executions", inactive_heartbeat=ago(seconds))
         return a_worker(status="inactive", updated=ago(5), look=look, **row)
 
     found = services(a_view(workers=(inactive(35),)))
@@ -206,7 +206,7 @@ def counts(view: View) -> list[int | None]:
 
 def test_services_are_counted_for_the_metrics() -> None:
     assert counts(a_view()) == [0, 0, 0]
-    inactive = ServiceLook(queue="worker.8.executions", inactive_heartbeat=ago(35))
+    inactive = ServiceObservation(queue="worker.8.executions", inactive_heartbeat=ago(35))
     workers = (
         a_stranded_worker(1),
         a_stranded_worker(3),

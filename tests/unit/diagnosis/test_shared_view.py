@@ -13,7 +13,7 @@ from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.view import OFF, BrokerFact, DatabaseFact, Unknown, UnknownCause, View
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.topology.check import check
-from dlq_handler.workers.service_look import ServiceLook
+from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, expectation
 from tests.support.views import NOW, a_view, a_worker, ago, facts
 
@@ -46,7 +46,7 @@ def test_what_is_unknown_or_off_stays_so(unknown: set[str], cause: UnknownCause,
 
 
 def test_problems_of_every_kind_stay_the_same() -> None:
-    look = ServiceLook(queue="worker.1.executions", unconsumed_since=ago(60), first_heartbeat=ago(35))
+    look = ServiceObservation(queue="worker.1.executions", unconsumed_since=ago(60), first_heartbeat=ago(35))
     workers = [
         a_worker(number=1, queue=QueueObservation(consumers=0, ready=0), look=look),
         a_worker(number=2, queue=None, silent_seconds=1920, scheduled=3),

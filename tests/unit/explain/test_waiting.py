@@ -25,8 +25,8 @@ from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.workers.connection import ConnectionLook, ProcessView
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers.worker_observation import WorkerObservation
+from dlq_handler.workers.worker_process import KnownConnection, ProcessView
 from tests.support.builders import NOON, an_execution
 
 LIMITS = StaleLimits(
@@ -280,7 +280,7 @@ def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> N
     assert RESTART_IS_HIDDEN not in seen(a_case("running", 91)).notes
     assert RESTART_IS_HIDDEN not in seen(a_case("scheduled", 0.4)).notes
     case = a_case("running", 0.4)
-    look = ConnectionLook(worker_id=7, checked_at=NOON, missing_since=NOON)
+    look = KnownConnection(worker_id=7, checked_at=NOON, missing_since=NOON)
     process = ProcessView(look=look, is_found=False, trouble="the API is away")
     blind = replace(case, worker=replace(case.worker, process=process))
     told = seen(blind)
@@ -293,11 +293,11 @@ def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> N
 
 
 def test_evidence_has_nothing_that_the_one_who_asks_has_assumed_or_seen_himself() -> None:
-    own = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=NOON)
+    own = WorkerObservation(worker_id=7, observed_at=NOON, unavailable_since=NOON)
     found = seen(a_case("running", 91, look=own))
     assert found.evidence["heartbeat_age_seconds"] == 91
     assert not {"checks", "watched_seconds"} & found.evidence.keys()
-    before = WorkerLook(worker_id=7, observed_at=NOON, unavailable_since=DISPATCHED)
+    before = WorkerObservation(worker_id=7, observed_at=NOON, unavailable_since=DISPATCHED)
     assert seen(a_case("running", 91, look=before)).evidence["checks"] == {
         "unavailable_since": DISPATCHED.isoformat()
     }

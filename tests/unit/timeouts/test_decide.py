@@ -16,7 +16,7 @@ from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, NotStale, Wait, stale_result
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers.worker_observation import WorkerObservation
 from tests.support.builders import COMPLETIONS, NOON, an_execution
 
 LIMITS = StaleLimits(
@@ -40,9 +40,9 @@ def a_row(heartbeat_age_seconds: float | None = 2.0) -> Worker:
     return Worker(id=7, heartbeat_age_seconds=heartbeat_age_seconds, last_heartbeat=heartbeat)
 
 
-def a_look(**changes: Any) -> WorkerLook:
+def a_look(**changes: Any) -> WorkerObservation:
     fields: dict[str, Any] = {"worker_id": 7, "observed_at": NOW}
-    return WorkerLook(**(fields | changes))
+    return WorkerObservation(**(fields | changes))
 
 
 FRESH, DEAD, NEVER, GONE = a_row(), a_row(91), a_row(None), None
@@ -268,7 +268,7 @@ def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Work
     ],
 )
 def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
-    row: Worker | None, queue: QueueObservation, look: WorkerLook | None, until: datetime
+    row: Worker | None, queue: QueueObservation, look: WorkerObservation | None, until: datetime
 ) -> None:
     """Its heartbeats may hang while it consumes, and runs what it has prefetched."""
     if look is not None and look.last_heartbeat is None and row is not None:

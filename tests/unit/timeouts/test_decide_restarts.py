@@ -14,7 +14,7 @@ from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End, Wait, stale_result
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.workers.connection import KEPT_SECONDS, ConnectionLook, ProcessView
+from dlq_handler.workers.worker_process import KEPT_SECONDS, KnownConnection, ProcessView
 from tests.support.builders import NOON, an_execution
 from tests.unit.timeouts.test_decide import LIMITS
 
@@ -26,7 +26,7 @@ def ago(seconds: float) -> datetime:
 def a_process(*, absent: float | None = 100.0, seen: float = 30.0) -> ProcessView:
     """The connection was absent so many seconds ago, and first seen so many seconds ago."""
     return ProcessView(
-        look=ConnectionLook(
+        look=KnownConnection(
             worker_id=7,
             checked_at=NOON,
             observed_at=NOON,
@@ -39,7 +39,7 @@ def a_process(*, absent: float | None = 100.0, seen: float = 30.0) -> ProcessVie
 
 def unfound(since: float, *, seen: float | None = None) -> ProcessView:
     """For so many seconds no look has found the connection, which was first seen so many seconds ago."""
-    look = ConnectionLook(
+    look = KnownConnection(
         worker_id=7,
         checked_at=NOON,
         connection=None if seen is None else "old",

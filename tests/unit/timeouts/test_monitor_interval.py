@@ -16,7 +16,7 @@ from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
 from dlq_handler.timeouts.monitor import TimeoutMonitor
-from dlq_handler.workers.look import WorkerLook, look_again
+from dlq_handler.workers.worker_observation import WorkerObservation, observe_again
 from tests.support.builders import NOON, an_execution
 
 
@@ -52,12 +52,12 @@ def test_attunes_switch_for_its_own_monitor_does_not_switch_this_one(
 def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> float:
     """Since the last heartbeat of a worker, with a scan at `first_scan_seconds` and then one each interval."""
     limits = settings.stale_limits
-    look: WorkerLook | None = None
+    look: WorkerObservation | None = None
     age = first_scan_seconds
     while age < 100_000:
         now = NOON + timedelta(seconds=age)
         row = Worker(id=7, heartbeat_age_seconds=age, last_heartbeat=NOON)
-        look = look_again(
+        look = observe_again(
             7,
             look,
             worker=row,

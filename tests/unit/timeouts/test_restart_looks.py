@@ -10,10 +10,10 @@ from dlq_handler.host.worker import Worker
 from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
-from dlq_handler.workers.connection import Began, ConnectionLook, look_again, view_of
+from dlq_handler.workers.worker_process import Began, KnownConnection, observe_again, view_of
 from tests.support.builders import an_execution
 from tests.unit.timeouts.test_decide import LIMITS
-from tests.unit.workers.test_connection import Look, Process, at
+from tests.unit.workers.test_worker_process import Look, Process, at
 
 # A list as of a cluster node without statistics of the others: it may leave out any of the processes.
 OLD, NEW, THIRD = Process(0, 600, 0), Process(15, 600, 0), Process(16, 600, 0)
@@ -38,7 +38,7 @@ class Step:
 
 
 def steps_of(*looks: PlannedLook) -> list[Step]:
-    look: ConnectionLook | None = None
+    look: KnownConnection | None = None
     steps = []
     for time, left_out in sorted(looks, key=lambda one: one[0]):
         planned = Look(
@@ -46,7 +46,7 @@ def steps_of(*looks: PlannedLook) -> list[Step]:
             left_out=frozenset(left_out or ()),
         )  # fmt: skip
         seen, now = planned.sees(PROCESSES), at(time + 0.1)
-        look = look_again(7, look, seen, checked_at=at(time), answered_at=now)
+        look = observe_again(7, look, seen, checked_at=at(time), answered_at=now)
         view = view_of(look, seen, "no answer")
         row = Worker(id=7, heartbeat_age_seconds=2.0, last_heartbeat=at(time - 2))
         case = StaleCase(

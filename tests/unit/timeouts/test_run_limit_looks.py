@@ -12,10 +12,10 @@ from dlq_handler.host.worker import Worker
 from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
-from dlq_handler.workers.connection import KEPT_SECONDS, Began, ConnectionLook, look_again, view_of
+from dlq_handler.workers.worker_process import KEPT_SECONDS, Began, KnownConnection, observe_again, view_of
 from tests.support.builders import an_execution
 from tests.unit.timeouts.test_decide import LIMITS
-from tests.unit.workers.test_connection import PROCESSES, Look, Process, at
+from tests.unit.workers.test_worker_process import PROCESSES, Look, Process, at
 
 # Constant within one history: a consumer that was listed stays listed.
 LATE_SECONDS = st.sampled_from([0.0, 5.0, 60.0])
@@ -59,14 +59,14 @@ def steps_of(
     processes: list[Process], planned: list[Look], late: float, owner: Process, run: float
 ) -> list[Step]:
     """The looks from the beginning of the run to the end of its process. Its limit is one second, and the minute."""
-    look: ConnectionLook | None = None
+    look: KnownConnection | None = None
     steps = []
     for one in sorted(planned, key=lambda one: one.time):
         listed = Look(
             one.time, one.answer_seconds, late, one.is_blind, one.is_answered, one.age_error_seconds
         )
         seen, now = listed.sees(processes), at(one.time + one.answer_seconds)
-        look = look_again(7, look, seen, checked_at=at(one.time), answered_at=now)
+        look = observe_again(7, look, seen, checked_at=at(one.time), answered_at=now)
         view = view_of(look, seen, "no answer")
         if not run <= one.time < owner.end:
             continue

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionObservation
 from dlq_handler.workers.connection_source import CONSUMERS_SECONDS, LOOK_SECONDS, ConnectionSource
+from dlq_handler.workers.worker_process import ConnectionObservation
 
 NAMES = WorkerQueueNames()
 
@@ -40,4 +40,4 @@ async def test_whole_look_has_one_time_limit_and_what_was_not_asked_is_left_out(
         2: None,
     }
     assert api.limits == [CONSUMERS_SECONDS, LOOK_SECONDS - CONSUMERS_SECONDS]
-    assert source.api_trouble is None
+    assert source.api_error is None

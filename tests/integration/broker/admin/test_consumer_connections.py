@@ -11,8 +11,8 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection import ConnectionLook, ConnectionObservation
 from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.worker_process import ConnectionObservation, KnownConnection
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
 from tests.support.builders import NOON
@@ -96,7 +96,9 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
         assert sight is not None
         [name] = sight.names
         assert sight.age_seconds is not None
-        known = ConnectionLook(worker_id=1, checked_at=NOON, observed_at=NOON, connection=name, found_at=NOON)
+        known = KnownConnection(
+            worker_id=1, checked_at=NOON, observed_at=NOON, connection=name, found_at=NOON
+        )
         assert await source.ask({1: known}) == {1: ConnectionObservation(names=frozenset({name}))}
         lost = (await source.ask({1: replace(known, missing_since=NOON)}))[1]
         assert lost is not None
@@ -106,7 +108,7 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
             both = (await source.ask({1: known}))[1]
             assert both is not None
             assert len(both.names) == 2
-    assert source.api_trouble is None
+    assert source.api_error is None
 
 
 async def test_user_without_the_tag_monitoring_gets_no_answer_and_is_told_so(

@@ -15,7 +15,7 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
-from dlq_handler.workers.sight import ObservationPolicy, WorkerObservation
+from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
@@ -33,11 +33,11 @@ class Fixture:
         self.api_asked = 0
         self.clock = 0.0
         self.admin = AdminConnection(BrokerAddress(urls=[proxy.url]))
-        self.sight = WorkerObservation(
+        self.sight = WorkerQueueObserver(
             self.admin,
             api=cast("Any", self),
             names=WorkerQueueNames(),
-            policy=ObservationPolicy(),
+            policy=ObserverLimits(),
             now=lambda: self.clock,
         )
 
@@ -87,8 +87,8 @@ async def test_queue_is_seen_and_a_missing_one_is_none(it: Fixture) -> None:
     seen = await it.sight.look([1, 2])
 
     assert seen == {1: QueueObservation(consumers=0, ready=3, unacked=None, ttl_ms=60_000), 2: None}
-    assert it.sight.broker_trouble is None
-    assert it.sight.api_trouble
+    assert it.sight.broker_error is None
+    assert it.sight.api_error
 
 
 async def test_what_consumers_hold_is_told_by_the_real_management_api(it: Fixture) -> None:
@@ -134,7 +134,7 @@ async def test_ttl_is_probed_once_and_again_after_minutes(
         probed.extend(queues)
         return dict.fromkeys(queues, 60_000)
 
-    monkeypatch.setattr("dlq_handler.workers.sight.many_queues.probe_all_ttl_ms", count_probes)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", count_probes)
     for _ in range(3):
         await it.sight.look([1, 2])
         it.pass_seconds(10)
@@ -153,11 +153,11 @@ async def test_look_that_decides_nothing_probes_no_ttl_and_uses_what_is_known(
         return sights[1].ttl_ms
 
     with monkeypatch.context() as patched:
-        patched.delattr("dlq_handler.workers.sight.many_queues.probe_all_ttl_ms")
-        assert ttl(await it.sight.look_quietly([1])) is None
+        patched.delattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms")
+        assert ttl(await it.sight.observe_quietly([1])) is None
     assert ttl(await it.sight.look([1])) == 60_000
     it.pass_seconds(3)
-    assert ttl(await it.sight.look_quietly([1])) == 60_000
+    assert ttl(await it.sight.observe_quietly([1])) == 60_000
 
 
 async def test_api_that_tells_the_ttl_saves_the_probe(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ async def test_api_that_tells_the_ttl_saves_the_probe(it: Fixture, monkeypatch: 
         assert not queues
         return {}
 
-    monkeypatch.setattr("dlq_handler.workers.sight.many_queues.probe_all_ttl_ms", no_probe)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", no_probe)
 
     seen = (await it.sight.look([1]))[1]
 
@@ -186,7 +186,7 @@ async def test_missing_api_is_left_in_peace_for_a_while(it: Fixture) -> None:
     seen = (await it.sight.look([1]))[1]
     assert seen is not None
     assert seen.unacked == 4
-    assert it.sight.api_trouble is None
+    assert it.sight.api_error is None
 
 
 async def test_broker_that_is_away_leaves_workers_out_and_comes_back(it: Fixture) -> None:
@@ -195,12 +195,12 @@ async def test_broker_that_is_away_leaves_workers_out_and_comes_back(it: Fixture
     await it.proxy.refuse()
 
     assert await it.sight.look([1, 2]) == {}
-    assert it.sight.broker_trouble
+    assert it.sight.broker_error
 
     await it.proxy.heal()
     it.pass_seconds(40)
     assert set(await it.sight.look([1, 2])) == {1, 2}
-    assert it.sight.broker_trouble is None
+    assert it.sight.broker_error is None
 
 
 async def test_queue_without_a_ttl_is_told_from_one_whose_ttl_is_unknown(it: Fixture) -> None:
@@ -222,7 +222,7 @@ async def test_ttl_that_the_broker_does_not_tell_is_unknown(
     async def refused(_: AdminConnection, _queues: Mapping[str, int]) -> dict[str, int | None]:
         return {}
 
-    monkeypatch.setattr("dlq_handler.workers.sight.many_queues.probe_all_ttl_ms", refused)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", refused)
 
     seen = (await it.sight.look([1]))[1]
 
@@ -337,7 +337,7 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
         return known
 
     link = AdminConnection(BrokerAddress(urls=[it.proxy.url]))
-    sight = WorkerObservation(
+    sight = WorkerQueueObserver(
         link,
         api=cast("Any", it),
         names=WorkerQueueNames(),

@@ -15,7 +15,7 @@ KEPT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLook:
+class WorkerObservation:
     """The last look at one worker, with the time of the first one that saw the same."""
 
     worker_id: int
@@ -30,9 +30,9 @@ class WorkerLook:
     """In the same way: its queue had no consumer, or did not exist."""
 
 
-def look_again(
+def observe_again(
     worker_id: int,
-    before: WorkerLook | None,
+    before: WorkerObservation | None,
     *,
     worker: Worker | None,
     queue: QueueObservation | None,
@@ -41,7 +41,7 @@ def look_again(
     watched_seconds: float,
     availability: AvailabilityPolicy,
     confirm_after_seconds: float,
-) -> WorkerLook:
+) -> WorkerObservation:
     """`worker` None: its row is gone. `queue` None: there is none, if `is_queue_known`."""
     heartbeat = worker.last_heartbeat if worker else None
     unavailable_since = None
@@ -62,7 +62,7 @@ def look_again(
         # must not take the first of them away. That the broker was well all the time, own publishes have to show.
         unconsumed_since = before.unconsumed_since
         observed_at = now if unconsumed_since is None else before.observed_at
-    return WorkerLook(
+    return WorkerObservation(
         worker_id=worker_id,
         observed_at=observed_at,
         last_heartbeat=heartbeat,
@@ -82,12 +82,12 @@ def is_unattended(queue: QueueObservation | None) -> bool:
     return queue is None or queue.consumers == 0
 
 
-def _is_recent(before: WorkerLook, now: datetime) -> bool:
+def _is_recent(before: WorkerObservation, now: datetime) -> bool:
     return (now - before.observed_at).total_seconds() <= KEPT_SECONDS
 
 
 def _first_of_two(
-    before: WorkerLook | None, since: datetime | None, confirm_after_seconds: float
+    before: WorkerObservation | None, since: datetime | None, confirm_after_seconds: float
 ) -> datetime | None:
     """The earlier one of the two looks that this one completes; None: none before it has found the same.
 

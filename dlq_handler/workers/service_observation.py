@@ -30,7 +30,7 @@ START_KNOWN_WITHIN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLook:
+class ServiceObservation:
     """What the looks so far say of one queue. With a consumer and an active worker, all times are None."""
 
     queue: str
@@ -62,12 +62,12 @@ class ServiceLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLooks:
+class ServiceObservations:
     """The looks of the leaders, by queue; those without events are left out."""
 
     observed_at: datetime | None
     """The last one; None: there was none."""
-    by_queue: Mapping[str, ServiceLook]
+    by_queue: Mapping[str, ServiceObservation]
 
     def are_current(self, now: datetime) -> bool:
         return self.observed_at is not None and now - self.observed_at <= CURRENT_FOR
@@ -92,8 +92,8 @@ class BrokerRun:
     """When dlq-handler's own connection last broke; None: it did not."""
 
 
-def look_again(
-    before: ServiceLook | None,
+def observe_again(
+    before: ServiceObservation | None,
     *,
     queue: str,
     consumers: int,
@@ -101,7 +101,7 @@ def look_again(
     broker: BrokerRun,
     looked_before: datetime | None,
     now: datetime,
-) -> ServiceLook:
+) -> ServiceObservation:
     """`reporting` None: not a worker's queue, or its worker does not report.
 
     `looked_before`: the last look at all queues.
@@ -110,7 +110,9 @@ def look_again(
         # A consumer that was there before the break was there; what was missing may have come and gone.
         before = None if before.is_eventful else before
     look = (
-        _unconsumed(before, queue, broker, looked_before, now) if consumers == 0 else ServiceLook(queue=queue)
+        _unconsumed(before, queue, broker, looked_before, now)
+        if consumers == 0
+        else ServiceObservation(queue=queue)
     )
     if reporting is None:
         return replace(look, first_heartbeat=None)
@@ -128,17 +130,17 @@ def look_again(
 
 
 def _unconsumed(
-    before: ServiceLook | None,
+    before: ServiceObservation | None,
     queue: str,
     broker: BrokerRun,
     looked_before: datetime | None,
     now: datetime,
-) -> ServiceLook:
+) -> ServiceObservation:
     if before is not None and before.unconsumed_since is not None:
         look = replace(before, inactive_heartbeat=None)
     else:
         consumed_at = None if before is None else looked_before
-        look = ServiceLook(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
+        look = ServiceObservation(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
         if consumed_at and broker.connection_lost_at and consumed_at <= broker.connection_lost_at <= now:
             look = replace(look, connection_lost_at=broker.connection_lost_at)
     if look.may_learn_start(now) and broker.started_at and look.consumed_at and look.unconsumed_since:
@@ -147,7 +149,7 @@ def _unconsumed(
     return look
 
 
-def same_start(started_at: datetime, looks: Iterable[ServiceLook]) -> datetime:
+def same_start(started_at: datetime, looks: Iterable[ServiceObservation]) -> datetime:
     """As it is on record already: computed again from a newer uptime, one start would become two."""
     known = [look.restarted_at for look in looks if look.restarted_at]
     return next((at for at in known if abs(at - started_at) <= UPTIME_ERROR), started_at)

@@ -23,7 +23,7 @@ from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservationPolicy:
+class ObserverLimits:
     counts_kept_seconds: float = 2.0
     ttl_kept_seconds: float = 600.0
     """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
@@ -67,7 +67,7 @@ class _Kept(Generic[Fact]):
         self._facts.update({one: (until, fact) for one, fact in facts.items()})
 
 
-class WorkerObservation:
+class WorkerQueueObserver:
     """One for all who look, so that they share its answers."""
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkerObservation:
         *,
         api: ManagementApi,
         names: WorkerQueueNames,
-        policy: ObservationPolicy | None = None,
+        policy: ObserverLimits | None = None,
         queues: QueueCounter | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
@@ -87,7 +87,7 @@ class WorkerObservation:
         self._queues = queues
         self._found: set[str] = set()
         self._link, self._api, self._names, self._now = link, api, names, now
-        self._policy = policy or ObservationPolicy()
+        self._policy = policy or ObserverLimits()
         self._budget = RefusalBudget(self._policy.refusals, now)
         self._counts = _Kept[QueueCounts | None]()
         self._statistics = _Kept[QueueStatistics]()
@@ -97,9 +97,9 @@ class WorkerObservation:
         self._ttls_asked_again_at = 0.0
         # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
         self._turn = asyncio.Lock()
-        self.broker_trouble: str | None = None
+        self.broker_error: str | None = None
         """Why the last look could not ask the broker; None when it could."""
-        self.api_trouble: str | None = None
+        self.api_error: str | None = None
         """The same for the management API."""
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
@@ -111,7 +111,7 @@ class WorkerObservation:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
         return await self._look(worker_ids, is_quiet=not self._policy.probes_ttl)
 
-    async def look_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
         return await self._look(worker_ids, is_quiet=True)
 
@@ -165,9 +165,9 @@ class WorkerObservation:
         try:
             answer = await self._ask_broker(queues, is_quiet=is_quiet)
         except Unavailable as error:
-            self.broker_trouble = error.what
+            self.broker_error = error.what
             return known
-        self.broker_trouble = None
+        self.broker_error = None
         counted = {queues[queue]: counts for queue, counts in answer.items()}
         # A queue that was missing minutes ago is not evidence for a decision.
         kept = {one: counts for one, counts in counted.items() if counts is not None or not is_quiet}
@@ -224,7 +224,7 @@ class WorkerObservation:
         except Unavailable as error:
             self._note_api_error(error)
             return known
-        self.api_trouble = None
+        self.api_error = None
         found = {queues[queue]: statistics for queue, statistics in answer.items()}
         took_seconds = self._now() - began
         kept_seconds = max(self._policy.counts_kept_seconds, pause_after(took_seconds) if is_quiet else 0.0)
@@ -240,7 +240,7 @@ class WorkerObservation:
         except Unavailable as error:
             self._note_api_error(error)
             return
-        self.api_trouble = None
+        self.api_error = None
         self._ttls_asked_again_at = self._now() + max(TTLS_KEPT_SECONDS, pause_after(self._now() - began))
         self._note_ttl(None)
         for queue, ttl_ms in answer.items():
@@ -248,7 +248,7 @@ class WorkerObservation:
                 self._note_ttl(ttl_ms)
 
     def _note_api_error(self, error: Unavailable) -> None:
-        self.api_trouble = str(error)
+        self.api_error = str(error)
         self._api_asked_again_at = self._now() + self._policy.api_pause_seconds
 
     async def _learn_ttls(
@@ -268,7 +268,7 @@ class WorkerObservation:
             answer = await many_queues.probe_all_ttl_ms(self._link, asked)
         except Unavailable as error:
             # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
-            self.broker_trouble = error.what
+            self.broker_error = error.what
             return known
         probed = {
             one: _Ttl(ms=answer[queue]) if queue in answer else UNKNOWN_TTL for queue, one in queues.items()

@@ -7,22 +7,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.workers.service_look import (
+from dlq_handler.workers.service_observation import (
     LONGEST_BREAK,
     START_KNOWN_WITHIN,
     UPTIME_ERROR,
     BrokerRun,
     Reporting,
-    ServiceLook,
-    ServiceLooks,
+    ServiceObservation,
+    ServiceObservations,
     has_reported_twice,
-    look_again,
+    observe_again,
     same_start,
 )
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 QUEUE = "worker.7.executions"
-CONSUMED = ServiceLook(queue=QUEUE)
+CONSUMED = ServiceObservation(queue=QUEUE)
 
 
 def at(seconds: float) -> datetime:
@@ -33,7 +33,7 @@ def reporting(seconds: float, *, is_inactive: bool = False) -> Reporting:
     return Reporting(last_heartbeat=at(seconds), is_inactive=is_inactive)
 
 
-def looked(before: ServiceLook | None, **changed: Any) -> ServiceLook:
+def looked(before: ServiceObservation | None, **changed: Any) -> ServiceObservation:
     """One more look, five seconds after the one before it, that finds no consumer."""
     facts: dict[str, Any] = {
         "consumers": 0,
@@ -42,11 +42,11 @@ def looked(before: ServiceLook | None, **changed: Any) -> ServiceLook:
         "looked_before": at(-5),
         "now": NOW,
     }
-    return look_again(before, queue=QUEUE, **(facts | changed))
+    return observe_again(before, queue=QUEUE, **(facts | changed))
 
 
 def test_a_queue_that_has_a_consumer_has_no_times() -> None:
-    before = ServiceLook(
+    before = ServiceObservation(
         queue=QUEUE, unconsumed_since=at(-60), first_heartbeat=at(-50), connection_lost_at=at(-70)
     )
 
@@ -155,7 +155,7 @@ def test_nothing_else_is_called_a_restart() -> None:
 
 
 def test_one_start_stays_one_time() -> None:
-    known = ServiceLook(queue="other", unconsumed_since=NOW, consumed_at=at(-9), restarted_at=at(-4))
+    known = ServiceObservation(queue="other", unconsumed_since=NOW, consumed_at=at(-9), restarted_at=at(-4))
 
     assert same_start(at(-1), [CONSUMED, known]) == at(-4)
     assert same_start(at(60), [CONSUMED, known]) == at(60)
@@ -174,11 +174,11 @@ def test_after_a_long_break_the_looks_begin_again() -> None:
 
 
 def test_looks_are_current_for_three_minutes() -> None:
-    looks = ServiceLooks(observed_at=NOW, by_queue={})
+    looks = ServiceObservations(observed_at=NOW, by_queue={})
 
     assert looks.are_current(at(180))
     assert not looks.are_current(at(181))
-    assert not ServiceLooks(observed_at=None, by_queue={}).are_current(NOW)
+    assert not ServiceObservations(observed_at=None, by_queue={}).are_current(NOW)
 
 
 STEPS = st.lists(
@@ -197,7 +197,7 @@ STEPS = st.lists(
 def test_a_restart_is_never_claimed_over_a_look_with_a_consumer_after_it(
     steps: list[tuple[int, int, int | None, int | None, bool]],
 ) -> None:
-    look: ServiceLook | None = None
+    look: ServiceObservation | None = None
     clock, looked_before, consumed_at = 0.0, None, None
     for wait, consumers, started, heartbeat, is_inactive in steps:
         clock += wait

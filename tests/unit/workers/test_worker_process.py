@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dlq_handler.workers.connection import (
+from dlq_handler.workers.worker_process import (
     MARGIN_SECONDS,
     Began,
-    ConnectionLook,
     ConnectionObservation,
+    KnownConnection,
     ProcessView,
-    look_again,
+    observe_again,
     view_of,
 )
 from tests.support.builders import NOON
@@ -34,11 +34,11 @@ def sight(*names: str, age: float | None = None) -> ConnectionObservation:
 Seen = tuple[float, ConnectionObservation | None]
 
 
-def looks(*seen: Seen) -> ConnectionLook:
+def looks(*seen: Seen) -> KnownConnection:
     """One look after the other, each answered a second later; the last."""
-    look: ConnectionLook | None = None
+    look: KnownConnection | None = None
     for seconds, one in seen:
-        look = look_again(7, look, one, checked_at=at(seconds), answered_at=at(seconds + 1))
+        look = observe_again(7, look, one, checked_at=at(seconds), answered_at=at(seconds + 1))
     assert look is not None
     return look
 
@@ -110,7 +110,7 @@ def test_several_connections_make_no_look_and_begin_the_second_one_anew() -> Non
     alone = (*beside, (120, sight(NEW, age=16)))
     assert began(90, *alone) is Began.BY_FORMER
     assert began(112, *alone) is Began.UNKNOWN, "the old one was still there"
-    assert looks(*alone) == ConnectionLook(
+    assert looks(*alone) == KnownConnection(
         worker_id=7,
         checked_at=at(120),
         observed_at=at(120),
@@ -177,7 +177,7 @@ def test_run_of_a_former_process_is_unknown_at_a_look_that_is_not_clear(
 def test_looks_from_before_the_clock_was_set_back_are_forgotten() -> None:
     back = (*RESTARTED, (50, sight(NEW)))
     assert began(40, *back) is Began.UNKNOWN
-    assert looks(*back) == ConnectionLook(
+    assert looks(*back) == KnownConnection(
         worker_id=7, checked_at=at(50), observed_at=at(50), connection=NEW, found_at=at(51)
     )
 
@@ -278,10 +278,10 @@ LOOKS = st.lists(
 def test_run_is_never_a_former_processs_while_the_connection_that_began_it_consumes(
     processes: list[Process], planned: list[Look], run: float, written_late: float
 ) -> None:
-    look: ConnectionLook | None = None
+    look: KnownConnection | None = None
     for one in sorted(planned, key=lambda one: one.time):
         seen = one.sees(processes)
-        look = look_again(
+        look = observe_again(
             7, look, seen, checked_at=at(one.time), answered_at=at(one.time + one.answer_seconds)
         )
         view = view_of(look, seen, "no answer")
@@ -295,10 +295,10 @@ def test_run_is_never_a_former_processs_while_the_connection_that_began_it_consu
 def test_every_restart_is_noticed_at_ten_second_looks(first_look: int) -> None:
     """The other side of the property: a run that began 20 s before the crash is not left unknown."""
     processes = [Process(0, 100, 0), Process(101.5, 600, 0)]
-    look: ConnectionLook | None = None
+    look: KnownConnection | None = None
     for time in range(first_look, 200, 10):
         seen = Look(time, 0.1, 5, False, True, 0).sees(processes)
         assert seen is not None
-        look = look_again(7, look, seen, checked_at=at(time), answered_at=at(time + 0.1))
+        look = observe_again(7, look, seen, checked_at=at(time), answered_at=at(time + 0.1))
     assert look is not None
     assert ProcessView(look=look).began(at(80)) is Began.BY_FORMER

@@ -6,27 +6,27 @@ from datetime import datetime
 from dlq_handler.database.engine import Database
 from dlq_handler.database.progress_sql import keep_progress, read_progress
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.workers.service_look import ServiceLook, ServiceLooks
+from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 
 # All queues are looked at together, so one time is enough for them.
 _PROGRESS = "service looks"
 
 
-async def eventful_looks(database: Database) -> ServiceLooks:
+async def read_eventful(database: Database) -> ServiceObservations:
     """Those that say more than "it has a consumer": a few rows, however many workers there are."""
     async with database.transaction() as tx:
         own = await tx.row("SELECT to_regclass('own.service_observation') IS NOT NULL AS is_there")
         if own is None or not own.is_there:
             # Commands run before the first start, too, and before an update of the tables.
-            return ServiceLooks(observed_at=None, by_queue={})
+            return ServiceObservations(observed_at=None, by_queue={})
         return await _read(tx, "WHERE unconsumed_since IS NOT NULL OR inactive_heartbeat IS NOT NULL")
 
 
-async def all_looks(tx: Transaction) -> ServiceLooks:
+async def read_all(tx: Transaction) -> ServiceObservations:
     return await _read(tx, "")
 
 
-async def _read(tx: Transaction, condition: str) -> ServiceLooks:
+async def _read(tx: Transaction, condition: str) -> ServiceObservations:
     rows = await tx.rows(
         f"""
         SELECT queue, unconsumed_since, consumed_at, restarted_at, connection_lost_at, first_heartbeat,
@@ -34,14 +34,14 @@ async def _read(tx: Transaction, condition: str) -> ServiceLooks:
           FROM own.service_observation {condition}
         """  # noqa: S608  # our own text throughout
     )
-    return ServiceLooks(
+    return ServiceObservations(
         observed_at=await read_progress(tx, _PROGRESS),
-        by_queue={row.queue: ServiceLook(**row._asdict()) for row in rows},
+        by_queue={row.queue: ServiceObservation(**row._asdict()) for row in rows},
     )
 
 
-async def keep_looks(
-    tx: Transaction, *, changed: Collection[ServiceLook], gone: Collection[str], at: datetime
+async def keep_observations(
+    tx: Transaction, *, changed: Collection[ServiceObservation], gone: Collection[str], at: datetime
 ) -> None:
     """`gone`: queues that nothing is known of any more."""
     ordered = sorted(changed, key=lambda look: look.queue)

@@ -29,7 +29,7 @@ class ConnectionObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLook:
+class KnownConnection:
     """What the leaders' looks say of the connection that consumes one worker's queue."""
 
     worker_id: int
@@ -87,19 +87,19 @@ class ConnectionLook:
         return self.shared_since or self.checked_at
 
 
-def look_again(
+def observe_again(
     worker_id: int,
-    before: ConnectionLook | None,
+    before: KnownConnection | None,
     sight: ConnectionObservation | None,
     *,
     checked_at: datetime,
     answered_at: datetime,
-) -> ConnectionLook:
+) -> KnownConnection:
     """The database's time before and after the look. `sight` None: there was no clear answer."""
     if before is None or before.checked_at > checked_at:
         # Or the database's clock was set back. Compared with times from before that, a live run could look older than
         # the connection that began it.
-        before = ConnectionLook(worker_id=worker_id, checked_at=checked_at)
+        before = KnownConnection(worker_id=worker_id, checked_at=checked_at)
     look = replace(before, checked_at=checked_at)
     if sight is None or (before.connection not in sight.names and len(sight.names) != 1):
         # Kept: one answer that is missing, or that lists no consumer while the plugin restarts, must not end a run that
@@ -124,7 +124,7 @@ def look_again(
         # RabbitMQ lists a consumer up to one statistics interval late (5 s by default), and lists none for a while
         # after its management plugin was restarted. The age shows that such a look was blind.
         absent_at = min(before.observed_at, checked_at - timedelta(seconds=sight.age_seconds))
-    return ConnectionLook(
+    return KnownConnection(
         worker_id=worker_id,
         checked_at=checked_at,
         observed_at=checked_at,
@@ -134,7 +134,7 @@ def look_again(
     )
 
 
-def _shared(look: ConnectionLook, answered_at: datetime) -> ConnectionLook:
+def _shared(look: KnownConnection, answered_at: datetime) -> KnownConnection:
     """Others consume beside the connection, or without it. Which of them begins a run from now on is unknown, even when
     it is alone again: the one that took work beside it may be gone then. Not a look without the others, so its time
     does not count.
@@ -149,7 +149,7 @@ def _shared(look: ConnectionLook, answered_at: datetime) -> ConnectionLook:
     )
 
 
-def _is_younger(before: ConnectionLook, sight: ConnectionObservation, checked_at: datetime) -> bool:
+def _is_younger(before: KnownConnection, sight: ConnectionObservation, checked_at: datetime) -> bool:
     """Another connection has the name, because the worker was restarted and its old port was used again."""
     if before.found_at is None or sight.age_seconds is None:
         return False
@@ -170,7 +170,7 @@ class Began(Enum):
 class ProcessView:
     """What one look found out about the process of a worker, where a new connection is a new process."""
 
-    look: ConnectionLook
+    look: KnownConnection
     """What is known after it."""
     is_found: bool = True
     """`look.connection` consumes the queue now, alone or beside others."""
@@ -211,7 +211,7 @@ class ProcessView:
         return self.trouble or "the connection that consumes its queue may have begun after this run"
 
 
-def view_of(look: ConnectionLook, sight: ConnectionObservation | None, trouble: str) -> ProcessView:
+def view_of(look: KnownConnection, sight: ConnectionObservation | None, trouble: str) -> ProcessView:
     """`look`: what is known after this look. `sight` None: there was no clear answer, because of `trouble`."""
     if sight is None:
         return ProcessView(look=look, is_found=False, trouble=trouble)

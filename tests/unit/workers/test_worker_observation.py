@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
-from dlq_handler.workers.look import WorkerLook, look_again
+from dlq_handler.workers.worker_observation import WorkerObservation, observe_again
 from tests.support.builders import NOON
 
 EMPTY = QueueObservation(consumers=1, ready=0, unacked=0)
@@ -25,11 +25,11 @@ def silent(heartbeat: datetime | None = HEARTBEAT) -> Worker:
 FRESH = Worker(id=7, heartbeat_age_seconds=1, last_heartbeat=HEARTBEAT)
 
 
-def looks(*seen: dict[str, Any]) -> WorkerLook:
+def looks(*seen: dict[str, Any]) -> WorkerObservation:
     """One look after the other; the last."""
-    look: WorkerLook | None = None
+    look: WorkerObservation | None = None
     for number, one in enumerate(seen):
-        look = look_again(
+        look = observe_again(
             7,
             look,
             worker=one.get("worker", FRESH),

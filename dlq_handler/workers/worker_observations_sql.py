@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.workers.look import WorkerLook
+from dlq_handler.workers.worker_observation import WorkerObservation
 
 
-async def read_looks(tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool) -> dict[int, WorkerLook]:
+async def read_observations(
+    tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool
+) -> dict[int, WorkerObservation]:
     """An id that is missing from the answer was never looked at."""
     rows = await tx.rows(
         """
@@ -17,10 +19,12 @@ async def read_looks(tx: Transaction, worker_ids: Iterable[int], *, is_shadow: b
         ids=sorted(set(worker_ids)),
         is_shadow=is_shadow,
     )
-    return {row.worker_id: WorkerLook(**row._asdict()) for row in rows}
+    return {row.worker_id: WorkerObservation(**row._asdict()) for row in rows}
 
 
-async def keep_looks(tx: Transaction, looks: Collection[WorkerLook], *, is_shadow: bool) -> None:
+async def keep_observations(
+    tx: Transaction, looks: Collection[WorkerObservation], *, is_shadow: bool
+) -> None:
     if not looks:
         return
     ordered = sorted(looks, key=lambda look: look.worker_id)
@@ -47,7 +51,7 @@ async def keep_looks(tx: Transaction, looks: Collection[WorkerLook], *, is_shado
     )
 
 
-async def delete_looks(database: Database, *, older_than_seconds: float) -> int:
+async def delete_observations(database: Database, *, older_than_seconds: float) -> int:
     """Forget workers that nobody has had to look at for long: ids of gone workers never come back."""
     async with database.transaction() as tx:
         result = await tx.run(
