@@ -16,7 +16,7 @@ from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.dashboard.refresh import PageRefresher
 from dlq_handler.dashboard.site import Site
-from dlq_handler.database.leadership import Leadership
+from dlq_handler.database.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
 from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import QueueDrainer
 from dlq_handler.dead_letters.intake import DeadLetterIntake
@@ -32,7 +32,7 @@ from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter, Writer
 from dlq_handler.health import Readiness
-from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
+from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.loop import Backoff, LoopWatch
@@ -105,7 +105,7 @@ class Sidecar:
         )
         self._leadership = Leadership(
             self.database,
-            settings.leadership,
+            settings.lease,
             holder=holder,
             metrics=self.metrics,
             may_lead=lambda: self._gate.fits_schema,
@@ -195,7 +195,7 @@ class Sidecar:
             patience=Patience.of(
                 interval_seconds=interval_seconds,
                 backoff_seconds=Backoff().most_seconds,
-                lease_seconds=settings.leadership.taken_within_seconds,
+                lease_seconds=LEASE_SECONDS + RENEW_SECONDS,
             ),
             source=self._consumer,
             publisher=self.publisher,
@@ -268,12 +268,12 @@ class Sidecar:
             self._diagnoser,
             HistoryRecorder(
                 self.database,
-                HistoryRecorderOptions(replica=settings.replica, is_shadow=settings.is_shadow),
+                replica=settings.replica,
                 leadership=self._leadership,
                 gate=self._gate,
-                consuming_seconds=lambda: self._consumer.consuming_seconds,
+                consumer=None if settings.is_shadow else self._consumer,
                 decided=lambda: self._letter_recorder.recorded,
-                availabilities=lambda: self._worker_watch.availabilities,
+                worker_watch=self._worker_watch,
             ),
             DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
             RetentionRunner(self.database, settings.retention, retention_steps()),

@@ -7,7 +7,6 @@ only a hint that saves the other replicas work.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
@@ -29,32 +28,27 @@ class LeaseLost(Unavailable):
         super().__init__("lease", f"{name!r} is held by another replica")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipPolicy:
-    name: str
-    lease_seconds: float = 30.0
-    try_seconds: float = 10.0
-    """Interval at which the leader renews the lease and the others try to take it."""
-
-    @property
-    def taken_within_seconds(self) -> float:
-        """After the death of a leader."""
-        return self.lease_seconds + self.try_seconds
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 10.0
+"""Interval at which the leader renews the lease and the others try to take it."""
 
 
 class Leadership:
     def __init__(
         self,
         database: Database,
-        policy: LeadershipPolicy,
+        lease: str,
         *,
         holder: str,
         metrics: Metrics,
+        lease_seconds: float = LEASE_SECONDS,
+        renew_seconds: float = RENEW_SECONDS,
         may_lead: Callable[[], bool] = lambda: True,
     ) -> None:
         """`holder` is never the same for two processes. `may_lead()`: False leaves the lease to another replica."""
         self._may_lead = may_lead
-        self._database, self._policy, self._holder = database, policy, holder
+        self._database, self._lease, self._holder = database, lease, holder
+        self._lease_seconds, self._renew_seconds = lease_seconds, renew_seconds
         self._good_until = 0.0
         self._was_leader = False
         self._wakes: list[asyncio.Event] = []
@@ -71,16 +65,14 @@ class Leadership:
     async def fence(self, tx: Transaction) -> None:
         """Renew the lease inside this transaction. Nobody else can take it before the transaction has ended."""
         asked_at = monotonic_seconds()
-        if not await lease_sql.renew(
-            tx, self._policy.name, holder=self._holder, seconds=self._policy.lease_seconds
-        ):
+        if not await lease_sql.renew(tx, self._lease, holder=self._holder, seconds=self._lease_seconds):
             self._good_until = 0.0
-            self._tell()
-            raise LeaseLost(self._policy.name)
-        self._good_until = asked_at + self._policy.lease_seconds
+            self._log_change()
+            raise LeaseLost(self._lease)
+        self._good_until = asked_at + self._lease_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._policy.try_seconds, self.tick, stop, name="leadership")
+        await every(self._renew_seconds, self.tick, stop, name="leadership")
         await self._give_up()
 
     async def tick(self) -> None:
@@ -93,33 +85,33 @@ class Leadership:
         try:
             is_ours = await lease_sql.take(
                 self._database,
-                self._policy.name,
+                self._lease,
                 holder=self._holder,
-                seconds=self._policy.lease_seconds,
+                seconds=self._lease_seconds,
             )
-            self._good_until = asked_at + self._policy.lease_seconds if is_ours else 0.0
+            self._good_until = asked_at + self._lease_seconds if is_ours else 0.0
         except Contended:
             # A page is being written under this lease. If it is ours, its fence has renewed it.
             pass
         finally:
-            self._tell()
+            self._log_change()
 
     async def _give_up(self) -> None:
         self._good_until = 0.0
-        self._tell()
+        self._log_change()
         try:
-            await lease_sql.give_up(self._database, self._policy.name, holder=self._holder)
+            await lease_sql.give_up(self._database, self._lease, holder=self._holder)
         except (Unavailable, Contended) as error:
-            log.warning("lease.not_released", lease_seconds=self._policy.lease_seconds, error=str(error))
+            log.warning("lease.not_released", lease_seconds=self._lease_seconds, error=str(error))
 
-    def _tell(self) -> None:
+    def _log_change(self) -> None:
         is_leader = self.is_leader
         if is_leader == self._was_leader:
             return
         self._was_leader = is_leader
         if not is_leader:
-            log.info("leadership.ended", lease=self._policy.name)
+            log.info("leadership.ended", lease=self._lease)
             return
-        log.info("leadership.acquired", lease=self._policy.name)
+        log.info("leadership.acquired", lease=self._lease)
         for wake in self._wakes:
             wake.set()

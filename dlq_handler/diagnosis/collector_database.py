@@ -28,7 +28,7 @@ from dlq_handler.diagnosis.view import (
     UnknownCause,
 )
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import SIDECAR_STOPPED
+from dlq_handler.history.event import REPLICA_STOPPED
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.grants_sql import missing_grants
 from dlq_handler.host.unscheduled_sql import count_requested
@@ -167,7 +167,7 @@ async def _leader(database: Database, name: str) -> LeaderFact:
     async with database.transaction() as tx:
         lease = await read_lease(tx, name)
         # A replica that stops in good order gives the lease up: then no replica leads since it stopped.
-        stopped_at = None if lease else await events_sql.last_at(tx, SIDECAR_STOPPED)
+        stopped_at = None if lease else await events_sql.last_at(tx, REPLICA_STOPPED)
     if lease is None:
         return LeaderFact(is_held=False, until=stopped_at)
     return LeaderFact(is_held=lease.is_held, until=lease.until)

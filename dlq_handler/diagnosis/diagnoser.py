@@ -227,7 +227,7 @@ class Diagnoser:
             return last
         await store.record_change(tx, seen.diagnoses, at=seen.at)
         worst = seen.diagnoses[0]
-        await events_sql.tell(
+        await events_sql.record_event(
             tx,
             topic=Topic.DIAGNOSIS,
             kind=DIAGNOSIS_CHANGED,

@@ -12,7 +12,7 @@ class Topic(StrEnum):
     WORKERS = "workers"
     BRAKE = "brake"
     GATE = "gate"
-    SIDECAR = "sidecar"
+    REPLICA = "replica"
     BROKER = "broker"
     DIAGNOSIS = "diagnosis"
     AUDIT = "audit"
@@ -20,29 +20,29 @@ class Topic(StrEnum):
 
 
 LETTERS_DECIDED = "letters.decided"
-WORKER_GONE = "worker.gone"
+WORKER_UNAVAILABLE = "worker.unavailable"
 WORKER_LATE = "worker.late"
-WORKER_BACK = "worker.back"
+WORKER_AVAILABLE = "worker.available"
 BRAKE_TRIPPED = "brake.tripped"
 BRAKE_RELEASED = "brake.released"
 GATE_CLOSED = "gate.closed"
 GATE_OPENED = "gate.opened"
-SIDECAR_STARTED = "sidecar.started"
-SIDECAR_STOPPED = "sidecar.stopped"
+REPLICA_STARTED = "replica.started"
+REPLICA_STOPPED = "replica.stopped"
 DIAGNOSIS_CHANGED = "diagnosis.changed"
 OPERATION_RECORDED = "operation.recorded"
 
 # What stands as a mark on the chart. A worker that is late only is in its timeline.
 MARKERS = frozenset(
     {
-        WORKER_GONE,
-        WORKER_BACK,
+        WORKER_UNAVAILABLE,
+        WORKER_AVAILABLE,
         BRAKE_TRIPPED,
         BRAKE_RELEASED,
         GATE_CLOSED,
         GATE_OPENED,
-        SIDECAR_STARTED,
-        SIDECAR_STOPPED,
+        REPLICA_STARTED,
+        REPLICA_STOPPED,
     }
 )
 

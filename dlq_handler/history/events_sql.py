@@ -38,7 +38,7 @@ async def take_turn(tx: Transaction) -> None:
     )
 
 
-async def tell(
+async def record_event(
     tx: Transaction,
     *,
     topic: str,

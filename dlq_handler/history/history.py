@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dlq_handler.history.event import WORKER_BACK, WORKER_GONE, WORKER_LATE
+from dlq_handler.history.event import WORKER_AVAILABLE, WORKER_LATE, WORKER_UNAVAILABLE
 from dlq_handler.workers.availability import Availability
 
 QUARTER = timedelta(seconds=15)
@@ -132,9 +132,9 @@ def event_of(before: Availability | None, now: Availability) -> str | None:
     if before is None:
         return None
     if now is Availability.UNAVAILABLE:
-        return WORKER_GONE
+        return WORKER_UNAVAILABLE
     if before is Availability.UNAVAILABLE and now in _THERE:
-        return WORKER_BACK
+        return WORKER_AVAILABLE
     return WORKER_LATE if now is Availability.LATE else None
 
 

@@ -65,7 +65,7 @@ async def gaps(database: Database, *, since: datetime, until: datetime) -> list[
         return await _gaps(tx, Topic.LETTERS, since=since, until=until)
 
 
-async def note_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
+async def record_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
     """Write and publish the changes since the last look of the leader. A missing worker is not registered anymore.
 
     The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
@@ -203,7 +203,7 @@ def _change_of(row: Row[Any]) -> Change:
 
 
 async def _lock_worker_changes(tx: Transaction) -> None:
-    """Held until the transaction ends. Only `note_workers` takes this lock."""
+    """Held until the transaction ends. Only `record_workers` takes this lock."""
     await tx.run(
         "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:name))",
         lock_class=_LOCK_CLASS,

@@ -1,17 +1,18 @@
-"""Write down what happens, for those who look and for those who come in the morning.
+"""Record what happens, for the event stream and the chart.
 
-Every replica: that it consumed throughout a minute, that it came and went, what its gate did, that it decided letters
-(once a second at most). The leader: how the workers were found. The brake is everybody's, and told of once.
-Never: takes part in anything it tells of; when it cannot write, nothing but the history is the poorer.
+Every replica records that it consumed, started and stopped, what its safety gate did, and that it decided dead letters
+(once a second at most). The leader records the availability of workers. The brake is common to all replicas, and one of
+them records it. An error here delays the history and nothing else.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 
+from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
@@ -22,8 +23,8 @@ from dlq_handler.history.event import (
     GATE_CLOSED,
     GATE_OPENED,
     LETTERS_DECIDED,
-    SIDECAR_STARTED,
-    SIDECAR_STOPPED,
+    REPLICA_STARTED,
+    REPLICA_STOPPED,
     Topic,
 )
 from dlq_handler.host.workers_sql import worker_names
@@ -32,142 +33,133 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.tasks import task_group
-from dlq_handler.workers.availability import Availability
+from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
 
-# What happened to the brake longer ago than that, while nobody was there to tell, is no news to anybody who watches.
+INTERVAL_SECONDS = 5.0
+DECIDED_SECONDS = 1.0
+# An older change of the brake, made while no replica ran, is not recorded as an event.
 NEWS_FOR = timedelta(hours=1)
-# Whoever asked us to stop waits for it.
-FAREWELL_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRecorderOptions:
-    replica: str
-    is_shadow: bool = False
-    """True: it consumes copies, so that it did says nothing about letters."""
-    interval_seconds: float = 5.0
-    decided_seconds: float = 1.0
+# The stop of the process waits for the last event no longer than this.
+STOP_SECONDS = 2.0
 
 
 class HistoryRecorder:
     def __init__(
         self,
         database: Database,
-        policy: HistoryRecorderOptions,
         *,
+        replica: str,
         leadership: Leadership,
         gate: Gate,
-        consuming_seconds: Callable[[], float],
+        consumer: QueueConsumer[Any] | None,
         decided: Callable[[], int],
-        availabilities: Callable[[], Mapping[int, Availability] | None],
+        worker_watch: WorkerWatch,
+        decided_seconds: float = DECIDED_SECONDS,
     ) -> None:
-        """`consuming_seconds()`: for how long without a break, 0 when we do not; `decided()` counts the letters that
-        this process has put on record; `availabilities()` is None while nobody can tell.
+        """`consumer` None: this replica consumes no dead letters, or only copies of them (shadow mode). `decided()`
+        counts the dead letters that this process has recorded; their room uses this one, so it is a callback.
         """
-        self._database, self._policy = database, policy
+        self._database, self._replica = database, replica
         self._leadership, self._gate = leadership, gate
-        self._consuming_seconds, self._decided = consuming_seconds, decided
-        self._availabilities = availabilities
-        self._told_decided = 0
+        self._consumer, self._decided, self._worker_watch = consumer, decided, worker_watch
+        self._decided_seconds, self._recorded_decided = decided_seconds, 0
         self._has_started = False
         self._closed_by: frozenset[GateCause] = frozenset()
-        self._told_brake: set[datetime | None] = {None}
+        self._recorded_brake: set[datetime | None] = {None}
 
     async def run(self, stop: asyncio.Event) -> None:
         async with task_group() as loops:
-            loops.create_task(every(self._policy.interval_seconds, self.tick, stop, name="history_recorder"))
+            loops.create_task(every(INTERVAL_SECONDS, self.tick, stop, name="history_recorder"))
             loops.create_task(
-                every(
-                    self._policy.decided_seconds, self.tell_of_letters, stop, name="history_recorder-letters"
-                )
+                every(self._decided_seconds, self.record_decided, stop, name="history_recorder-letters")
             )
-        await self._tell_of_end()
+        await self._record_stop()
 
     async def tick(self) -> None:
         async with self._database.one_transaction():
-            await self._record()
+            await self._record_all()
 
-    async def _record(self) -> None:
+    async def _record_all(self) -> None:
         if not self._has_started:
-            await self._tell(Topic.SIDECAR, SIDECAR_STARTED, subject=self._policy.replica)
+            await self._record(Topic.REPLICA, REPLICA_STARTED, subject=self._replica)
             self._has_started = True
-        consuming_seconds = self._consuming_seconds()
-        if consuming_seconds > 0 and not self._policy.is_shadow:
+        consuming_seconds = 0.0 if self._consumer is None else self._consumer.consuming_seconds
+        if consuming_seconds > 0:
             await history_sql.record_consuming(self._database, consuming_seconds=consuming_seconds)
-        await self._tell_of_gate()
-        await self._tell_of_brake()
+        await self._record_gate()
+        await self._record_brake()
         if self._leadership.is_leader:
-            await self._note_workers()
+            await self._record_workers()
 
-    async def tell_of_letters(self) -> None:
+    async def record_decided(self) -> None:
         decided = self._decided()
-        if decided == self._told_decided:
+        if decided == self._recorded_decided:
             return
-        await self._tell(Topic.LETTERS, LETTERS_DECIDED, detail=str(decided - self._told_decided))
-        self._told_decided = decided
+        await self._record(Topic.LETTERS, LETTERS_DECIDED, detail=str(decided - self._recorded_decided))
+        self._recorded_decided = decided
 
-    async def _note_workers(self) -> None:
-        seen = self._availabilities()
-        if seen is None:
+    async def _record_workers(self) -> None:
+        availabilities = self._worker_watch.availabilities
+        if availabilities is None:
             return
         names = await worker_names(self._database)
-        await history_sql.note_workers(
+        await history_sql.record_workers(
             self._database,
-            {one: (names.get(one, str(one)), availability) for one, availability in seen.items()},
-            replica=self._policy.replica,
+            {one: (names.get(one, str(one)), availability) for one, availability in availabilities.items()},
+            replica=self._replica,
         )
 
-    async def _tell_of_gate(self) -> None:
+    async def _record_gate(self) -> None:
         seen = await self._gate.look()
         if seen.unknown_explanation is not None:
             return
-        # Every process begins with a young link.
+        # Every process starts with a young connection.
         causes = frozenset(seen.causes) - {GateCause.YOUNG_LINK}
         for kind, changed in (
             (GATE_CLOSED, causes - self._closed_by),
             (GATE_OPENED, self._closed_by - causes),
         ):
             for cause in sorted(changed):
-                await self._tell(Topic.GATE, kind, subject=cause.value)
+                await self._record(Topic.GATE, kind, subject=cause.value)
         self._closed_by = causes
 
-    async def _tell_of_brake(self) -> None:
+    async def _record_brake(self) -> None:
         async with self._database.transaction() as tx:
             view = await brake_sql.look(tx)
-            for kind, at, who in (
+            for kind, at, name in (
                 (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
                 (BRAKE_RELEASED, view.state.released_at, view.state.released_by),
             ):
-                if at is None or at in self._told_brake or view.now - at > NEWS_FOR:
+                if at is None or at in self._recorded_brake or view.now - at > NEWS_FOR:
                     continue
-                await events_sql.tell(
+                await events_sql.record_event(
                     tx,
                     topic=Topic.BRAKE,
                     kind=kind,
-                    subject=who,
-                    replica=self._policy.replica,
+                    subject=name,
+                    replica=self._replica,
                     at=at,
                     once=True,
                 )
-        self._told_brake |= {view.state.tripped_at, view.state.released_at}
+        self._recorded_brake |= {view.state.tripped_at, view.state.released_at}
 
-    async def _tell_of_end(self) -> None:
-        """As well as it goes: where the database is away, the gap in what was seen says it."""
+    async def _record_stop(self) -> None:
+        """If the database is unavailable, the gap in the observed minutes shows the stop."""
         if not self._has_started:
             return
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                await self.tell_of_letters()
-                await self._tell(Topic.SIDECAR, SIDECAR_STOPPED, subject=self._policy.replica)
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.record_decided()
+                await self._record(Topic.REPLICA, REPLICA_STOPPED, subject=self._replica)
         except (Unavailable, Contended, TimeoutError) as error:
             log.warning("history.end_unrecorded", error=str(error) or type(error).__name__)
 
-    async def _tell(
+    async def _record(
         self, topic: Topic, kind: str, *, subject: str | None = None, detail: str | None = None
     ) -> None:
         async with self._database.transaction() as tx:
-            await events_sql.tell(
-                tx, topic=topic, kind=kind, subject=subject, detail=detail, replica=self._policy.replica
+            await events_sql.record_event(
+                tx, topic=topic, kind=kind, subject=subject, detail=detail, replica=self._replica
             )

@@ -32,7 +32,7 @@ async def record(
         comment=None if comment is None else storable(comment),
         result=storable(result),
     )
-    await events_sql.tell(
+    await events_sql.record_event(
         tx,
         topic=Topic.AUDIT,
         kind=OPERATION_RECORDED,

@@ -58,7 +58,7 @@ def _options(settings: Settings) -> CollectorOptions:
         availability=settings.availability,
         brake=settings.dlq_handler.brake,
         canary=own.canary if own.canary.enabled else None,
-        lease=settings.leadership.name if own.monitor.enabled else None,
+        lease=settings.lease if own.monitor.enabled else None,
         intake_queue=settings.blueprint.intake_queue,
         completed_queue=COMPLETED_QUEUE,
         requests_queue=REQUESTS_QUEUE,

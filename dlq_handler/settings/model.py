@@ -12,7 +12,6 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
-from dlq_handler.database.leadership import LeadershipPolicy
 from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.explain.explain import ExplainPolicy
 from dlq_handler.history.retention import RetentionPolicy
@@ -115,9 +114,9 @@ class Settings(BaseSettings):
         )
 
     @property
-    def leadership(self) -> LeadershipPolicy:
+    def lease(self) -> str:
         # Another lease in shadow mode: a replica that changes nothing must not keep the others from working.
-        return LeadershipPolicy(name="shadow leader" if self.is_shadow else "leader")
+        return "shadow leader" if self.is_shadow else "leader"
 
     @property
     def worker_queues(self) -> WorkerQueueNames:
@@ -175,7 +174,7 @@ class Settings(BaseSettings):
             limits=self.stale_limits,
             brake=self.dlq_handler.brake,
             names=self.worker_queues,
-            lease=self.leadership.name,
+            lease=self.lease,
             is_monitored=self.dlq_handler.monitor.enabled,
             is_shadow=self.is_shadow,
         )

@@ -10,11 +10,11 @@ from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnoses_sql import record_change
 from dlq_handler.diagnosis.diagnosis import Health
 from dlq_handler.history.event import (
-    SIDECAR_STARTED,
-    SIDECAR_STOPPED,
-    WORKER_BACK,
-    WORKER_GONE,
+    REPLICA_STARTED,
+    REPLICA_STOPPED,
+    WORKER_AVAILABLE,
     WORKER_LATE,
+    WORKER_UNAVAILABLE,
     Topic,
 )
 from dlq_handler.host.worker import QueueObservation
@@ -88,12 +88,12 @@ async def _events(tx: Transaction, now: datetime) -> None:
     # Of seeding, and dated by it.
     await tx.run("DELETE FROM own.history_event")
     for at, topic, kind, subject in (
-        (now - night.NODE_GONE, Topic.WORKERS, WORKER_GONE, node),
-        (now - night.NODE_BACK, Topic.WORKERS, WORKER_BACK, node),
-        (now - timedelta(minutes=gaps.stop - 1), Topic.SIDECAR, SIDECAR_STOPPED, night.INSTANCE),
-        (now - timedelta(minutes=gaps.start - 1), Topic.SIDECAR, SIDECAR_STARTED, night.INSTANCE),
+        (now - night.NODE_GONE, Topic.WORKERS, WORKER_UNAVAILABLE, node),
+        (now - night.NODE_BACK, Topic.WORKERS, WORKER_AVAILABLE, node),
+        (now - timedelta(minutes=gaps.stop - 1), Topic.REPLICA, REPLICA_STOPPED, night.INSTANCE),
+        (now - timedelta(minutes=gaps.start - 1), Topic.REPLICA, REPLICA_STARTED, night.INSTANCE),
         (gone + night.LATE_AFTER, Topic.WORKERS, WORKER_LATE, python),
-        (gone + night.UNAVAILABLE_AFTER, Topic.WORKERS, WORKER_GONE, python),
+        (gone + night.UNAVAILABLE_AFTER, Topic.WORKERS, WORKER_UNAVAILABLE, python),
     ):
         await tx.run(
             """

@@ -10,7 +10,7 @@ from dlq_handler.broker.consume.drain_tracker import DrainTracker
 from dlq_handler.broker.publish.publish_recorder import PublishRecorder
 from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.record_options import RecordOptions
@@ -123,7 +123,7 @@ class Replica:
         )
         self.leadership = Leadership(
             store,
-            LeadershipPolicy(name="shadow leader" if is_shadow else "leader"),
+            "shadow leader" if is_shadow else "leader",
             holder=name,
             metrics=self.metrics,
         )

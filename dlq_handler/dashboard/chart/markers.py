@@ -19,14 +19,14 @@ from dlq_handler.workers.availability import Availability
 # Kind → (its class, what is said of one, what is said of several, its weight). A kind that is missing is no mark: that
 # a worker is late, its timeline shows.
 _KINDS: Mapping[str, tuple[str, str, str, int]] = {
-    "worker.gone": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
-    "worker.back": ("ok", "{subject} back", "{count} workers back", 2),
+    "worker.unavailable": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
+    "worker.available": ("ok", "{subject} back", "{count} workers back", 2),
     "brake.tripped": ("bad", "brake tripped", "brake tripped", 0),
     "brake.released": ("ok", "brake released", "brake released", 1),
     "gate.closed": ("bad", "gate closed", "gate closed", 1),
     "gate.opened": ("ok", "gate open", "gate open", 3),
-    "sidecar.started": ("plain", "sidecar started", "{count} sidecars started", 3),
-    "sidecar.stopped": ("plain", "sidecar stopped", "{count} sidecars stopped", 3),
+    "replica.started": ("plain", "sidecar started", "{count} sidecars started", 3),
+    "replica.stopped": ("plain", "sidecar stopped", "{count} sidecars stopped", 3),
 }
 
 # What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that
@@ -100,7 +100,7 @@ def first_letter_labels(
     ttl = timedelta(seconds=ttl_seconds)
     labeled: set[int] = set()
     for one in markers:
-        if one.kind != "worker.gone":
+        if one.kind != "worker.unavailable":
             continue
         due = _went_at(one, timelines) + ttl
         bar = _first_expired(letters, window, due - _EARLIER, due + _LATER)

@@ -25,8 +25,8 @@ from tests.support.ui import a_ui_world, listening
 async def tell(store: Database, *subjects: str) -> None:
     for subject in subjects:
         async with store.transaction() as tx:
-            await events_sql.tell(
-                tx, topic="workers", kind="worker.gone", subject=subject, replica="elsewhere"
+            await events_sql.record_event(
+                tx, topic="workers", kind="worker.unavailable", subject=subject, replica="elsewhere"
             )
 
 
@@ -55,7 +55,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             assert (seen.kind, seen.content["topic"], seen.content["kind"]) == (
                 "changed",
                 "workers",
-                "worker.gone",
+                "worker.unavailable",
             )
             assert seen.content["subject"] == "seen\nid: 99\n\nevent: forged", "and one event all the same"
             assert seen.id > ready.id

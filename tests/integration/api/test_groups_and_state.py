@@ -182,11 +182,11 @@ async def test_the_chart_has_letters_timelines_markers_and_gaps_time(
     view = (await a_ui_world(ui_store)).diagnoser.latest
     assert view
     async with ui_store.transaction() as tx:
-        await events_sql.tell(tx, topic="brake", kind="brake.tripped", subject="x", replica="test")
+        await events_sql.record_event(tx, topic="brake", kind="brake.tripped", subject="x", replica="test")
         await tx.run(
             "INSERT INTO own.observed_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
         )
-    await history_sql.note_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
+    await history_sql.record_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
     soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
     # As of a moment later: what was written by the database's clock must lie within.
     shown = (await api.get("chart", params={"until": soon})).json()

@@ -274,7 +274,7 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
             await tx.run(
                 """
                 INSERT INTO own.history_event (at, topic, kind, subject, replica)
-                VALUES (:at, 'workers', 'worker.gone', :name, 'test')
+                VALUES (:at, 'workers', 'worker.unavailable', :name, 'test')
                 """,
                 at=night + timedelta(seconds=seconds),
                 name=name,

@@ -11,14 +11,11 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import leadership as module
 from dlq_handler.database import lease_sql, migrate
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.database.leadership import LEASE_SECONDS, Leadership, LeaseLost
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
-from dlq_handler.settings import Settings
 from tests.support.eventually import eventually
-
-POLICY = LeadershipPolicy(name="leader")
 
 
 @pytest.fixture
@@ -29,9 +26,8 @@ async def store(database: str) -> AsyncIterator[Database]:
     await store.dispose()
 
 
-def a_replica(store: Database, name: str, metrics: Metrics | None = None, **policy: Any) -> Leadership:
-    chosen = LeadershipPolicy(name="leader", **policy) if policy else POLICY
-    return Leadership(store, chosen, holder=name, metrics=metrics or new_metrics())
+def a_replica(store: Database, name: str, metrics: Metrics | None = None, **options: Any) -> Leadership:
+    return Leadership(store, "leader", holder=name, metrics=metrics or new_metrics(), **options)
 
 
 def shown(metrics: Metrics) -> float | None:
@@ -45,13 +41,6 @@ def leads(replica: Leadership) -> bool:
 async def end_lease(store: Database) -> None:
     async with store.transaction() as tx:
         await tx.run("UPDATE own.lease SET until = clock_timestamp() - interval '1 s'")
-
-
-@pytest.mark.parametrize("interval", [1, 10, 3600])
-def test_the_lease_does_not_depend_on_the_interval_of_the_monitor(interval: int) -> None:
-    settings = Settings.model_validate({"dlq_handler": {"monitor": {"interval_seconds": interval}}})
-    policy = settings.leadership
-    assert (policy.lease_seconds, policy.try_seconds) == (30, 10)
 
 
 async def test_of_two_replicas_one_leads(store: Database) -> None:
@@ -142,11 +131,11 @@ async def test_leader_that_cannot_renew_stops_believing_in_it(
 
     monkeypatch.setattr(lease_sql, "take", away)
     now = monotonic_seconds()
-    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds - 1)
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + LEASE_SECONDS - 1)
     with pytest.raises(Unavailable):
         await one.tick()
     assert (leads(one), shown(metrics)) == (True, 1)
-    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + POLICY.lease_seconds)
+    monkeypatch.setattr(module, "monotonic_seconds", lambda: now + LEASE_SECONDS)
     # Also without a tick, as none comes to its end while the database hangs.
     assert shown(metrics) == 0
     with capture_logs() as told, pytest.raises(Unavailable):
@@ -156,7 +145,7 @@ async def test_leader_that_cannot_renew_stops_believing_in_it(
 
 
 async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Database) -> None:
-    one, two = a_replica(store, "one", lease_seconds=3600, try_seconds=0.01), a_replica(store, "two")
+    one, two = a_replica(store, "one", lease_seconds=3600, renew_seconds=0.01), a_replica(store, "two")
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(one.run(stop))
@@ -169,7 +158,7 @@ async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Databas
 
 async def test_a_replica_that_may_not_lead_leaves_the_lease_to_another(store: Database) -> None:
     may_lead = True
-    one = Leadership(store, POLICY, holder="one", metrics=new_metrics(), may_lead=lambda: may_lead)
+    one = Leadership(store, "leader", holder="one", metrics=new_metrics(), may_lead=lambda: may_lead)
     two = a_replica(store, "two")
     await one.tick()
     await two.tick()

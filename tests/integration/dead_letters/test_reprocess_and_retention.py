@@ -158,7 +158,7 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
     )
     for table in ("history_event", "diagnosis_change", "operation"):
         values = {
-            "history_event": "(at, topic, kind, replica) SELECT {at}, 'sidecar', 'sidecar.started', 'one'",
+            "history_event": "(at, topic, kind, replica) SELECT {at}, 'replica', 'replica.started', 'one'",
             "diagnosis_change": "(at, diagnoses) SELECT {at}, '{{}}'",
             "operation": "(at, username, client, action, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
         }[table].format(at="now() - n * interval '1 day'")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
@@ -37,9 +37,7 @@ class Replica:
     def __init__(self, store: Database, name: str = "one") -> None:
         self.store = store
         self.view: View = a_view()
-        self.leadership = Leadership(
-            store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
-        )
+        self.leadership = Leadership(store, "leader", holder=name, metrics=new_metrics())
         self.diagnoser = Diagnoser(
             store,
             collector_of(lambda: self.view),

@@ -15,7 +15,7 @@ from dlq_handler.cli.open_collector import open_collector
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import OF_EVERY_VIEW, Diagnosis, Health, conclusion_of
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import SIDECAR_STOPPED, Topic
+from dlq_handler.history.event import REPLICA_STOPPED, Topic
 from dlq_handler.settings import load
 from sandbox.servers.ports import free_port
 from tests.integration.diagnosis.conftest import Patient
@@ -262,7 +262,7 @@ async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(pati
     async with patient.store.transaction() as tx:
         for minutes in (5, 0):
             at = stopped_at - timedelta(minutes=minutes)
-            await events_sql.tell(tx, topic=Topic.SIDECAR, kind=SIDECAR_STOPPED, replica="one", at=at)
+            await events_sql.record_event(tx, topic=Topic.REPLICA, kind=REPLICA_STOPPED, replica="one", at=at)
     found = await diagnoses(patient)
 
     assert (found["replicas"].health, found["replicas"].since) == (PROBLEM, stopped_at)

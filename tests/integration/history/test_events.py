@@ -6,7 +6,7 @@ from typing import Any
 
 from dlq_handler.database.engine import Database
 from dlq_handler.history import events_sql
-from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_DECIDED, WORKER_GONE, WORKER_LATE, Topic
+from dlq_handler.history.event import BRAKE_TRIPPED, LETTERS_DECIDED, WORKER_LATE, WORKER_UNAVAILABLE, Topic
 from tests.support.builders import NOON
 from tests.support.eventually import eventually
 from tests.support.host_tables import Host
@@ -14,18 +14,20 @@ from tests.support.host_tables import Host
 
 async def tell(store: Database, kind: str = LETTERS_DECIDED, **changes: Any) -> None:
     async with store.transaction() as tx:
-        await events_sql.tell(tx, **({"topic": Topic.LETTERS, "kind": kind, "replica": "one"} | changes))
+        await events_sql.record_event(
+            tx, **({"topic": Topic.LETTERS, "kind": kind, "replica": "one"} | changes)
+        )
 
 
 async def test_what_is_told_is_read_in_order_from_anywhere(store: Database) -> None:
     assert (await events_sql.latest_id(store), await events_sql.oldest_id(store)) == (0, None)
-    await tell(store, WORKER_GONE, topic=Topic.WORKERS, subject="worker-python", detail="7", at=NOON)
+    await tell(store, WORKER_UNAVAILABLE, topic=Topic.WORKERS, subject="worker-python", detail="7", at=NOON)
     await tell(store)
     first, second = await events_sql.after(store, 0)
     assert (first.at, first.topic, first.kind, first.subject, first.detail, first.replica) == (
         NOON,
         "workers",
-        WORKER_GONE,
+        WORKER_UNAVAILABLE,
         "worker-python",
         "7",
         "one",
@@ -41,13 +43,13 @@ async def test_a_reader_never_misses_one_that_was_committed_late(store: Database
 
     async def slow() -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
-            await events_sql.tell(tx, topic=Topic.BRAKE, kind="slow", replica="one")
+            await events_sql.record_event(tx, topic=Topic.BRAKE, kind="slow", replica="one")
             has_told.set()
             await may_commit.wait()
 
     async def quick() -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
-            await events_sql.tell(tx, topic=Topic.BRAKE, kind="quick", replica="two")
+            await events_sql.record_event(tx, topic=Topic.BRAKE, kind="quick", replica="two")
 
     async def is_waiting() -> bool:
         assert not second.done(), "it did not wait: a reader would have seen it, and never the first"
@@ -74,20 +76,22 @@ async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
 
 
 async def test_markers_are_what_stands_on_the_chart_of_a_window(store: Database) -> None:
-    for minutes, kind in enumerate((WORKER_GONE, LETTERS_DECIDED, WORKER_LATE, BRAKE_TRIPPED, WORKER_GONE)):
+    for minutes, kind in enumerate(
+        (WORKER_UNAVAILABLE, LETTERS_DECIDED, WORKER_LATE, BRAKE_TRIPPED, WORKER_UNAVAILABLE)
+    ):
         await tell(store, kind, at=NOON + timedelta(minutes=minutes))
     found = await events_sql.markers(store, since=NOON, until=NOON + timedelta(minutes=4))
-    assert [one.kind for one in found] == [WORKER_GONE, BRAKE_TRIPPED]
+    assert [one.kind for one in found] == [WORKER_UNAVAILABLE, BRAKE_TRIPPED]
 
 
 async def test_old_ones_are_deleted_and_those_of_letters_first(store: Database, host: Host) -> None:
     now: datetime = await host.session.fetchval("SELECT now()")
     for hours in (200, 3, 0):
-        await tell(store, WORKER_GONE, at=now - timedelta(hours=hours))
+        await tell(store, WORKER_UNAVAILABLE, at=now - timedelta(hours=hours))
         await tell(store, LETTERS_DECIDED, at=now - timedelta(hours=hours))
     await events_sql.delete_old(store, older_than_seconds=7 * 86_400)
     left = await events_sql.after(store, 0)
-    assert [one.kind for one in left] == [WORKER_GONE, WORKER_GONE, LETTERS_DECIDED]
+    assert [one.kind for one in left] == [WORKER_UNAVAILABLE, WORKER_UNAVAILABLE, LETTERS_DECIDED]
     # Whoever has seen no more than the one of three hours ago has missed something: it is told to begin anew.
     assert await events_sql.oldest_id(store) == left[1].id
     await host.session.execute("UPDATE dlq_handler.history_event SET at = at - interval '2 hours'")

@@ -14,7 +14,7 @@ from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.view import BrokerFact
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.event import OPERATION_RECORDED, WORKER_BACK, WORKER_GONE
+from dlq_handler.history.event import OPERATION_RECORDED, WORKER_AVAILABLE, WORKER_UNAVAILABLE
 from dlq_handler.history.history import Span, Workers
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.operation import Action, Actor, Client
@@ -86,11 +86,11 @@ async def test_a_quarter_counts_only_if_a_replica_consumed_throughout_it(store: 
 async def test_timelines_have_a_segment_for_each_change_and_each_change_is_told(
     store: Database, host: Host
 ) -> None:
-    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, replica="leader")
-    await history_sql.note_workers(store, {1: ("w1", Availability.UNKNOWN), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, replica="leader")
+    await history_sql.record_workers(store, {1: ("w1", Availability.UNKNOWN), 2: ("w2", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", AVAILABLE)})
     now = await clock(host)
 
     first, second = await history_sql.timelines(store, since=now - HOUR, until=now + HOUR)
@@ -103,8 +103,8 @@ async def test_timelines_have_a_segment_for_each_change_and_each_change_is_told(
     assert second.segments[-1].until < now, "it is not registered any more"
     told = await events_sql.after(store, 0)
     assert [(one.kind, one.subject, one.detail) for one in told] == [
-        (WORKER_GONE, "w1", "1"),
-        (WORKER_BACK, "w1", "1"),
+        (WORKER_UNAVAILABLE, "w1", "1"),
+        (WORKER_AVAILABLE, "w1", "1"),
     ]
 
 
@@ -132,32 +132,32 @@ async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_
 
     counts: list[Sequence[str]] = []
     for size in (1, 300):
-        await history_sql.note_workers(store, a_fleet(size, AVAILABLE))
+        await history_sql.record_workers(store, a_fleet(size, AVAILABLE))
         with monkeypatch.context() as patched:
             noted = noted_statements(patched)
-            await history_sql.note_workers(store, a_fleet(size, GONE))
+            await history_sql.record_workers(store, a_fleet(size, GONE))
         counts.append(noted)
         assert is_lock(noted[-2]), noted
         assert "INTO own.history_event" in noted[-1]
         assert sum(is_lock(sql) for sql in noted) == 1
     assert len(counts[0]) == len(counts[1])
     told = await events_sql.after(store, 0)
-    assert [one.detail for one in told if one.kind == WORKER_GONE] == ["1", *map(str, range(1, 301))]
+    assert [one.detail for one in told if one.kind == WORKER_UNAVAILABLE] == ["1", *map(str, range(1, 301))]
 
 
 async def test_the_same_look_of_two_leaders_at_once_is_one_change(store: Database) -> None:
-    await history_sql.note_workers(store, a_fleet(50, AVAILABLE))
+    await history_sql.record_workers(store, a_fleet(50, AVAILABLE))
     async with asyncio.TaskGroup() as leaders:
         for name in ("one", "two"):
-            leaders.create_task(history_sql.note_workers(store, a_fleet(50, GONE), replica=name))
+            leaders.create_task(history_sql.record_workers(store, a_fleet(50, GONE), replica=name))
     assert len(await events_sql.after(store, 0)) == 50
 
 
 async def test_a_look_without_a_change_does_not_wait_for_the_global_lock(store: Database) -> None:
-    await history_sql.note_workers(store, a_fleet(2, AVAILABLE))
+    await history_sql.record_workers(store, a_fleet(2, AVAILABLE))
     async with store.transaction() as tx:
         await events_sql.take_turn(tx)
-        await history_sql.note_workers(store, a_fleet(2, AVAILABLE))
+        await history_sql.record_workers(store, a_fleet(2, AVAILABLE))
 
 
 async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable(
@@ -165,9 +165,9 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
 ) -> None:
     async with TcpProxy.to(database) as proxy:
         far = Database(proxy.url)
-        await history_sql.note_workers(far, a_fleet(1500, AVAILABLE))
+        await history_sql.record_workers(far, a_fleet(1500, AVAILABLE))
         proxy.latency_seconds = 0.001
-        change = asyncio.create_task(history_sql.note_workers(far, a_fleet(1500, GONE)))
+        change = asyncio.create_task(history_sql.record_workers(far, a_fleet(1500, GONE)))
         operating, released = Operations(store, None), 0
         while not change.done() or released == 0:
             await operating.release_brake(
@@ -177,15 +177,15 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
         await change
         await far.dispose()
     told = await events_sql.after(store, 0, limit=10_000)
-    assert sum(one.kind == WORKER_GONE for one in told) == 1500
+    assert sum(one.kind == WORKER_UNAVAILABLE for one in told) == 1500
 
 
 async def test_a_timeline_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
     store: Database, host: Host
 ) -> None:
-    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await history_sql.record_workers(store, {1: ("w1", GONE)})
     await back(host, "3 hours", "worker_change", "observed_minute")
-    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await history_sql.record_workers(store, {1: ("w1", GONE)})
     now = await clock(host)
     [timeline] = await history_sql.timelines(store, since=now - HOUR, until=now)
     assert [one.availability for one in timeline.segments] == [Availability.UNKNOWN, GONE]
@@ -193,8 +193,8 @@ async def test_a_timeline_goes_on_from_before_the_window_and_nobody_can_tell_whe
 
 
 async def test_what_is_known_of_today_survives_the_scan(store: Database, host: Host) -> None:
-    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", GONE)})
     await back(host, "10 days", "worker_change", "observed_minute")
     await history_sql.record_consuming(store, consuming_seconds=180)
     await history_sql.delete_old(store, older_than_seconds=7 * 86_400)
@@ -208,8 +208,8 @@ async def test_what_is_known_of_today_survives_the_scan(store: Database, host: H
 async def test_the_last_change_of_a_worker_that_is_not_registered_is_kept_for_as_long_as_history(
     store: Database, host: Host
 ) -> None:
-    await history_sql.note_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
-    await history_sql.note_workers(store, {1: ("w1", GONE)})
+    await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
+    await history_sql.record_workers(store, {1: ("w1", GONE)})
     left = await history_sql.last_change(store, 2)
     assert left is not None
     assert (left.name, left.availability) == ("w2", None)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.history import events_sql, history_sql
-from dlq_handler.history.recorder import HistoryRecorder, HistoryRecorderOptions
+from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
@@ -22,22 +22,24 @@ from tests.support.host_tables import Host
 class Replica:
     """A history_recorder, and what it is told."""
 
-    def __init__(self, store: Database, name: str = "one", **policy: Any) -> None:
+    def __init__(
+        self, store: Database, name: str = "one", *, is_shadow: bool = False, **options: Any
+    ) -> None:
         self.store = store
         self.consuming_seconds, self.decided = 0.0, 0
-        self.seen: Mapping[int, Availability] | None = None
+        self.availabilities: Mapping[int, Availability] | None = None
+        services: Any = self
         self.gate: Gate = a_gate(store)
-        self.leadership = Leadership(
-            store, LeadershipPolicy(name="leader"), holder=name, metrics=new_metrics()
-        )
+        self.leadership = Leadership(store, "leader", holder=name, metrics=new_metrics())
         self.history_recorder = HistoryRecorder(
             store,
-            HistoryRecorderOptions(replica=name, **policy),
+            replica=name,
             leadership=self.leadership,
             gate=self.gate,
-            consuming_seconds=lambda: self.consuming_seconds,
+            consumer=None if is_shadow else services,
             decided=lambda: self.decided,
-            availabilities=lambda: self.seen,
+            worker_watch=services,
+            **options,
         )
 
     async def told(self) -> list[tuple[str, str | None]]:
@@ -60,8 +62,8 @@ async def test_a_process_tells_that_it_came_decided_and_went(store: Database) ->
     assert sorted(one.kind for one in told) == [
         "letters.decided",
         "letters.decided",
-        "sidecar.started",
-        "sidecar.stopped",
+        "replica.started",
+        "replica.stopped",
     ]
     assert [one.detail for one in told if one.kind == "letters.decided"] == ["3", "2"]
     assert {one.replica for one in told} == {"one"}
@@ -69,10 +71,10 @@ async def test_a_process_tells_that_it_came_decided_and_went(store: Database) ->
 
 async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> None:
     replica = Replica(store)
-    await replica.history_recorder.tell_of_letters()
+    await replica.history_recorder.record_decided()
     replica.decided = 2
     for _ in range(3):
-        await replica.history_recorder.tell_of_letters()
+        await replica.history_recorder.record_decided()
     assert await replica.told() == [("letters.decided", None)]
 
 
@@ -94,21 +96,21 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
     replica = Replica(store)
     worker = await host.add_worker()
     name = await host.session.fetchval("SELECT name FROM worker WHERE id = $1", worker)
-    replica.seen = {worker: Availability.AVAILABLE}
+    replica.availabilities = {worker: Availability.AVAILABLE}
     await replica.history_recorder.tick()
     now = await host.session.fetchval("SELECT now() + interval '1 hour'")
     past = await host.session.fetchval("SELECT now() - interval '1 hour'")
     assert await history_sql.timelines(store, since=past, until=now) == []
     await replica.leadership.tick()
     await replica.history_recorder.tick()
-    replica.seen = {worker: Availability.UNAVAILABLE}
+    replica.availabilities = {worker: Availability.UNAVAILABLE}
     await replica.history_recorder.tick()
-    replica.seen = None
+    replica.availabilities = None
     await replica.history_recorder.tick()
     [timeline] = await history_sql.timelines(store, since=past, until=now)
     assert (timeline.worker_id, timeline.name) == (worker, name)
     assert timeline.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no timeline"
-    assert await replica.told() == [("sidecar.started", "one"), ("worker.gone", name)]
+    assert await replica.told() == [("replica.started", "one"), ("worker.unavailable", name)]
 
 
 async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
@@ -149,7 +151,7 @@ async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, h
     await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
     replica = Replica(store)
     await replica.history_recorder.tick()
-    assert await replica.told() == [("sidecar.started", "one")]
+    assert await replica.told() == [("replica.started", "one")]
 
 
 async def test_recorded_dead_letters_are_counted(store: Database, host: Host) -> None:

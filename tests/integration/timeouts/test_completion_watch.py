@@ -9,7 +9,7 @@ import pytest
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.database.leadership import Leadership, LeaseLost
 from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
@@ -60,8 +60,7 @@ class Fixture(StaleWorld):
         self.watch = self.a_watch()
 
     def a_leadership(self, holder: str, name: str = "leader") -> Leadership:
-        policy = LeadershipPolicy(name=name, lease_seconds=300)
-        return Leadership(self.store, policy, holder=holder, metrics=new_metrics())
+        return Leadership(self.store, name, lease_seconds=300, holder=holder, metrics=new_metrics())
 
     def a_watch(self, *, leadership: Leadership | None = None, is_shadow: bool = False) -> CompletionWatch:
         leadership = leadership or self.leadership

@@ -14,7 +14,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy, LeaseLost
+from dlq_handler.database.leadership import Leadership, LeaseLost
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
@@ -58,9 +58,7 @@ class Fixture(StaleWorld):
         super().__init__(store, host)
         self.metrics = new_metrics()
         self.queues = SetQueue(IDLE)
-        self.leadership = Leadership(
-            store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", metrics=new_metrics()
-        )
+        self.leadership = Leadership(store, "leader", lease_seconds=300, holder="one", metrics=new_metrics())
         self.gate = a_gate(store)
         self.reconciler = self.a_reconciler()
 
@@ -321,9 +319,7 @@ async def test_shadow_records_what_it_would_have_announced(it: Fixture) -> None:
 
 async def test_only_the_leader_tells(it: Fixture) -> None:
     await it.silent()
-    other = Leadership(
-        it.store, LeadershipPolicy(name="leader", lease_seconds=300), holder="other", metrics=new_metrics()
-    )
+    other = Leadership(it.store, "leader", lease_seconds=300, holder="other", metrics=new_metrics())
     await other.tick()
     await it.reconcile()
     assert await it.announced() == []

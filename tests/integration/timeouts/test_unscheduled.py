@@ -10,7 +10,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender, Recorder
 from dlq_handler.endings.record_options import RecordOptions
@@ -51,9 +51,7 @@ class Fixture(StaleWorld):
         self.seconds = 0.0
         self.metrics = new_metrics()
         self.queue = SetQueue(QUIET)
-        self.leadership = Leadership(
-            store, LeadershipPolicy(name="leader", lease_seconds=300), holder="one", metrics=new_metrics()
-        )
+        self.leadership = Leadership(store, "leader", lease_seconds=300, holder="one", metrics=new_metrics())
         self.watch = self.a_watch()
 
     def a_watch(
@@ -310,9 +308,7 @@ def test_one_busy_look_or_a_gap_between_two_ends_the_quiet() -> None:
 
 async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:
     await it.a_stale_one(status="requested")
-    other = Leadership(
-        it.store, LeadershipPolicy(name="leader", lease_seconds=300), holder="other", metrics=new_metrics()
-    )
+    other = Leadership(it.store, "leader", lease_seconds=300, holder="other", metrics=new_metrics())
     await other.tick()
     await it.pass_minutes()
     assert await it.requests() == []

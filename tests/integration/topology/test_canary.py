@@ -14,7 +14,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.publish.publisher import Publisher
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.metrics import Metrics
@@ -66,7 +66,9 @@ class Replica:
         self.link = AdminConnection(address)
         self.leadership = Leadership(
             self.store,
-            LeadershipPolicy(name=self.lease, lease_seconds=60, try_seconds=10),
+            self.lease,
+            lease_seconds=60,
+            renew_seconds=10,
             holder=self.name,
             metrics=self.metrics,
         )

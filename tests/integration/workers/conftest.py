@@ -13,7 +13,7 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeadershipPolicy
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
@@ -66,7 +66,9 @@ class Watchpost:
         )
         self.leadership = Leadership(
             self.database,
-            LeadershipPolicy(name="leader", lease_seconds=60, try_seconds=10),
+            "leader",
+            lease_seconds=60,
+            renew_seconds=10,
             holder=holder,
             metrics=new_metrics(),
         )

@@ -11,7 +11,7 @@ from dlq_handler.dashboard.chart.section import DAY, HOUR, ChartSection, Empty, 
 from dlq_handler.dashboard.chart.table import as_table
 from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.dead_letters.group import MinuteCount
-from dlq_handler.history.event import WORKER_GONE, HistoryEvent
+from dlq_handler.history.event import WORKER_UNAVAILABLE, HistoryEvent
 from dlq_handler.history.history import Segment, Span, Timeline
 from dlq_handler.workers.availability import Availability
 from tests.support.views import a_canary, a_view
@@ -39,7 +39,7 @@ def a_marker(kind: str, when: datetime, subject: str = "worker-python") -> Histo
 
 
 def gone(when: datetime, name: str = "worker-python") -> HistoryEvent:
-    return a_marker(WORKER_GONE, when, name)
+    return a_marker(WORKER_UNAVAILABLE, when, name)
 
 
 def came_at(last_at: datetime | None, *, has_any: bool = True) -> CameBefore:
@@ -112,7 +112,7 @@ def test_a_gap_is_a_band_with_words() -> None:
         ("brake.tripped", 10, "paused by the brake"),
         ("gate.closed", -20, "paused by the safety gate"),
         ("brake.tripped", 120, "not connected"),
-        ("worker.gone", 0, "not connected"),
+        ("worker.unavailable", 0, "not connected"),
     ],
 )
 def test_a_pause_of_dlq_handler_is_no_lost_connection(kind: str, seconds: int, word: str) -> None:
@@ -130,7 +130,7 @@ def test_a_gap_within_one_minute_has_seconds() -> None:
 
 
 def test_an_outage_in_progress_is_never_left_out_for_older_markers() -> None:
-    older = [a_marker("worker.gone", at(2, number)) for number in range(0, 56, 4)]
+    older = [a_marker("worker.unavailable", at(2, number)) for number in range(0, 56, 4)]
     gap = Span(since=at(2, 55), until=at(2, 59))
     chart = drawn(gaps=[gap], markers=older, is_outage=True)
     assert chart.left_out > 0

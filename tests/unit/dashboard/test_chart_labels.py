@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlq_handler.dashboard.chart.draw import ChartFacts, Frame, draw
 from dlq_handler.dashboard.chart.labels import LabelRequest, PlacedLabel, Side, place
 from dlq_handler.dashboard.chart.scale import window_until
-from dlq_handler.history.event import WORKER_GONE, HistoryEvent
+from dlq_handler.history.event import WORKER_UNAVAILABLE, HistoryEvent
 from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.workers.availability import Availability
 
@@ -72,7 +72,7 @@ def test_no_mark_goes_through_the_label_of_a_timeline(minutes: list[int], worker
             id=number,
             at=NOW - timedelta(minutes=minute),
             topic="workers",
-            kind=WORKER_GONE,
+            kind=WORKER_UNAVAILABLE,
             subject=f"worker-{number}",
             detail=None,
             replica="sidecar-1",

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dlq_handler.history.event import WORKER_BACK, WORKER_GONE, WORKER_LATE
+from dlq_handler.history.event import WORKER_AVAILABLE, WORKER_LATE, WORKER_UNAVAILABLE
 from dlq_handler.history.history import (
     Change,
     Segment,
@@ -141,13 +141,13 @@ def test_over_gap_nobody_can_tell_and_pieces_of_one_kind_are_one() -> None:
         (AVAILABLE, AVAILABLE, None, None),
         (AVAILABLE, LATE, LATE, WORKER_LATE),
         (LATE, AVAILABLE, AVAILABLE, None),
-        (LATE, GONE, GONE, WORKER_GONE),
+        (LATE, GONE, GONE, WORKER_UNAVAILABLE),
         (AVAILABLE, UNSURE, UNSURE, None),
-        (UNSURE, GONE, GONE, WORKER_GONE),
+        (UNSURE, GONE, GONE, WORKER_UNAVAILABLE),
         (UNSURE, AVAILABLE, AVAILABLE, None),
         (GONE, UNSURE, None, None),
-        (GONE, AVAILABLE, AVAILABLE, WORKER_BACK),
-        (GONE, LATE, LATE, WORKER_BACK),
+        (GONE, AVAILABLE, AVAILABLE, WORKER_AVAILABLE),
+        (GONE, LATE, LATE, WORKER_AVAILABLE),
     ],
 )
 def test_a_look_adds_what_is_new(
