@@ -33,7 +33,7 @@ def decide_dead_letter(
     workers: Mapping[int, Worker],
     circumstances: Circumstances,
 ) -> Decision:
-    """`workers` holds the rows of `worker_in_question`; an id that is missing there is a row that is gone."""
+    """`workers` holds the rows of `worker_in_question`; an id that is missing there has no row."""
     if (kept := _decide_without_execution(letter, circumstances.names)) is not None:
         return kept
     if execution is None:
@@ -84,7 +84,7 @@ def _decide_without_execution(letter: DeadLetter, names: WorkerQueueNames) -> Ke
 
 
 def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
-    """The scheduler's own requests carry the same message_type; only these two marks tell a dispatch from them."""
+    """Requests to the scheduler have the same message_type; only these two marks distinguish a dispatch."""
     if letter.worker_id is not None:
         return True
     return letter.first_death_queue is not None and names.owner_of(letter.first_death_queue) is not None
@@ -92,10 +92,8 @@ def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
 
 def _why_no_dispatch(letter: DeadLetter) -> str:
     if letter.reason == "rejected":
-        # The host's own: whoever reads "unrelated" alone looks for a sender, and there is none to repair.
-        return (
-            "a request to the scheduler that it rejected, as for want of a worker; nobody sent anything wrong"
-        )
+        # With "unrelated" alone an operator would search for a wrong sender, and there is none.
+        return "a request that the scheduler rejected, for lack of a worker for example; its sender made no mistake"
     return "no worker_id, and it did not die in a worker's queue"
 
 
@@ -126,7 +124,7 @@ def _decide_running(
         return LeaveAlone(Outcome.LEFT_TO_MONITOR, "running without a worker")
     worker = workers.get(worker_id)
     if worker is None:
-        return Fail(f"running on worker {worker_id}, whose row is gone")
+        return Fail(f"running on worker {worker_id}, whose row was deleted")
     if execution.worker_id is None:
         return LeaveAlone(
             Outcome.LEFT_TO_MONITOR, f"running without a worker, while worker {worker_id} exists"

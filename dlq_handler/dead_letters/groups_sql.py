@@ -93,7 +93,7 @@ async def count_letters(
                        WHEN known.actions @> excluded.actions OR cardinality(known.actions) >= :kept
                        THEN known.actions
                        ELSE ARRAY(SELECT action FROM unnest(known.actions || excluded.actions)
-                                    WITH ORDINALITY AS told(action, place)
+                                    WITH ORDINALITY AS listed(action, place)
                                    GROUP BY action ORDER BY min(place) LIMIT :kept) END
             RETURNING known.id)
         INSERT INTO own.letter_minute AS known (minute, group_id, letters, failed, last_at, last_id)

@@ -1,6 +1,6 @@
 """Rows as people may read them: the one place where what may be secret in a record is masked.
 
-An error quotes what it is about: the row that a trigger refused, the address that nobody answered at. So every record
+An error quotes what it is about: the row that a trigger refused, the address that did not answer. So every record
 that leaves the store to be read is made from here. What is on record stays as it was, and what decides reads that.
 """
 
@@ -15,7 +15,7 @@ _OBJECTS = frozenset({"evidence", "headers"})
 
 
 def for_people(row: Row[Any]) -> dict[str, Any]:
-    """Its columns by name. A body is left as it is: whoever shows one masks it as what it is."""
+    """Its columns by name. A body is left as it is: the page that shows it masks it by its type."""
     return {name: _shown(name, value) for name, value in row._asdict().items()}
 
 

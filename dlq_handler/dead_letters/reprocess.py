@@ -187,7 +187,7 @@ def _still_undecided(claimed: ClaimedLetter, entry: Entry, now: datetime) -> Ent
     return Entry(
         letter=claimed.letter,
         outcome=claimed.outcome,
-        explanation=f"put off: {entry.explanation}; our link to the database is too young to know",
+        explanation=f"postponed: {entry.explanation}; the connection to the database is too young to prove more",
         attempts=claimed.attempts,
         next_attempt_at=now,
     )

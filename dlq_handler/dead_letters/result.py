@@ -35,7 +35,7 @@ _WORDINGS = MappingProxyType(
             "The dispatch reached the delivery limit of the worker's queue",
         ),
         RESCUED: _Wording(
-            "Worker is gone", "The dispatch was taken out of the queue of a worker that is gone"
+            "Worker unavailable", "The dispatch was drained from the queue of an unavailable worker"
         ),
     }
 )

@@ -124,7 +124,7 @@ def why_tripped(view: BrakeView, options: BrakeOptions, *, changed: int, left_ou
 
 
 def in_words(view: BrakeView, options: BrakeOptions) -> str | None:
-    """For people; None when there is nothing to tell."""
+    """The state as a sentence; None: nothing is limited."""
     state = view.state
     match mode_of(view, options):
         case BrakeMode.OFF | BrakeMode.NORMAL:

@@ -39,7 +39,7 @@ async def test_two_replicas_with_the_printed_rights_drain_the_queue_once_and_the
         lost = await world.executor.schedule_many(200, worker.id)
         await world.all_ended(lost)
 
-        assert (await world.auditor.result(lost[0].execution_id))["error"] == "Worker is gone"
+        assert (await world.auditor.result(lost[0].execution_id))["error"] == "Worker unavailable"
         letters = await one.cli_json("letters", "list", "--reason", "rescued", "--limit", "500")
         assert {letter["queue"] for letter in letters} == {worker_queue(worker.id)}
         assert {letter["execution_id"] for letter in letters} == {one.execution_id for one in lost}

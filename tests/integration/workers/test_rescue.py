@@ -62,7 +62,7 @@ async def test_messages_of_a_gone_worker_are_decided_recorded_and_taken_off_its_
     assert letters[0].evidence["rescue"]["other_consumers"] == 0
     assert len(await post.sql("SELECT id FROM own.outbox")) == 25
     [row] = await post.sql("SELECT result FROM execution WHERE id = :id", id=dispatched[0].execution_id)
-    assert (row.result["error"], row.result["reason"]) == ("Worker is gone", "rescued")
+    assert (row.result["error"], row.result["reason"]) == ("Worker unavailable", "rescued")
 
 
 async def test_nothing_of_it_goes_through_the_dead_letter_exchange(

@@ -71,7 +71,7 @@ def test_a_request_that_the_scheduler_rejected_is_nobodys_mistake() -> None:
     expired = decided(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
 
     assert {rejected.outcome, expired.outcome} == {Outcome.UNRELATED}
-    assert "nobody sent anything wrong" in rejected.explanation
+    assert "its sender made no mistake" in rejected.explanation
     assert expired.explanation == "no worker_id, and it did not die in a worker's queue"
 
 

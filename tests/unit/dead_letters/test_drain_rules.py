@@ -85,7 +85,7 @@ def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(attempt_up
 
     assert proposal.decision.outcome is Outcome.FAILED
     assert proposal.change is not None
-    assert proposal.change.result["error"] == "Worker is gone"
+    assert proposal.change.result["error"] == "Worker unavailable"
     assert proposal.evidence["rescue"] == {
         "worker": 7,
         "heartbeat_age_seconds": 600,
