@@ -154,4 +154,4 @@ def test_keys_that_come_through_an_anchor_count_and_are_checked() -> None:
 
     assert load(good, {}).settings.dlq_handler.http.port == 5
     assert "dlq_handler.http.prot is not a key" in refusal(bad)
-    assert "dlq_handler.http.http is no key" in refusal(endless)
+    assert "dlq_handler.http.http is not a key" in refusal(endless)

@@ -57,10 +57,10 @@ def test_all_problems_are_told_at_once_each_with_its_place() -> None:
         [
             "config.yaml:2:database.url cannot be used; wanted a URL su",
             "config.yaml:5:dlq_handler.http.port is 70000; wanted a who",
-            "config.yaml:6:dlq_handler.http.prot is no key that dlq-han",
+            "config.yaml:6:dlq_handler.http.prot is not a key of dlq-ha",
             "config.yaml:7:dlq_handler.log.level is 'loud'; wanted one ",
             "config.yaml:8:dlq_handler.prefetch is True; wanted a whole",
-            "config.yaml:9:dlq_handler.1 is no key that dlq-handler kno",
+            "config.yaml:9:dlq_handler.1 is not a key of dlq-handler; w",
             "config.yaml:11:dlq_handler.broker.urls (item 1) cannot be u",
             "config.yaml:12:dlq_handler.broker.pasword is not a key of d",
             "config.yaml:13:dlq_handler.outbox.lease_seconds is 5 s with",
