@@ -59,11 +59,11 @@ class Leadership:
         return monotonic_seconds() < self._good_until
 
     def wake_when_taken(self, wake: asyncio.Event) -> None:
-        """Set this event whenever leadership comes to us, so that the scans of a dead leader go on at once."""
+        """Set this event whenever this replica becomes the leader: it continues the scans of a dead leader at once."""
         self._wakes.append(wake)
 
     async def fence(self, tx: Transaction) -> None:
-        """Renew the lease inside this transaction. Nobody else can take it before the transaction has ended."""
+        """Renew the lease inside this transaction. No other replica can take it before the transaction has ended."""
         asked_at = monotonic_seconds()
         if not await lease_sql.renew(tx, self._lease, holder=self._holder, seconds=self._lease_seconds):
             self._good_until = 0.0

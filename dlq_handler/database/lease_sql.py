@@ -1,6 +1,6 @@
-"""Who leads: one row with a holder and an end, by the database's clock.
+"""The lease of the leader: one row with a holder and an end, by the database's clock.
 
-A session's advisory lock would not do: it fails behind a transaction pooler, and outlives a half-open connection.
+An advisory lock of a session fails behind a transaction pooler, and outlives a half-open connection.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Lease:
     holder: str
     until: datetime
     is_held: bool
-    """False: it ended, and nobody has taken it since."""
+    """False: it expired, and no replica has taken it since."""
 
 
 async def read_lease(tx: Transaction, name: str) -> Lease | None:
-    """For one who only asks. None: nobody has ever taken it, or its last holder gave it up."""
+    """None: no replica has ever taken it, or its last holder gave it up."""
     row = await tx.row(
         "SELECT holder, until, until >= clock_timestamp() AS is_held FROM own.lease WHERE name = :name",
         name=name,
@@ -28,7 +28,7 @@ async def read_lease(tx: Transaction, name: str) -> Lease | None:
 
 
 async def take(database: Database, name: str, *, holder: str, seconds: float) -> bool:
-    """Take the lease, or renew our own; False while somebody else has it."""
+    """Take the lease, or renew it. False: another holder has it."""
     async with database.transaction() as tx:
         row = await tx.row(
             """
@@ -46,7 +46,7 @@ async def take(database: Database, name: str, *, holder: str, seconds: float) ->
 
 
 async def renew(tx: Transaction, name: str, *, holder: str, seconds: float) -> bool:
-    """Renew it inside a transaction, to the end of which nobody else can take it; False when it is not ours."""
+    """Renew it inside a transaction: no other holder can take it until the end. False: another holder has it."""
     row = await tx.row(
         """
         UPDATE own.lease SET until = clock_timestamp() + make_interval(secs => :seconds)
@@ -60,7 +60,7 @@ async def renew(tx: Transaction, name: str, *, holder: str, seconds: float) -> b
 
 
 async def give_up(database: Database, name: str, *, holder: str) -> None:
-    """So that nobody has to wait for its end."""
+    """Another replica can take it at once."""
     async with database.transaction() as tx:
         await tx.run(
             "DELETE FROM own.lease WHERE name = :name AND holder = :holder", name=name, holder=holder

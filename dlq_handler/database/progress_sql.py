@@ -1,4 +1,4 @@
-"""How far the leader has read, for the next leader: a change of leader does not begin again from the start."""
+"""How far a scan has come: a new leader continues there instead of starting again."""
 
 from datetime import datetime
 

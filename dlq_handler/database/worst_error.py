@@ -1,7 +1,7 @@
-"""Of errors that came side by side only one can be raised: choose the worst, and let none of the others go unsaid.
+"""Choose which of several errors is raised, and log the others.
 
-A bug goes first: hidden behind a server that happened to be away, nobody would ever hear of it. Then what makes a loop
-wait and tell why; last what only says that the work ended early, for that is done again anyway.
+A bug comes first: an unavailable server must not hide it. Then errors that make a loop wait. Last come errors that only
+end the work early, because that work is repeated anyway.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class _Rank(IntEnum):
 
 
 def worst_error(errors: Sequence[BaseException], *, loop: str) -> BaseException:
-    """The one to raise. The others are logged here, but for those that say the very same."""
+    """The error to raise. The others are logged here, except repeats."""
     worst, *others = sorted(errors, key=_rank)
-    told = {repr(worst)}
+    logged = {repr(worst)}
     for other in others:
-        if repr(other) in told:
+        if repr(other) in logged:
             continue
-        told.add(repr(other))
+        logged.add(repr(other))
         if _rank(other) is _Rank.BUG:
             log.error("loop.crashed", loop=loop, exc_info=other)
         else:

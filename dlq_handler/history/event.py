@@ -1,4 +1,4 @@
-"""An event: something changed that a person who watches wants to see at once, or to find on the chart later."""
+"""An event: a change that open pages show at once, and that the chart shows later."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Topic(StrEnum):
-    """What of the page is another one now."""
+    """The subject that changed: pages reload the sections of this topic."""
 
     LETTERS = "letters"
     WORKERS = "workers"
@@ -32,7 +32,7 @@ REPLICA_STOPPED = "replica.stopped"
 DIAGNOSIS_CHANGED = "diagnosis.changed"
 OPERATION_RECORDED = "operation.recorded"
 
-# What stands as a mark on the chart. A worker that is late only is in its timeline.
+# Kinds that the chart marks. A late worker is visible in its timeline only.
 MARKERS = frozenset(
     {
         WORKER_UNAVAILABLE,
@@ -50,12 +50,12 @@ MARKERS = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEvent:
     id: int
-    """In the order of commits: whoever has seen one has seen all with a smaller one."""
+    """In the order of commits: a reader that has seen one has seen all smaller ones."""
     at: datetime
     topic: str
     kind: str
     subject: str | None
-    """Which one: a worker's name, a cause."""
+    """A worker's name, a cause of the safety gate, the name of a replica."""
     detail: str | None
     replica: str
-    """Who tells it."""
+    """The replica that recorded it."""

@@ -1,8 +1,8 @@
-"""What happened, told by all replicas in one table: the stream of events and the markers of the chart are read from it.
+"""Events of all replicas in one table: the source of the event stream and of the markers of the chart.
 
-Promises: ids follow the order of commits, so that whoever has seen one has missed none before it. For that whoever
-tells something holds a lock until its commit: tell late in a transaction, and never in that of a batch. Bounded:
-retention deletes old events, by age and by number.
+Promises: ids follow the order of commits, so a reader that has seen one has missed none before it. For that a writer
+holds a lock until its commit: record events late in a transaction, and never in that of a batch. Bounded: retention
+deletes old events by age and by number.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.history.event import LETTERS_DECIDED, MARKERS, HistoryEvent
 from dlq_handler.text import storable
 
-# For so long none is missing. Then those that only say "there are letters" go: they are most of all, and of no use.
+# Younger events are complete. Older events about decided dead letters are deleted: they are the most, and of no use.
 COMPLETE_SECONDS = 3600.0
 MOST_KEPT = 100_000
 _LONGEST_DETAIL = 500
 
 _COLUMNS = "id, at, topic, kind, subject, detail, replica"
 
-# Any constant will do as long as it stays the same: replicas of all versions must meet at it.
+# It must never change: replicas of all versions use it.
 _LOCK_CLASS = 1_145_852_233
 
 
 async def take_turn(tx: Transaction) -> None:
-    """Wait until nobody else is telling anything. Ours until the transaction ends."""
-    # Of the transaction, not of the session: behind a pooler a session's lock would stay with a stranger.
+    """Wait for other writers, and hold the lock until the transaction ends."""
+    # A lock of the transaction: behind a pooler, a lock of the session would stay with a connection of others.
     await tx.run(
         "SELECT pg_advisory_xact_lock(:lock_class, hashtext(:schema))",
         lock_class=_LOCK_CLASS,
@@ -49,20 +49,20 @@ async def record_event(
     at: datetime | None = None,
     once: bool = False,
 ) -> None:
-    """`at`: when it happened, by the database's clock; now if None.
+    """`at`: the time of the change by the database's clock. None: now.
 
-    `once`: every replica sees it and tells of it, so that of all that tell of this kind at this moment the first does.
+    `once`: every replica records it, and the first event of this kind and time is kept.
     """
     await take_turn(tx)
     await tx.run(
         """
         INSERT INTO own.history_event (at, topic, kind, subject, detail, replica)
-        SELECT told.at, told.topic, told.kind, told.subject, told.detail, told.replica
+        SELECT given.at, given.topic, given.kind, given.subject, given.detail, given.replica
           FROM (VALUES (coalesce(CAST(:at AS timestamptz), clock_timestamp()), CAST(:topic AS text),
                                     CAST(:kind AS text), CAST(:subject AS text), CAST(:detail AS text),
-                                    CAST(:replica AS text))) AS told(at, topic, kind, subject, detail, replica)
+                                    CAST(:replica AS text))) AS given(at, topic, kind, subject, detail, replica)
          WHERE NOT :once OR NOT EXISTS (SELECT FROM own.history_event known
-                                         WHERE known.at = told.at AND known.kind = told.kind)
+                                         WHERE known.at = given.at AND known.kind = given.kind)
         """,
         at=at,
         topic=topic,
@@ -116,7 +116,7 @@ async def after(database: Database, event_id: int, *, limit: int = 500) -> list[
 
 
 async def latest_id(database: Database) -> int:
-    """0 when nothing ever happened."""
+    """0: there is no event."""
     async with database.transaction() as tx:
         [row] = await tx.rows("SELECT coalesce(max(id), 0) AS id FROM own.history_event")
     return int(row.id)
@@ -140,13 +140,13 @@ async def oldest_id(database: Database) -> int | None:
 
 
 async def last_at(tx: Transaction, kind: str) -> datetime | None:
-    """When such a thing last happened; None: never, as far as is on record."""
+    """The time of the newest event of this kind. None: there is none on record."""
     row = await tx.row("SELECT max(at) AS at FROM own.history_event WHERE kind = :kind", kind=kind)
     return None if row is None else row.at
 
 
 async def markers(database: Database, *, since: datetime, until: datetime) -> list[HistoryEvent]:
-    """Those that stand on the chart, in order of time."""
+    """The events that the chart marks, in order of time."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             f"""
