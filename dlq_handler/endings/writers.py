@@ -31,9 +31,6 @@ class Counting(Protocol):
 class Writer(Protocol):
     """One method for each step of the transaction in ender.py, in its order."""
 
-    is_shadow: bool
-    """Written into each record."""
-
     async def rehearse(self, tx: Transaction) -> None:
         """Change nothing, with every right that is needed. Raises `GateClosed` or `Braked` while nothing is ended."""
 
@@ -57,8 +54,6 @@ class Writer(Protocol):
 
 
 class LiveWriter:
-    is_shadow = False
-
     def __init__(self, gate: Gate, brake: Brake, relay: OutboxRelay | None) -> None:
         """Without a relay (one command) messages wait in the outbox for a running replica."""
         self._gate, self._brake, self._relay = gate, brake, relay
@@ -102,8 +97,6 @@ class LiveWriter:
 
 
 class RecordsWriter:
-    is_shadow = False
-
     async def rehearse(self, tx: Transaction) -> None:
         """It needs no right on the host's tables."""
 
@@ -137,8 +130,6 @@ class EventWriter(RecordsWriter):
 
 
 class ShadowWriter(RecordsWriter):
-    is_shadow = True
-
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
