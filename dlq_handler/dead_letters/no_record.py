@@ -6,7 +6,7 @@ Nothing remembers the records that retention deleted, so the answer says how lon
 from datetime import UTC, datetime
 
 from dlq_handler.dead_letters.filter import CameBefore
-from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.text import in_units
 
 

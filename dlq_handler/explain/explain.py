@@ -11,6 +11,7 @@ from dlq_handler.broker.publish.publishes import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import read_lease
 from dlq_handler.errors import Unavailable
+from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.explain.story import Moment, story_of
@@ -19,11 +20,10 @@ from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.executions_sql import read_executions
 from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.host.unscheduled_sql import unscheduled_row
-from dlq_handler.host.worker import WorkerQueueNames, by_heartbeat
+from dlq_handler.host.worker import by_heartbeat
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.masking import masked_object
 from dlq_handler.safety import brake_sql as brake
-from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase, StaleLimits
 from dlq_handler.timeouts.cases import QueueObserver, gather_cases
 from dlq_handler.timeouts.decide import decide_stale
@@ -37,17 +37,6 @@ from dlq_handler.workers.worker_process import ProcessView
 # The row may change between reading its records and deciding it: then the records are read again, this many times.
 _READS = 3
 _MOVED = Waiting(explanation="its row changes while it is read; run the command again")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainPolicy:
-    limits: StaleLimits
-    brake: BrakeOptions
-    names: WorkerQueueNames
-    lease: str
-    """Name of the leader's lease."""
-    is_monitored: bool
-    is_shadow: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

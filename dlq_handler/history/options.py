@@ -1,5 +1,6 @@
 """Settings of how long records are kept."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -27,3 +28,18 @@ class RetentionOptions(OwnSection):
         default=300,
         description="Interval at which retention deletes records, in seconds.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """Retention in seconds, from this section and from that of the host."""
+
+    resolved_seconds: float
+    unresolved_seconds: float
+    interval_seconds: float
+    history_seconds: float = 7 * 86_400.0
+
+    @property
+    def longest_seconds(self) -> float:
+        """A letter that was resolved on its last day is kept for as long as any other, and its group with it."""
+        return self.unresolved_seconds + self.resolved_seconds

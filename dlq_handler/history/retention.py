@@ -17,25 +17,13 @@ from dlq_handler.database.expiry_sql import MayGoOn
 from dlq_handler.database.worst_error import worst_error
 from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.loop import every
 from dlq_handler.workers import connections_sql, worker_observations_sql
 
 log = structlog.get_logger()
 
 _LOOP = "retention"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionPolicy:
-    resolved_seconds: float
-    unresolved_seconds: float
-    interval_seconds: float
-    history_seconds: float = 7 * 86_400.0
-
-    @property
-    def longest_seconds(self) -> float:
-        """A letter that was resolved on its last day is kept for as long as any other, and its group with it."""
-        return self.unresolved_seconds + self.resolved_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
 
 import os
 import socket
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from uuid import uuid4
 
 from pydantic import Field
@@ -13,7 +13,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, management_url_beside
 from dlq_handler.endings.record_options import RecordOptions
-from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.explain.options import ExplainPolicy
+from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.options import SecretUrl
@@ -21,9 +22,6 @@ from dlq_handler.settings.own import DlqHandler
 from dlq_handler.timeouts.case import StaleLimits
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
 from dlq_handler.topology.finding import Expectation
-
-if TYPE_CHECKING:
-    from dlq_handler.explain.explain import ExplainPolicy
 
 
 class Settings(BaseSettings):
@@ -171,10 +169,7 @@ class Settings(BaseSettings):
         )
 
     @property
-    def explain_policy(self) -> "ExplainPolicy":
-        # Its libraries of the broker would make every command slower by as long as `status` takes.
-        from dlq_handler.explain.explain import ExplainPolicy  # noqa: PLC0415
-
+    def explain_policy(self) -> ExplainPolicy:
         return ExplainPolicy(
             limits=self.stale_limits,
             brake=self.dlq_handler.brake,

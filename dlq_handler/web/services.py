@@ -11,7 +11,8 @@ from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessed, Reprocessor
-from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
+from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.timeouts.cases import WorkerQueues
 from dlq_handler.topology.consumers import Consumers, read_consumers

@@ -14,7 +14,7 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
-from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.host.names import COMPLETED_KEY
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations

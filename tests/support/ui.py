@@ -22,7 +22,7 @@ from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
-from dlq_handler.history.retention import RetentionPolicy
+from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions

@@ -49,3 +49,23 @@ def test_version_and_help_import_no_library_of_the_servers(option: str) -> None:
     }
     assert "dlq_handler.main" in imported
     assert not heavy & imported
+
+
+def test_the_settings_import_no_library_of_the_servers() -> None:
+    """Every command loads them. Values that a section needs are in options.py of a room, not beside its services."""
+    program = "import sys, dlq_handler.settings; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    heavy = {
+        "aio_pika",
+        "aiormq",
+        "alembic",
+        "asyncpg",
+        "fastapi",
+        "httpx",
+        "prometheus_client",
+        "sqlalchemy",
+        "structlog",
+    }
+    assert not heavy & set(done.stdout.split())

@@ -6,7 +6,8 @@ from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.diagnosis.status_sql import waiting_events
 from dlq_handler.errors import Unavailable
-from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
+from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
 from tests.integration.cli.conftest import Terminal

@@ -18,7 +18,8 @@ from dlq_handler.dead_letters.decision import Decision, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.errors import RowRejected, Unavailable
-from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.history.options import RetentionPolicy
+from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.rooms import retention_steps
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes

@@ -9,7 +9,8 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
 from dlq_handler.endings.writers import ShadowWriter
-from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.history.options import RetentionPolicy
+from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.rooms import retention_steps
 from sandbox.servers import PostgreSQL
 from tests.support.builders import a_dead_letter

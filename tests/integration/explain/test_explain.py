@@ -9,7 +9,8 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.database import lease_sql
 from dlq_handler.database.engine import Database
 from dlq_handler.database.server_sql import database_time
-from dlq_handler.explain.explain import ExplainPolicy, Explanation, explain
+from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.cases import QueueObserver

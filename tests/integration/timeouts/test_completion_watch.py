@@ -14,7 +14,8 @@ from dlq_handler.endings.record_options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
-from dlq_handler.history.retention import RetentionPolicy, RetentionRunner
+from dlq_handler.history.options import RetentionPolicy
+from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.rooms import new_metrics, retention_steps
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch

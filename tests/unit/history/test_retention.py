@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn
 from dlq_handler.errors import Contended
-from dlq_handler.history.retention import RetentionPolicy, RetentionRunner, RetentionStep
+from dlq_handler.history.options import RetentionPolicy
+from dlq_handler.history.retention import RetentionRunner, RetentionStep
 from dlq_handler.rooms import retention_steps
 
 POLICY = RetentionPolicy(resolved_seconds=1, unresolved_seconds=2, interval_seconds=300)
