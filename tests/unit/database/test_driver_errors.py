@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dlq_handler.database.driver_errors import DRIVER_ERRORS, commit_fault_of, fault_of
-from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable
+from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable, Unreachable
 from sandbox.attune.database import DATABASE_AWAY
 
 
@@ -30,11 +30,11 @@ def an_error(sqlstate: str) -> asyncpg.PostgresError:
         ("55P03", Contended),
         ("42501", GrantsMissing),
         ("42P01", Unavailable),
-        ("08006", Unavailable),
-        ("53300", Unavailable),
+        ("08006", Unreachable),
+        ("53300", Unreachable),
         ("55006", Unavailable),
-        ("57P01", Unavailable),
-        ("58030", Unavailable),
+        ("57P01", Unreachable),
+        ("58030", Unreachable),
         ("XX000", Unavailable),
         ("25P02", Unavailable),
         ("F0000", Unavailable),
@@ -80,7 +80,7 @@ def test_a_connection_that_died_in_mid_call_is_a_lost_link_for_us_and_for_the_re
 
     assert isinstance(died, DRIVER_ERRORS)
     assert isinstance(died, DATABASE_AWAY)
-    assert (type(fault_of(died, "query").error), fault_of(died, "query").is_link_down) == (Unavailable, True)
+    assert (type(fault_of(died, "query").error), fault_of(died, "query").is_link_down) == (Unreachable, True)
 
 
 @pytest.mark.parametrize(
