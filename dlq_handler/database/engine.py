@@ -220,6 +220,10 @@ class Database:
         except DRIVER_ERRORS as error:
             raise fault_of(error, "statement outside a transaction").error from error
 
+    def answered_within(self, seconds: float) -> bool:
+        """A transaction of any service succeeded within this time, and no connection was lost since."""
+        return self._link.answered_within(seconds)
+
     async def ping(self) -> None:
         """Check that the database answers; raises `Unavailable` if it does not."""
         started = monotonic_seconds()

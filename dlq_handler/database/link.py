@@ -70,6 +70,10 @@ class Link:
                 since=self._lost_at, what=error.what, is_unreachable=isinstance(error, Unreachable)
             )
 
+    def answered_within(self, seconds: float) -> bool:
+        """And no connection was lost since then."""
+        return self._lost_at is None and monotonic_seconds() - self._last_answer <= seconds
+
     def is_answering(self, answered_at: float, *, statement_seconds: float) -> bool:
         """Whether the database answers, although a transaction has had no answer since this time of the process clock.
 

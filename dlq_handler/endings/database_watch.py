@@ -51,7 +51,9 @@ class DatabaseWatch:
 
     async def tick(self) -> None:
         try:
-            await self._database.ping()
+            # The state reader asks every 2 s: a ping is needed only when its answer is missing.
+            if not self._database.answered_within(self._interval_seconds / 2):
+                await self._database.ping()
             self._readiness.report("database", ok=True, detail="answers")
             async with self._database.one_transaction():
                 found = await migrate.check_usable(self._database)

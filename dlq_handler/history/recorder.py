@@ -6,13 +6,14 @@ them records it. An error here delays the history and nothing else.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
 
 from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
@@ -33,12 +34,15 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.tasks import task_group
+from dlq_handler.workers.availability import Availability
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
 
 INTERVAL_SECONDS = 5.0
 DECIDED_SECONDS = 1.0
+# Unchanged availabilities are recorded again within each quarter of a minute, or the timelines would show a gap.
+WORKERS_SECONDS = 8.0
 # An older change of the brake, made while no replica ran, is not recorded as an event.
 NEWS_FOR = timedelta(hours=1)
 # The stop of the process waits for the last event no longer than this.
@@ -66,6 +70,8 @@ class HistoryRecorder:
         self._consumer, self._decided, self._worker_watch = consumer, decided, worker_watch
         self._decided_seconds, self._recorded_decided = decided_seconds, 0
         self._has_started = False
+        self._recorded_workers: Mapping[int, Availability] | None = None
+        self._workers_at = float("-inf")
         self._closed_by: frozenset[GateCause] = frozenset()
         self._recorded_brake: set[datetime | None] = {None}
 
@@ -104,6 +110,10 @@ class HistoryRecorder:
         availabilities = self._worker_watch.availabilities
         if availabilities is None:
             return
+        now = monotonic_seconds()
+        if availabilities == self._recorded_workers and now - self._workers_at < WORKERS_SECONDS:
+            return
+        self._recorded_workers, self._workers_at = availabilities, now
         names = await worker_names(self._database)
         await history_sql.record_workers(
             self._database,

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from dlq_handler.options import OwnSection, Seconds
 
-LONGEST_ROUND_SECONDS = 5.0
-ROUND_SIZE = 20
+LONGEST_ROUND_SECONDS = 10.0
+ROUND_SIZE = 40
 """Number of canaries in a round."""
 
 

@@ -34,7 +34,7 @@ from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 log = structlog.get_logger()
 
-INTERVAL_SECONDS = 5.0
+INTERVAL_SECONDS = 10.0
 
 # A queue without a consumer counts as such until the next count.
 MOST_COUNT_SECONDS = 120.0
