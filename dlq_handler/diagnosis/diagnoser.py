@@ -29,7 +29,7 @@ from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
 from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.since import dated, is_change, is_due
-from dlq_handler.diagnosis.view import BrakeFact, OwnConnections, View, outdated, without_database
+from dlq_handler.diagnosis.view import BrakeFact, GateFact, OwnConnections, View, outdated, without_database
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every
@@ -46,7 +46,7 @@ TOO_OLD_SECONDS = 90.0
 STOP_SECONDS = 1.0
 
 # A busy or slow fleet is observed less often: the pause is this many times as long as the observation took.
-PAUSE_FACTOR = 20.0
+PAUSE_FACTOR = 5.0
 LONGEST_PAUSE_SECONDS = 120.0
 
 
@@ -205,7 +205,11 @@ class Diagnoser:
         self._has_recalled = True
 
     async def _share(self, seen: Observed) -> None:
-        observation = Observation(view=replace(seen.view, own=None), beginnings=self._beginnings)
+        gate = seen.view.gate
+        if isinstance(gate, GateFact):
+            # Whoever reads it is another process.
+            gate = replace(gate, replica=self._replica)
+        observation = Observation(view=replace(seen.view, own=None, gate=gate), beginnings=self._beginnings)
         parts = await encode(observation)
         async with self._database.transaction() as tx:
             # Two that take themselves for the leader do not both record a change.

@@ -108,7 +108,7 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
             assert code == 1, out
             return code, json.loads(out)
 
-        code, told = await eventually(status_misses_it, timeout=60)
+        code, told = await eventually(status_misses_it, timeout=150)
         mailed = (await run_by_cron(sidecar)).splitlines()
 
     assert [line.split("\t")[0] for line in mailed[:2]] == ["STATE", "problem"]
