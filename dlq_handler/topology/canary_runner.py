@@ -64,7 +64,7 @@ class CanaryRun:
     def __init__(
         self,
         database: Database,
-        link: AdminConnection,
+        admin: AdminConnection,
         api: ManagementApi,
         sender: CanarySender,
         *,
@@ -74,7 +74,7 @@ class CanaryRun:
         say: Callable[[str], None],
     ) -> None:
         """`queue`: the intake queue. `own_prefix`: of the consumer tags of replicas. `say`: progress for people."""
-        self._database, self._link, self._api, self._sender = database, link, api, sender
+        self._database, self._admin, self._api, self._sender = database, admin, api, sender
         self._queue, self._own_prefix, self._limit_seconds, self._say = queue, own_prefix, limit_seconds, say
 
     async def run(self, number: int) -> CanaryRunReport:
@@ -87,7 +87,7 @@ class CanaryRun:
                 return self._cannot_run(
                     Problem.NO_REPLICA, f"No replica consumes queue {self._queue!r}. No canary was sent."
                 )
-            incarnation = await self._link.open()
+            incarnation = await self._admin.open()
             course = _Course(published=await self._sender.publish(workers))
         except CanaryRefused as refused:
             return self._cannot_run(Problem.REFUSED, str(refused))
@@ -111,7 +111,7 @@ class CanaryRun:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _consumers(self) -> Consumers | None:
-        return await read_consumers(partial(count_queue, self._link), self._api, self._queue)
+        return await read_consumers(partial(count_queue, self._admin), self._api, self._queue)
 
     async def _follow_to_report(self, course: _Course, incarnation: int) -> CanaryRunReport:
         consumers = None
@@ -120,7 +120,7 @@ class CanaryRun:
             consumers = await self._consumers()
         except (Unavailable, Contended) as error:
             course.error = str(error)
-        is_lost = course.error is not None or self._link.incarnation != incarnation
+        is_lost = course.error is not None or self._admin.incarnation != incarnation
         problem = (
             Problem.CONNECTION_LOST
             if is_lost
@@ -161,7 +161,7 @@ class CanaryRun:
         while True:
             # Counted before the rows are read: their ages then are upper bounds of when the canaries left. A queue that
             # was deleted is not asked for again: the broker logs each such question.
-            counts = await count_queue(self._link, CANARY_QUEUE) if is_queue_there else None
+            counts = await count_queue(self._admin, CANARY_QUEUE) if is_queue_there else None
             is_queue_there = counts is not None
             course.stored, newest_received_age = await store.read_stages(self._database, ids)
             in_order = [course.stored[one] for one in ids if one in course.stored]

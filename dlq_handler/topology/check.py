@@ -1,4 +1,4 @@
-"""Decider a whole topology: for each queue whether what dies there arrives, what has drifted, what follows.
+"""Check a whole topology: for each queue whether its dead letters arrive, what has drifted, what follows.
 
 Pure. The conclusion is a hole only when an execution can hang because of it: a registered worker's queue from
 which nothing arrives, or a finding of that severity. Messages that Attune's services reject elsewhere are on

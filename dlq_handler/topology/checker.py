@@ -26,14 +26,14 @@ class TopologyReport:
 
 
 async def check_topology(
-    link: AdminConnection, api: ManagementApi, expected: Expectation, *, may_probe: bool = True
+    admin: AdminConnection, api: ManagementApi, expected: Expectation, *, may_probe: bool = True
 ) -> TopologyReport:
     """Raises `Unavailable` when the broker itself does not answer.
 
     Without the management API queues are probed if `may_probe`, else the topology is unknown. Probes leave several
     error lines per queue in the broker's log: they are for a person who asks once.
     """
-    await link.open()
+    await admin.open()
     limits: list[str] = []
     if expected.worker_ids is None:
         limits.append(
@@ -41,7 +41,7 @@ async def check_topology(
         )
     try:
         snapshot = await api.snapshot(consumers_of=expected.blueprint.intake_queue)
-        snapshot = await _with_intake_count(link, snapshot, expected)
+        snapshot = await _with_intake_count(admin, snapshot, expected)
     except Unavailable as error:
         if not may_probe:
             return TopologyReport(
@@ -51,22 +51,22 @@ async def check_topology(
             f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies; "
             f"dlq_handler.broker.management_url says where it is"
         )
-        snapshot = await probe_snapshot(link, expected)
+        snapshot = await probe_snapshot(admin, expected)
     # Thousands of queues are seconds of computing; heartbeats of the connection must go on meanwhile.
     topology = await asyncio.to_thread(check, snapshot, expected)
     return TopologyReport(topology=topology, limits=tuple(limits))
 
 
-async def _with_intake_count(link: AdminConnection, snapshot: Snapshot, expected: Expectation) -> Snapshot:
+async def _with_intake_count(admin: AdminConnection, snapshot: Snapshot, expected: Expectation) -> Snapshot:
     """The API hides the consumers of other users from a plain user; their number shows that there are some."""
     name = expected.blueprint.intake_queue
-    counts = await queue_probe.count_queue(link, name) if name in snapshot.queues else None
+    counts = await queue_probe.count_queue(admin, name) if name in snapshot.queues else None
     if counts is not None:
         snapshot.queues[name] = replace(snapshot.queues[name], consumer_count=counts.consumers)
     return snapshot
 
 
-async def probe_snapshot(link: AdminConnection, expected: Expectation) -> Snapshot:
+async def probe_snapshot(admin: AdminConnection, expected: Expectation) -> Snapshot:
     """What AMQP alone can tell: of the queues that we know by name, which exist and with what arguments."""
     blueprint = expected.blueprint
     names: Iterable[str] = (
@@ -74,31 +74,31 @@ async def probe_snapshot(link: AdminConnection, expected: Expectation) -> Snapsh
         *blueprint.queues,
         *SERVICE_QUEUES,
     )
-    queues = [queue for name in names if (queue := await _probe_queue(link, name)) is not None]
+    queues = [queue for name in names if (queue := await _probe_queue(admin, name)) is not None]
     exchanges = {blueprint.dead_letter_exchange}.union(
         exchange for queue in queues if (exchange := queue.text(DEAD_LETTER_EXCHANGE))
     )
     return Snapshot(
         exchanges=[
-            facts for name in sorted(exchanges) if (facts := await _probe_exchange(link, name)) is not None
+            facts for name in sorted(exchanges) if (facts := await _probe_exchange(admin, name)) is not None
         ],
         queues=queues,
         is_complete=False,
     )
 
 
-async def _probe_exchange(link: AdminConnection, name: str) -> ExchangeFacts | None:
-    if not await queue_probe.exchange_exists(link, name):
+async def _probe_exchange(admin: AdminConnection, name: str) -> ExchangeFacts | None:
+    if not await queue_probe.exchange_exists(admin, name):
         return None
-    exchange_type = await queue_probe.probe_exchange_type(link, name, "direct")
+    exchange_type = await queue_probe.probe_exchange_type(admin, name, "direct")
     return ExchangeFacts(name=name, type=exchange_type or "direct", policy_is_known=False)
 
 
-async def _probe_queue(link: AdminConnection, name: str) -> QueueFacts | None:
-    counts = await queue_probe.count_queue(link, name)
+async def _probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
+    counts = await queue_probe.count_queue(admin, name)
     if counts is None:
         return None
-    probed = await queue_probe.probe_queue(link, name)
+    probed = await queue_probe.probe_queue(admin, name)
     if probed is None:
         return QueueFacts(name=name, policy_is_known=False, consumer_count=counts.consumers)
     return QueueFacts(

@@ -1,4 +1,4 @@
-"""Decider whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
+"""Decide whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
 
 The newest probe of a worker that tells anything decides. One that did not arrive tells of a hole only if nothing else
 explains it: we consumed all the while since it was sent, nobody else could have taken it, and nothing waits before it.

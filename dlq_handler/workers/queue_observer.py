@@ -1,6 +1,6 @@
-"""See what the broker knows of the workers' queues: who consumes, what waits, what is held, how long it may wait.
+"""Observe the workers' queues on the broker: consumers, ready and unacknowledged messages, TTL.
 
-Promises: creates and changes nothing; a worker that could not be asked about is left out of the answer, never guessed.
+Promises: creates and changes nothing; a worker that could not be asked about is left out of the answer.
 """
 
 import asyncio
@@ -68,11 +68,11 @@ class _Kept(Generic[Fact]):
 
 
 class WorkerQueueObserver:
-    """One for all who look, so that they share its answers."""
+    """One for all services of a process, so that they share its answers."""
 
     def __init__(
         self,
-        link: AdminConnection,
+        admin: AdminConnection,
         *,
         api: ManagementApi,
         names: WorkerQueueNames,
@@ -86,7 +86,7 @@ class WorkerQueueObserver:
         """
         self._queues = queues
         self._found: set[str] = set()
-        self._link, self._api, self._names, self._now = link, api, names, now
+        self._admin, self._api, self._names, self._now = admin, api, names, now
         self._policy = policy or ObserverLimits()
         self._budget = RefusalBudget(self._policy.refusals, now)
         self._counts = _Kept[QueueCounts | None]()
@@ -95,7 +95,7 @@ class WorkerQueueObserver:
         self._longest_ttl_ms: int | None = None
         self._api_asked_again_at = 0.0
         self._ttls_asked_again_at = 0.0
-        # Two who look at once would ask everything twice: the second waits, and finds the answers of the first.
+        # Two callers at once would ask everything twice: the second waits, and uses the answers of the first.
         self._turn = asyncio.Lock()
         self.broker_error: str | None = None
         """Why the last look could not ask the broker; None when it could."""
@@ -135,7 +135,7 @@ class WorkerQueueObserver:
             statistics = await self._read_statistics(present, is_quiet=is_quiet)
             ttls = await self._learn_ttls(present, statistics, is_quiet=is_quiet)
         return {
-            one: None if counts is None else _sight(counts, statistics.get(one), ttls[one])
+            one: None if counts is None else _observation(counts, statistics.get(one), ttls[one])
             for one, counts in counted.items()
             if counts is None or one in ttls
         }
@@ -179,7 +179,7 @@ class WorkerQueueObserver:
     ) -> Mapping[str, QueueCounts | None]:
         if is_quiet:
             if self._queues is None:
-                return await many_queues.count_all(self._link, queues)
+                return await many_queues.count_all(self._admin, queues)
             return await self._queues.count_all(queues)
         present = sorted(self._found.intersection(queues))
         answer = await self._ask(present, refusals=self._budget.places_for_found)
@@ -199,7 +199,7 @@ class WorkerQueueObserver:
     async def _ask(self, queues: Sequence[str], *, refusals: int) -> dict[str, QueueCounts | None]:
         if not queues:
             return {}
-        answer, left = await many_queues.count_until_refused(self._link, queues, refusals=refusals)
+        answer, left = await many_queues.count_until_refused(self._admin, queues, refusals=refusals)
         found = {queue for queue, counts in answer.items() if counts is not None}
         refused = set(queues).difference(left, found)
         self._found = self._found.difference(refused) | found
@@ -265,7 +265,7 @@ class WorkerQueueObserver:
         asked = list(islice(queues, self._budget.places))
         self._budget.spend(len(asked))
         try:
-            answer = await many_queues.probe_all_ttl_ms(self._link, asked)
+            answer = await many_queues.probe_all_ttl_ms(self._admin, asked)
         except Unavailable as error:
             # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
             self.broker_error = error.what
@@ -283,7 +283,7 @@ class WorkerQueueObserver:
         return known | probed
 
 
-def _sight(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueObservation:
+def _observation(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueObservation:
     """What AMQP says is of this instant; the API's numbers are some seconds old.
 
     That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
