@@ -37,13 +37,15 @@ def list_letters(
     *,
     wanted: Wanted,
     before: BeforeOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Maximum number of dead letters, newest first.")
+    ] = 50,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List letters, newest first. What is asked for must hold together."""
+    """List dead letters, newest first. Filters are combined with AND."""
     settings = load_or_exit(config).settings
-    page, now = wait_for("looking for letters", _list(settings, wanted, before, limit))
+    page, now = wait_for("searching dead letters", _list(settings, wanted, before, limit))
     if output is Output.JSON:
         print_json([brief(record) for record in page.records])
         return
@@ -70,7 +72,7 @@ def print_letters(records: Sequence[LetterRecord], now: datetime) -> None:
             )
             for record in records
         ],
-        empty="no letters",
+        empty="no dead letters",
         now=now,
         spare=("QUEUE", "WHY", "GROUP", "WORKER"),
     )
@@ -82,9 +84,9 @@ def show(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show one letter in full. Its body is left out, as it may hold secrets; of its headers they are masked."""
+    """Show one dead letter in full, without its body. Secrets in its headers are masked."""
     settings = load_or_exit(config).settings
-    record, now = wait_for("looking for the letter", _show(settings, letter_id))
+    record, now = wait_for("reading the dead letter", _show(settings, letter_id))
     if record is None:
         print_error(
             f"{no_record_sentence(settings.retention.resolved_seconds)} "

@@ -56,14 +56,12 @@ def export(
     ] = Format.JSONL,
     bodies: Annotated[
         bool,
-        typer.Option(
-            "--bodies", help="With headers and body, what may be secret in them masked, long ones cut."
-        ),
+        typer.Option("--bodies", help="Include headers and body, with secrets masked and long bodies cut."),
     ] = False,
     wanted: Wanted,
     config: ConfigOption = None,
 ) -> None:
-    """Write all such letters to stdout, newest first, one a line."""
+    """Write all matching dead letters to stdout, newest first, one per line."""
     columns = (*_WITHOUT_BODIES, *(("headers", "body", "is_body_cut") if bodies else ()))
     settings, write, written = load_or_exit(config).settings, _writer(format_, columns), 0
 

@@ -58,15 +58,17 @@ def groups(
     *,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the largest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of groups, the largest first.")
+    ] = 50,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List groups of letters by cause, the largest first: of the last hour, unless told otherwise."""
+    """List groups of dead letters by category, the largest first. Default: those of the last hour."""
     refuse_reversed(since, until)
     is_json = output is Output.JSON
     settings = load_or_exit(config).settings
-    seen = wait_for("counting letters", _look(settings, since, until, limit, with_versions=is_json))
+    seen = wait_for("counting dead letters", _look(settings, since, until, limit, with_versions=is_json))
     if is_json:
         print_json([_full(seen, one) for one in seen.counts])
         return
@@ -135,7 +137,7 @@ def print_groups(seen: GroupsSeen) -> None:
             )
             for one in seen.counts
         ],
-        empty="no letters in this time",
+        empty="no dead letters in this time",
         now=seen.now,
         spare=("QUEUE", "ACTIONS", "REASON", "FAILED"),
     )

@@ -44,7 +44,7 @@ class _Decided:
     record_id: int
     execution_id: int | None
     before: Outcome | None
-    """None: a sidecar was quicker, so that nobody here saw it."""
+    """None: a replica decided it first."""
     outcome: Outcome
     explanation: str
 
@@ -88,7 +88,7 @@ def reprocess(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Process dead letters again: the named ones, those of a group or with an outcome, or `--all`. Only the outcomes
-    unknown_execution, update_failed, deferred and unrelated can change. Recorded with who, when and why (`audit list`).
+    unknown_execution, update_failed, deferred and unrelated can change. The audit records user, time and comment.
     At most 10,000 at a time, those decided longest ago first. A terminal lists changed outcomes, a pipe and JSON list
     all; stderr shows the number.
 
@@ -97,13 +97,11 @@ def reprocess(
     _refuse_nonsense(letter_ids, group, outcome, version, every=every)
     settings = load_or_exit(config).settings
     if settings.dlq_handler.shadow.enabled:
-        print_error(
-            "in shadow mode nothing is ended, so nothing is reprocessed; see dlq_handler.shadow.enabled"
-        )
+        print_error("in shadow mode no dead letter is reprocessed; see dlq_handler.shadow.enabled")
         raise typer.Exit(1)
     if version is None:
-        # As they are now: whoever types the reason must not act on what somebody else acted on meanwhile.
-        version = wait_for("looking at the letters", _version(settings, letter_ids, group))
+        # The present state: what another operator changes while the comment is typed must not be acted on.
+        version = wait_for("reading the dead letters", _version(settings, letter_ids, group))
     wanted = _Wanted(
         letter_ids=letter_ids,
         group=group,
@@ -112,7 +110,7 @@ def reprocess(
         version=version,
     )
     with exit_if_refused():
-        done = wait_for("deciding letters", _reprocess(settings, wanted))
+        done = wait_for("reprocessing dead letters", _reprocess(settings, wanted))
     for letter_id, explanation in done.undecided.items():
         print_warning(f"letter {letter_id} was not decided: {explanation}")
     if output is Output.JSON:
@@ -122,7 +120,7 @@ def reprocess(
     if done.decided or done.undecided:
         typer.echo(str(done), err=True)
     if done.left is not None:
-        print_warning(f"left: {done.left}, too many for one act; ask again for them")
+        print_warning(f"left: {done.left}, too many for one operation; run the command again for them")
     if done.undecided or done.left is not None:
         raise typer.Exit(1)
 
@@ -130,14 +128,14 @@ def reprocess(
 def _print(done: _Done) -> None:
     rows = done.decided
     if sys.stdout.isatty() and (done.decided or done.undecided):
-        # Hundreds that are as they were would hide the few that are not.
+        # Hundreds of unchanged outcomes would hide the few changed ones.
         rows = done.changed
         if not rows:
             return
     print_table(
         ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
         [(one.record_id, one.execution_id, one.before, one.outcome, one.explanation) for one in rows],
-        empty="no letter to reprocess",
+        empty="no dead letter to reprocess",
     )
 
 
@@ -151,7 +149,7 @@ def _refuse_nonsense(
 ) -> None:
     if outcome is not None and outcome not in REPROCESSABLE:
         raise typer.BadParameter(
-            f"{outcome.value} is settled for good; these can be reprocessed: {', '.join(sorted(REPROCESSABLE))}"
+            f"{outcome.value} is final; these can be reprocessed: {', '.join(sorted(REPROCESSABLE))}"
         )
     given = sum(one is not None for one in (letter_ids or None, group, outcome, every or None))
     if given > 1:
@@ -160,7 +158,7 @@ def _refuse_nonsense(
         # `--comment expired` looks like a filter and is none: without this it would process every dead letter again.
         raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
     if version is not None and not letter_ids and group is None:
-        raise typer.BadParameter("is of named letters or of a group; name them", param_hint="--if-version")
+        raise typer.BadParameter("needs ids or --group", param_hint="--if-version")
 
 
 async def _version(settings: Settings, letter_ids: list[int] | None, group: str | None) -> str | None:
@@ -212,9 +210,9 @@ async def _put_up(operating: Operations, database: Database, wanted: _Wanted) ->
     for letter_id, explanation in result.waiting.items():
         record = await records_sql.show(database, letter_id)
         if record is None or record.outcome in REPROCESSABLE:
-            undecided[letter_id] = f"{explanation}; it is due, and a sidecar takes it up when it can"
+            undecided[letter_id] = f"{explanation}; it is queued for reprocessing"
             continue
-        # Due for every sidecar too: one of them was quicker, which is what was asked for.
+        # Queued for every replica too: one of them decided it first.
         decided.append(
             _Decided(
                 record_id=letter_id,

@@ -22,7 +22,7 @@ def duration(text: str) -> timedelta | None:
 def read_duration(text: str) -> timedelta:
     given = duration(text)
     if given is None:
-        raise typer.BadParameter(f"{text!r} is no time span; wanted 90s, 10m, 2h or 1d")
+        raise typer.BadParameter(f"{text!r} is not a duration; use 90s, 10m, 2h or 1d")
     return given
 
 
@@ -34,7 +34,7 @@ def read_moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"{text!r} is no time; wanted 30m, 24h, 7d or 2026-11-16T12:00:00Z"
+            f"{text!r} is not a time; use 30m, 24h, 7d or 2026-11-16T12:00:00Z"
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -77,14 +77,18 @@ OutputOption = Annotated[
 SinceOption = Annotated[
     datetime | None,
     typer.Option(
-        parser=read_moment, metavar="30m|24h|7d|TIME", help="Not before then: so long ago, or a time in UTC."
+        parser=read_moment,
+        metavar="30m|24h|7d|TIME",
+        help="Only from this time on: an age such as 30m, or a time in UTC.",
     ),
 ]
 
 UntilOption = Annotated[
     datetime | None,
     typer.Option(
-        parser=read_moment, metavar="30m|24h|7d|TIME", help="Before then: so long ago, or a time in UTC."
+        parser=read_moment,
+        metavar="30m|24h|7d|TIME",
+        help="Only before this time: an age such as 30m, or a time in UTC.",
     ),
 ]
 
@@ -93,7 +97,7 @@ LARGEST_ID = 2**63 - 1
 BeforeOption = Annotated[
     int | None,
     typer.Option(
-        "--before", metavar="ID", min=1, max=LARGEST_ID, help="Only those before this one: the next page."
+        "--before", metavar="ID", min=1, max=LARGEST_ID, help="Only records before this id: the next page."
     ),
 ]
 

@@ -93,7 +93,7 @@ async def test_kept_letters_are_decided_again_and_named_ones_that_cannot_be_are_
     [(action, comment, _)] = await audit(terminal)
     assert (action, comment) == ("letters.reprocess", "it is there")
     nothing = await terminal.type("letters", "reprocess", "--outcome", "update_failed", "--comment", "again")
-    assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no letter to reprocess\n")
+    assert (nothing.code, nothing.rows, nothing.err) == (0, [], "no dead letter to reprocess\n")
     assert len(await audit(terminal)) == 1, "nothing was done, so nothing is on record"
 
 
@@ -188,7 +188,7 @@ async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
     for asked, left in ((("--group", group), "1"), (("--all",), "some")):
         first = await terminal.type("letters", "reprocess", *asked, "--comment", "they exist by now")
         assert (first.code, len(first.rows)) == (1, 2)
-        assert f"left: {left}, too many for one act; ask again for them" in first.err
+        assert f"left: {left}, too many for one operation" in first.err
         await host.session.execute(
             "UPDATE dlq_handler.letter SET outcome = 'unknown_execution', decided_at = received_at"
             " WHERE group_id = $1",
