@@ -97,14 +97,14 @@ class TopologyKeeper:
         self._applied_incarnation, self._requests_done = incarnation, requests
         self._applied_at = self._now()
         # A repeated application that finds everything in place changes nothing, and is no news.
-        report = log.info if is_new_connection or result.made else log.debug
-        report(
-            "topology.applied",
-            workers=len(wanted),
-            made=list(result.made),
-            intake_queue=self._blueprint.intake_queue,
-            dead_letter_exchange_type=result.dead_letter_exchange_type,
-        )
+        if is_new_connection or result.made:
+            log.info(
+                "topology.applied",
+                workers=len(wanted),
+                made=list(result.made),
+                intake_queue=self._blueprint.intake_queue,
+                dead_letter_exchange_type=result.dead_letter_exchange_type,
+            )
 
     async def _apply_difference(self) -> None:
         registered = self._registered
