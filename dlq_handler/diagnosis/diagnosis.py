@@ -1,7 +1,4 @@
-"""A diagnosis: the result of one check, with its component, its beginning, its evidence and the action. Pure.
-
-One type for `status`, `doctor`, dashboard, API and the record of the past.
-"""
+"""The result of one check. One type for `status`, `doctor`, dashboard, API and the record of the past. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
