@@ -82,17 +82,21 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
         )
         return len(rows) == len(EXECUTOR) + len(queues)
 
+    async def is_ok() -> bool:
+        return bool((await services(sidecar))["health"] == "ok")
+
     async def are_named() -> dict[str, Any]:
         found = await services(sidecar)
         assert found["health"] == "problem", found
         assert found["explanation"].startswith("The broker restarted at "), found
-        assert str(workers[1]) in found["about"], found
+        assert "worker-1" in found["explanation"], found
         return found
 
     async with heartbeats(world, workers), world.sidecar(**settings) as sidecar:
         async with consumed(world.amqp_url, [*EXECUTOR, *queues]):
             await eventually(all_consume, timeout=60)
-            assert (await services(sidecar))["health"] == "ok"
+            # `status` reads the view that the leader has shared, which may be older.
+            await eventually(is_ok, timeout=60)
             await rabbitmq.stop()
             await rabbitmq.start()
             found = await eventually(are_named, timeout=90)
@@ -114,15 +118,10 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
         assert "Since then the executor's queues have no consumer, and worker-0" in found["explanation"]
         assert found["explanation"].endswith("report without consuming.")
         assert found["action"] == "Restart the executor and these workers."
-        assert found["about"] == " ".join(map(str, sorted(workers)))
         assert found["runbook"] == "docs/runbook.md#services-without-consumers"
         assert found["explanation"] in doctor
         assert (shown["explanation"], shown["since"][:19]) == (found["explanation"], found["since"][:19])
 
         # As an operator must: the services are restarted, and consume again.
         async with consumed(world.amqp_url, [*EXECUTOR, *queues]):
-
-            async def is_over() -> bool:
-                return bool((await services(sidecar))["health"] == "ok")
-
-            await eventually(is_over, timeout=60)
+            await eventually(is_ok, timeout=60)
