@@ -7,6 +7,7 @@ them records it. An error here delays the history and nothing else.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,6 +50,17 @@ NEWS_FOR = timedelta(hours=1)
 STOP_SECONDS = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """What this process has recorded already."""
+
+    has_started: bool = False
+    workers: Mapping[int, Availability] | None = None
+    workers_at: float = float("-inf")
+    closed_by: frozenset[GateCause] = frozenset()
+    brake: frozenset[datetime | None] = frozenset({None})
+
+
 class HistoryRecorder:
     def __init__(
         self,
@@ -69,11 +81,7 @@ class HistoryRecorder:
         self._leadership, self._gate = leadership, gate
         self._consumer, self._decided, self._worker_watch = consumer, decided, worker_watch
         self._decided_seconds, self._recorded_decided = decided_seconds, 0
-        self._has_started = False
-        self._recorded_workers: Mapping[int, Availability] | None = None
-        self._workers_at = float("-inf")
-        self._closed_by: frozenset[GateCause] = frozenset()
-        self._recorded_brake: set[datetime | None] = {None}
+        self._recorded = _Recorded()
 
     async def run(self, stop: asyncio.Event) -> None:
         async with task_group() as loops:
@@ -84,13 +92,19 @@ class HistoryRecorder:
         await self._record_stop()
 
     async def tick(self) -> None:
-        async with self._database.one_transaction():
-            await self._record_all()
+        before = self._recorded
+        try:
+            async with self._database.one_transaction():
+                await self._record_all()
+        except BaseException:
+            # Not committed, as far as is known: the next tick records it again, rather than never.
+            self._recorded = before
+            raise
 
     async def _record_all(self) -> None:
-        if not self._has_started:
+        if not self._recorded.has_started:
             await self._record(Topic.REPLICA, REPLICA_STARTED, subject=self._replica)
-            self._has_started = True
+            self._recorded = replace(self._recorded, has_started=True)
         consuming_seconds = 0.0 if self._consumer is None else self._consumer.consuming_seconds
         if consuming_seconds > 0:
             await history_sql.record_consuming(self._database, consuming_seconds=consuming_seconds)
@@ -111,9 +125,10 @@ class HistoryRecorder:
         if availabilities is None:
             return
         now = monotonic_seconds()
-        if availabilities == self._recorded_workers and now - self._workers_at < WORKERS_SECONDS:
+        known = self._recorded
+        if availabilities == known.workers and now - known.workers_at < WORKERS_SECONDS:
             return
-        self._recorded_workers, self._workers_at = availabilities, now
+        self._recorded = replace(known, workers=availabilities, workers_at=now)
         names = await worker_names(self._database)
         await history_sql.record_workers(
             self._database,
@@ -128,12 +143,12 @@ class HistoryRecorder:
         # Every process starts with a young connection.
         causes = frozenset(seen.causes) - {GateCause.YOUNG_LINK}
         for kind, changed in (
-            (GATE_CLOSED, causes - self._closed_by),
-            (GATE_OPENED, self._closed_by - causes),
+            (GATE_CLOSED, causes - self._recorded.closed_by),
+            (GATE_OPENED, self._recorded.closed_by - causes),
         ):
             for cause in sorted(changed):
                 await self._record(Topic.GATE, kind, subject=cause.value)
-        self._closed_by = causes
+        self._recorded = replace(self._recorded, closed_by=causes)
 
     async def _record_brake(self) -> None:
         async with self._database.transaction() as tx:
@@ -142,7 +157,7 @@ class HistoryRecorder:
                 (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
                 (BRAKE_RELEASED, view.state.released_at, view.state.released_by),
             ):
-                if at is None or at in self._recorded_brake or view.now - at > NEWS_FOR:
+                if at is None or at in self._recorded.brake or view.now - at > NEWS_FOR:
                     continue
                 await events_sql.record_event(
                     tx,
@@ -153,11 +168,12 @@ class HistoryRecorder:
                     at=at,
                     once=True,
                 )
-        self._recorded_brake |= {view.state.tripped_at, view.state.released_at}
+        brake = self._recorded.brake | {view.state.tripped_at, view.state.released_at}
+        self._recorded = replace(self._recorded, brake=brake)
 
     async def _record_stop(self) -> None:
         """If the database is unavailable, the gap in the observed minutes shows the stop."""
-        if not self._has_started:
+        if not self._recorded.has_started:
             return
         try:
             async with asyncio.timeout(STOP_SECONDS):

@@ -3,9 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
+from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.rooms import new_metrics
@@ -67,6 +71,19 @@ async def test_a_process_tells_that_it_came_decided_and_went(store: Database) ->
     ]
     assert [one.detail for one in told if one.kind == "letters.decided"] == ["3", "2"]
     assert {one.replica for one in told} == {"one"}
+
+
+async def test_events_of_a_tick_that_is_not_committed_are_recorded_by_the_next(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(store)
+    with monkeypatch.context() as broken:
+        broken.setattr(brake_sql, "look", AsyncMock(side_effect=Unavailable("database", "lost")))
+        with pytest.raises(Unavailable):
+            await replica.history_recorder.tick()
+    assert await replica.told() == []
+    await replica.history_recorder.tick()
+    assert await replica.told() == [("replica.started", "one")]
 
 
 async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> None:
