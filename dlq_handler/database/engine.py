@@ -173,15 +173,13 @@ class Database:
 
     @asynccontextmanager
     async def one_transaction(self) -> AsyncIterator[None]:
-        """Transactions that this task begins within the block are savepoints of one. For many short reads.
+        """Transactions that this task begins within the block are savepoints of one, which commits at the end.
 
-        One that fails fails alone. After one that was cut short, the others have their own transactions again.
+        One that fails fails alone. After one that was cut short, or lost the connection, the others have their own
+        transactions again, and the end raises `Unavailable`: what the savepoints before it wrote is not committed.
         """
-        try:
-            async with bounded(self._connect_seconds + MARGIN_SECONDS):
-                connection = await self._engine.connect()
-                await connection.execute(_SETTINGS, self._settings(self._statement_timeout_ms))
-        except (TimeoutError, *DRIVER_ERRORS):
+        connection = await self._connection_or_none()
+        if connection is None:
             # The transactions of the block find out and report why.
             yield
             return
@@ -190,14 +188,42 @@ class Database:
         try:
             async with _ended(connection):
                 yield
-                if shared.is_usable:
-                    await connection.commit()
-                else:
-                    await connection.invalidate()
-        except DRIVER_ERRORS as error:
-            raise fault_of(error, "commit").error from error
+                await self._commit(shared)
         finally:
+            # A task that outlives the block must not use the connection, which is another one's by then.
+            shared.is_usable = False
             _shared.reset(token)
+
+    async def _connection_or_none(self) -> AsyncConnection | None:
+        try:
+            async with bounded(self._connect_seconds + MARGIN_SECONDS):
+                connection = await self._engine.connect()
+                try:
+                    await connection.execute(_SETTINGS, self._settings(self._statement_timeout_ms))
+                except BaseException:
+                    await connection.invalidate()
+                    await connection.close()
+                    raise
+                return connection
+        except (TimeoutError, *DRIVER_ERRORS):
+            return None
+
+    async def _commit(self, shared: "_Shared") -> None:
+        if not shared.is_usable:
+            await shared.connection.invalidate()
+            raise Unavailable("database", "a query was cut short before the commit")
+        shared.is_usable = False
+        try:
+            async with bounded(self._statement_timeout_ms / 1000 + MARGIN_SECONDS):
+                await shared.connection.commit()
+        except TimeoutError as error:
+            await shared.connection.invalidate()
+            self._broke()
+            raise Unreachable("database", "commit: no answer in time") from error
+        except DRIVER_ERRORS as error:
+            fault = commit_fault_of(error)
+            self._note(fault)
+            raise fault.error from error
 
     def _settings(
         self, timeout_ms: int, lock_timeout_ms: int | None = None, search_path: str | None = None
@@ -330,8 +356,10 @@ async def _savepoint(shared: _Shared) -> AsyncIterator[None]:
     try:
         yield
     except Exception:
-        await savepoint.rollback()
-        shared.is_usable = True
+        # A lost connection refuses all that follows with an error that names no loss.
+        if not shared.connection.invalidated:
+            await savepoint.rollback()
+            shared.is_usable = True
         raise
     await savepoint.commit()
     shared.is_usable = True

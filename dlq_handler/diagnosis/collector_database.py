@@ -1,6 +1,7 @@
 """The database's part of a view: each question by itself, so that one missing table or right hides nothing else."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -27,6 +28,7 @@ from dlq_handler.diagnosis.view import (
     Unknown,
     UnknownCause,
 )
+from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import REPLICA_STOPPED
 from dlq_handler.host import unscheduled_sql
@@ -81,9 +83,13 @@ class DatabaseFacts:
 
 
 async def collect_from_database(database: Database, options: CollectorOptions) -> DatabaseFacts:
-    # A transaction for each question would be most of what an idle replica asks of the database.
-    async with database.one_transaction():
-        return await _collect(database, options)
+    facts: DatabaseFacts | None = None
+    # A question that was cut short is unknown in the facts already.
+    with suppress(Unavailable):
+        # A transaction for each question would be most of what an idle replica asks of the database.
+        async with database.one_transaction():
+            facts = await _collect(database, options)
+    return facts or _unavailable(database, Unknown("the connection was lost", UnknownCause.UNREACHABLE))
 
 
 async def _collect(database: Database, options: CollectorOptions) -> DatabaseFacts:

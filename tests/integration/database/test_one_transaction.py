@@ -1,6 +1,7 @@
 """Many short reads in one transaction: one that fails fails alone."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -33,14 +34,48 @@ async def test_one_that_fails_fails_alone(store: Database) -> None:
         assert await transaction_id(store) == first
 
 
-async def test_after_one_that_was_cut_short_the_others_have_their_own(store: Database) -> None:
+async def cut_short(store: Database) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1), store.transaction() as tx:
+            await tx.rows("SELECT pg_sleep(5)")
+
+
+async def lose_connection(store: Database) -> None:
+    with pytest.raises(Unavailable):
+        async with store.transaction() as tx:
+            await tx.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.mark.parametrize("broken", [cut_short, lose_connection])
+async def test_after_a_broken_one_the_others_have_their_own(
+    store: Database, broken: Callable[[Database], Awaitable[None]]
+) -> None:
+    ids = list[int]()
+
+    async def block() -> None:
+        async with store.one_transaction():
+            ids.append(await transaction_id(store))
+            await broken(store)
+            ids.extend([await transaction_id(store), await transaction_id(store)])
+
+    with pytest.raises(Unavailable, match="cut short"):
+        await block()
+    assert len(set(ids)) == 3
+
+
+async def test_task_that_outlives_the_block_has_its_own(store: Database) -> None:
+    ended = asyncio.Event()
+
+    async def later() -> int:
+        await ended.wait()
+        return await transaction_id(store)
+
     async with store.one_transaction():
         first = await transaction_id(store)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1), store.transaction() as tx:
-                await tx.rows("SELECT pg_sleep(5)")
-        second, third = await transaction_id(store), await transaction_id(store)
-    assert len({first, second, third}) == 3
+        task = asyncio.create_task(later())
+        await asyncio.sleep(0)
+    ended.set()
+    assert await task != first
 
 
 async def test_other_time_limits_need_their_own_transaction(store: Database) -> None:
