@@ -19,7 +19,7 @@ from benchmarks.letters_world import GROUPS, letters_stage
 from benchmarks.ours import opening, sidecar
 from benchmarks.world import Stage, World
 
-STARTED = "sidecar.started"
+STARTED = "replica.started"
 ASKED = 30
 WARM_UP = 5
 REQUEST_SECONDS = 60

@@ -181,7 +181,7 @@ async def _lag_counts(child: Child) -> tuple[float, float]:
 
 def _http_port(child: Child) -> int:
     for line in child.log.read_text(errors="replace").splitlines():
-        if '"sidecar.started"' in line:
+        if '"replica.started"' in line:
             return int(json.loads(line)["http_port"])
     raise ContenderFailed(f"the replica names no port:\n{child.log_tail()}")
 

@@ -90,7 +90,7 @@ async def _run(settings: Settings) -> int:
 async def run_replica(sidecar: Sidecar, stop: asyncio.Event) -> None:
     """Returns when everything has ended in good order."""
     ops, ui = sidecar.listeners.ops, sidecar.listeners.ui
-    log.info("sidecar.started", version=__version__, http_port=ops.port, ui_port=ui.port if ui else None)
+    log.info("replica.started", version=__version__, http_port=ops.port, ui_port=ui.port if ui else None)
     if sidecar.settings.is_shadow:
         _report_shadow(sidecar)
     rest_done = asyncio.Event()
@@ -109,7 +109,7 @@ async def run_replica(sidecar: Sidecar, stop: asyncio.Event) -> None:
         finally:
             rest_done.set()
             await _close(sidecar)
-    log.info("sidecar.stopped")
+    log.info("replica.stopped")
 
 
 def _report_shadow(sidecar: Sidecar) -> None:

@@ -1,4 +1,4 @@
-"""`dlq-handler topology`: make what must exist, and tell whether dead letters would arrive."""
+"""`dlq-handler topology`: declare the topology, and check whether dead letters arrive."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker
 
 app = typer.Typer(no_args_is_help=True)
 
-EXIT_CODES = {Conclusion.FINE: 0, Conclusion.HOLE: 1, Conclusion.UNKNOWN: 2}
+EXIT_CODES = {Conclusion.FINE: 0, Conclusion.BROKEN_ROUTE: 1, Conclusion.UNKNOWN: 2}
 _MOST_ROWS = 100
 
 
@@ -57,9 +57,9 @@ async def _apply(settings: Settings) -> ApplyResult:
 
 @app.command()
 def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Tell for each queue whether what dies there would arrive, and what differs from what is wanted.
+    """Check for each queue whether its dead letters reach the intake queue, and show drift.
 
-    Exit 1: an execution can hang (a hole). Exit 2: it cannot be told. Changes nothing.
+    Exit 1: an execution can hang (a broken route). Exit 2: unknown. Changes nothing.
     """
     report = wait_for("asking the database and the broker", _check(load_or_exit(config).settings))
     if output is Output.JSON:
@@ -75,7 +75,7 @@ async def _check(settings: Settings) -> TopologyReport:
         async with open_database(settings) as database:
             workers = await worker_ids(database)
     except Unavailable as error:
-        # The broker can be decided without it, only less precisely; the report says so.
+        # The broker can be checked without the database, only less precisely, and the report shows that.
         print_warning(str(error))
     expected = settings.expectation(workers)
     async with AdminConnection(broker_of(settings)) as link:
@@ -101,7 +101,7 @@ def _print_report(report: TopologyReport) -> None:
         if finding.way_out:
             print(f"  way out: {finding.way_out}")
     print(f"\nconclusion: {topology.conclusion}")
-    if topology.conclusion is Conclusion.HOLE:
+    if topology.conclusion is Conclusion.BROKEN_ROUTE:
         print(
             "`dlq-handler run` binds what is missing at its start; `dlq-handler topology apply` does it now"
         )

@@ -126,11 +126,11 @@ def topology(view: View) -> Diagnosis:
         case Conclusion.UNKNOWN:
             why = limits[0] if limits else "the broker does not report enough to follow every route"
             return unknown(Check.TOPOLOGY, Unknown(why), MANAGEMENT_ACTION, evidence=(*limits[1:], *notes))
-        case Conclusion.HOLE:
+        case Conclusion.BROKEN_ROUTE:
             broken = [
                 one.queue
                 for one in checked.queues
-                if one.arrives is Answer.HOLE and one.role is QueueRole.WORKER
+                if one.arrives is Answer.BROKEN_ROUTE and one.role is QueueRole.WORKER
             ]
             what = f"Dead letters of {listed(broken)} are lost." if broken else "An execution can hang."
             return problem(

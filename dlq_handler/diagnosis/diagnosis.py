@@ -162,7 +162,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         component=Component.BROKER,
         headline="A dead-letter route is broken",
         command=_TOPOLOGY_CHECK,
-        anchor="topology-hole",
+        anchor="broken-route",
         is_required=True,
     ),
     Check.CANARY: CheckInfo(

@@ -5,7 +5,7 @@ from dlq_handler.history.retention import RetentionStep
 
 STEPS = (
     RetentionStep(
-        name="notices",
+        name="completion_events",
         delete=lambda database, policy, may_go_on: outbox_sql.delete_confirmed(
             database, older_than_seconds=policy.resolved_seconds, may_go_on=may_go_on
         ),

@@ -1,8 +1,8 @@
-"""Check a whole topology: for each queue whether its dead letters arrive, what has drifted, what follows.
+"""Check a topology: for each queue whether its dead letters arrive, the drift, and the conclusion.
 
-Pure. The conclusion is a hole only when an execution can hang because of it: a registered worker's queue from
-which nothing arrives, or a finding of that severity. Messages that Attune's services reject elsewhere are on
-record at best, whatever arrives; losing them is worth a note.
+Pure. The conclusion is a broken route only when an execution can hang because of it: a registered worker's queue whose
+dead letters do not arrive, or a finding of that severity. Messages that Attune's services reject in other queues are
+only recorded, so losing them is a note.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class QueueRole(StrEnum):
 
 class Conclusion(StrEnum):
     FINE = "fine"
-    HOLE = "hole"
+    BROKEN_ROUTE = "broken route"
     UNKNOWN = "unknown"
 
 
@@ -80,7 +80,7 @@ def _of_interest(snapshot: Snapshot, expected: Expectation) -> list[str]:
         for name, queue in snapshot.queues.items()
         if name in SERVICE_QUEUES or queue.text(DEAD_LETTER_EXCHANGE) is not None
     }
-    # In the canary's queue messages die with the keys of workers, which are looked at one by one; no other key gets in.
+    # The canary queue holds only messages with workers' keys, and the workers' queues cover those keys.
     own = {expected.blueprint.intake_queue, CANARY_QUEUE}
     return worker_queues + sorted(others.difference(worker_queues, own))
 
@@ -89,7 +89,7 @@ def _role(queue: str, expected: Expectation) -> QueueRole:
     owner = expected.blueprint.workers.owner_of(queue)
     if owner is None:
         return QueueRole.OTHER
-    # With the database away we cannot know who is registered: better one alarm too many.
+    # Without the database the registered workers are unknown. A false alarm is better than a missed one.
     is_registered = expected.worker_ids is None or owner in expected.worker_ids
     return QueueRole.WORKER if is_registered else QueueRole.RETIRED_WORKER
 
@@ -105,14 +105,14 @@ def _checked(walked: Walk, role: QueueRole) -> CheckedQueue:
 
 
 def _losses(queues: Iterable[CheckedQueue], expected: Expectation) -> Iterator[Finding]:
-    lost = [checked for checked in queues if checked.arrives is Answer.HOLE]
+    lost = [checked for checked in queues if checked.arrives is Answer.BROKEN_ROUTE]
     if not expected.blueprint.has_intake:
         dropped = [checked.queue for checked in lost]
         if dropped:
             yield Finding(
                 severity=Severity.DRIFT,
                 subject=f"{len(dropped)} queue(s): {listed(dropped)}",
-                is_now="drop what expires or is rejected there, while dead lettering is off",
+                is_now="drop expired and rejected messages while dead lettering is off",
                 wanted="message_queue.rabbitmq.dead_letter.enabled: true",
                 way_out="executions of dropped dispatches stay scheduled until Attune's monitor finds them",
             )
@@ -121,8 +121,8 @@ def _losses(queues: Iterable[CheckedQueue], expected: Expectation) -> Iterator[F
     if others:
         yield Finding(
             severity=Severity.NOTE,
-            subject=f"{len(others)} queue(s) whose dead messages we do not take: {listed(others)}",
-            is_now=f"what is rejected there leaves no record{_why_none(expected.blueprint)}",
+            subject=f"{len(others)} queue(s) whose dead letters dlq-handler does not receive: {listed(others)}",
+            is_now=f"messages rejected there leave no record{_why_none(expected.blueprint)}",
             wanted="a record of each; no execution is failed over it either way",
             way_out=_way_to_more_records(expected.blueprint),
         )
@@ -130,9 +130,9 @@ def _losses(queues: Iterable[CheckedQueue], expected: Expectation) -> Iterator[F
 
 def _why_none(blueprint: Blueprint) -> str:
     if blueprint.shadow is not None:
-        return ": a shadow takes copies of workers' letters alone"
+        return ": shadow mode receives only copies of workers' dead letters"
     if blueprint.intake_is_our_own:
-        return ": our intake queue is bound with the keys of registered workers and of Attune's execution services"
+        return ": the intake queue is bound with the keys of registered workers and of Attune's execution services"
     return ""
 
 
@@ -140,7 +140,7 @@ def _way_to_more_records(blueprint: Blueprint) -> str | None:
     if blueprint.shadow is not None or blueprint.intake_is_our_own:
         return None
     return (
-        "an intake queue of our own (dlq_handler.intake.queue) is bound with the keys that can be listed; "
+        "a separate intake queue (dlq_handler.intake.queue) is bound with the keys that can be listed; "
         "attune.dlx.queue must not be, since a stock executor would fail healthy executions"
     )
 
@@ -151,8 +151,10 @@ def _conclude(
     if not expected.blueprint.has_intake:
         return Conclusion.FINE
     answers = {checked.arrives for checked in queues if checked.role is QueueRole.WORKER}
-    if Answer.HOLE in answers or any(finding.severity is Severity.HOLE for finding in findings):
-        return Conclusion.HOLE
+    if Answer.BROKEN_ROUTE in answers or any(
+        finding.severity is Severity.BROKEN_ROUTE for finding in findings
+    ):
+        return Conclusion.BROKEN_ROUTE
     if Answer.UNKNOWN in answers or not is_complete:
         return Conclusion.UNKNOWN
     return Conclusion.FINE

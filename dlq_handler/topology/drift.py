@@ -1,4 +1,4 @@
-"""Everything on a broker that differs from what dead letters need. Pure."""
+"""All differences between a broker's topology and what dead letters need. Pure."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from dlq_handler.topology.worker_drift import find_worker_queue_drift
 
 
 def find_drift(snapshot: Snapshot, expected: Expectation) -> tuple[Finding, ...]:
-    """Holes first."""
+    """Broken routes first."""
     findings = [
         *_dead_letter_exchange(snapshot, expected),
         *find_worker_queue_drift(snapshot, expected),
@@ -34,7 +34,7 @@ def _dead_letter_exchange(snapshot: Snapshot, expected: Expectation) -> Iterator
     exchange = snapshot.exchanges.get(name)
     if exchange is None:
         yield Finding(
-            severity=expected.hole,
+            severity=expected.broken_route,
             subject=f"exchange {name!r}",
             is_now="does not exist",
             wanted="a durable direct exchange",

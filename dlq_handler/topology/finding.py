@@ -1,4 +1,4 @@
-"""A finding about the topology: what is, what is wanted, and the way out."""
+"""A finding about the topology: the actual state, the wanted state, and the fix."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ _SHOWN = 5
 
 
 class Severity(StrEnum):
-    """What follows from a finding."""
+    """The consequence of a finding."""
 
-    HOLE = "hole"
+    BROKEN_ROUTE = "broken route"
     """An execution can hang because of this."""
     DRIFT = "drift"
-    """Not as configured, or not as Attune declares it; it works all the same, or loses something else."""
+    """Differs from the settings or from Attune's declaration. No execution can hang because of this."""
     NOTE = "note"
     """Worth knowing."""
 
@@ -27,7 +27,7 @@ class Finding:
     is_now: str
     wanted: str
     way_out: str | None
-    """None: nothing is to be done."""
+    """None: no action is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class Expectation:
     own_consumer_tag_prefix: str = "dlq-handler."
 
     @property
-    def hole(self) -> Severity:
-        """Without intake nothing is promised, so nothing is a hole."""
-        return Severity.HOLE if self.blueprint.has_intake else Severity.DRIFT
+    def broken_route(self) -> Severity:
+        """The severity of a broken route; without an intake, where no dead letters are consumed, it is drift."""
+        return Severity.BROKEN_ROUTE if self.blueprint.has_intake else Severity.DRIFT
 
 
 def queues_as_subject(queues: Sequence[str]) -> str:

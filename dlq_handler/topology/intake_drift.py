@@ -1,4 +1,4 @@
-"""What is wrong with the intake queue: limits that drop letters, and others who take them.
+"""Drift of the intake queue: limits that drop dead letters, and other consumers.
 
 Pure.
 """
@@ -20,7 +20,7 @@ def find_intake_drift(snapshot: Snapshot, expected: Expectation) -> Iterator[Fin
     subject = f"intake queue {expected.blueprint.intake_queue!r}"
     if queue is None:
         yield Finding(
-            severity=Severity.HOLE,
+            severity=Severity.BROKEN_ROUTE,
             subject=subject,
             is_now="does not exist",
             wanted="a durable queue without arguments",
@@ -31,12 +31,12 @@ def find_intake_drift(snapshot: Snapshot, expected: Expectation) -> Iterator[Fin
     yield from _delivery_limit(queue, subject, snapshot.broker_version)
     if queue.auto_delete or not queue.durable:
         yield Finding(
-            severity=Severity.HOLE if queue.auto_delete else Severity.DRIFT,
+            severity=Severity.BROKEN_ROUTE if queue.auto_delete else Severity.DRIFT,
             subject=subject,
             is_now="auto-delete" if queue.auto_delete else "not durable",
             wanted="durable and not auto-delete",
-            way_out="its letters are lost when our consumer pauses or the broker restarts; declare it anew, "
-            "or set dlq_handler.intake.queue to a queue of our own",
+            way_out="its dead letters are lost when dlq-handler pauses or the broker restarts; declare it again, "
+            "or set dlq_handler.intake.queue to a separate queue",
         )
     yield from _other_takers(snapshot, expected, subject)
     yield from _leftover_bindings(snapshot, expected, subject)
@@ -49,12 +49,12 @@ def _limits(queue: QueueFacts, subject: str) -> Iterator[Finding]:
         value = queue.least(limit)
         if value is not None:
             yield Finding(
-                severity=Severity.DRIFT if has_exit else Severity.HOLE,
+                severity=Severity.DRIFT if has_exit else Severity.BROKEN_ROUTE,
                 subject=subject,
                 is_now=f"{limit.removeprefix('x-')} {value}",
                 wanted="no limit",
-                way_out=f"letters beyond it are dropped {where}, unread; take the limit away, or set "
-                "dlq_handler.intake.queue to a queue of our own",
+                way_out=f"dead letters beyond it are dropped {where}; remove the limit, or set "
+                "dlq_handler.intake.queue to a separate queue",
             )
 
 
@@ -72,13 +72,13 @@ def _delivery_limit(queue: QueueFacts, subject: str, broker_version: str) -> Ite
         subject=subject,
         is_now=f"quorum queue, delivery limit {limit}, no dead-letter exchange",
         wanted="no delivery limit, or a dead-letter exchange",
-        way_out="each pause of ours gives letters back, which counts as a delivery, and beyond the limit "
-        "they are dropped; set the policy delivery-limit to -1 (RabbitMQ 4), or take a classic queue",
+        way_out="each pause of dlq-handler requeues dead letters, which counts as a delivery; beyond the limit "
+        "they are dropped; set the policy delivery-limit to -1 (RabbitMQ 4), or use a classic queue",
     )
 
 
 def other_consumers(snapshot: Snapshot, expected: Expectation) -> tuple[str, ...]:
-    """Tags of those who take letters from the intake queue and are no replica of ours."""
+    """Tags of the consumers of the intake queue that are not dlq-handler replicas."""
     return tuple(
         sorted(
             consumer.tag
@@ -97,9 +97,9 @@ def _other_takers(snapshot: Snapshot, expected: Expectation, subject: str) -> It
             severity=Severity.DRIFT,
             subject=subject,
             is_now=f"{len(others)} other consumer(s): {listed(others)}",
-            wanted="consumers of ours alone",
-            way_out="a stock executor fails executions without a notice and drops letters on a database "
-            "error; set dlq_handler.intake.queue to a queue of our own, such as attune.dlx.sidecar.queue",
+            wanted="only dlq-handler replicas as consumers",
+            way_out="a stock executor publishes no completion event and drops dead letters on a database "
+            "error; set dlq_handler.intake.queue to a separate queue, such as attune.dlx.sidecar.queue",
         )
     else:
         yield from _unseen_consumers(snapshot, expected, subject)
@@ -108,14 +108,14 @@ def _other_takers(snapshot: Snapshot, expected: Expectation, subject: str) -> It
         yield Finding(
             severity=Severity.DRIFT if STOCK_QUEUE in takers else Severity.NOTE,
             subject=f"exchange {blueprint.dead_letter_exchange!r}",
-            is_now=f"brings workers' letters to {listed(takers)} as well",
-            wanted=f"to {blueprint.intake_queue!r} alone",
-            way_out="each letter is there twice; unbind that queue, or delete it once nobody needs it",
+            is_now=f"also routes workers' dead letters to {listed(takers)}",
+            wanted=f"routes them only to {blueprint.intake_queue!r}",
+            way_out="each dead letter is delivered twice; unbind that queue, or delete it if it is unused",
         )
 
 
 def _unseen_consumers(snapshot: Snapshot, expected: Expectation, subject: str) -> Iterator[Finding]:
-    """Consumers that the queue counts, but that nobody showed us."""
+    """Consumers that the broker counts but the management API does not list."""
     intake = snapshot.queues[expected.blueprint.intake_queue]
     listed_count = sum(consumer.queue == intake.name for consumer in snapshot.consumers)
     unseen = (intake.consumer_count or 0) - listed_count
@@ -123,34 +123,34 @@ def _unseen_consumers(snapshot: Snapshot, expected: Expectation, subject: str) -
         yield Finding(
             severity=Severity.NOTE,
             subject=subject,
-            is_now=f"{unseen} consumer(s) of which we cannot see whose they are",
-            wanted="consumers of ours alone",
-            way_out="give our user the tag 'monitoring' and let it reach the management API to tell them apart",
+            is_now=f"{unseen} unidentified consumer(s)",
+            wanted="only dlq-handler replicas as consumers",
+            way_out="give dlq-handler's user the tag 'monitoring' and access to the management API to identify them",
         )
 
 
 def _leftover_bindings(snapshot: Snapshot, expected: Expectation, subject: str) -> Iterator[Finding]:
-    """A worker whose row and queue went while we were not running: AMQP cannot list its binding to us."""
+    """Bindings of workers whose row and queue were deleted while no replica ran. AMQP cannot list bindings."""
     blueprint = expected.blueprint
     bound = {
         binding.routing_key
         for binding in snapshot.bindings_into(blueprint.intake_queue)
         if binding.source == blueprint.dead_letter_exchange
     }
-    gone = sorted(
+    deleted = sorted(
         worker
         for worker in map(blueprint.workers.owner_of_key, bound)
         if worker is not None
         and worker not in (expected.worker_ids or ())
         and blueprint.workers.queue(worker) not in snapshot.queues
     )
-    if gone and expected.worker_ids is not None:
+    if deleted and expected.worker_ids is not None:
         yield Finding(
             severity=Severity.NOTE,
             subject=subject,
-            is_now=f"bound for {len(gone)} worker(s) that have neither row nor queue: {listed(map(str, gone))}",
-            wanted="bindings of workers that are there",
-            way_out="harmless: nothing can die with those keys; unbind them by hand if the number disturbs",
+            is_now=f"bound for {len(deleted)} worker(s) that have neither row nor queue: {listed(map(str, deleted))}",
+            wanted="bindings of registered workers only",
+            way_out="harmless: no message carries those keys; unbind them by hand if there are too many",
         )
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the queue of copies, and what shadow mode does to the others. Pure."""
+"""Drift of the shadow queue, and the effect of shadow mode on the other queues. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,14 +14,14 @@ def find_shadow_drift(snapshot: Snapshot, expected: Expectation, limits: ShadowL
     yield Finding(
         severity=Severity.NOTE,
         subject=subject,
-        is_now="takes copies: what dies is decided there, and nothing is ended or announced",
+        is_now="receives copies of dead letters: they are decided, but no execution is ended and no event published",
         wanted="dlq_handler.shadow.enabled: false, once you trust the records",
-        way_out="`dlq-handler letters list` shows what would have been done",
+        way_out="`dlq-handler letters list` shows the decisions",
     )
     queue = snapshot.queues.get(blueprint.intake_queue)
     if queue is None:
         yield Finding(
-            severity=expected.hole,
+            severity=expected.broken_route,
             subject=subject,
             is_now="does not exist",
             wanted=f"a durable queue with {_listed(limits.arguments)}",
@@ -42,9 +42,9 @@ def find_shadow_drift(snapshot: Snapshot, expected: Expectation, limits: ShadowL
         yield Finding(
             severity=Severity.DRIFT,
             subject=f"exchange {blueprint.dead_letter_exchange!r}",
-            is_now=f"has the alternate exchange {alternate!r}, which gets only what no queue is bound for",
-            wanted="no alternate exchange while shadow mode takes copies",
-            way_out="letters with a key of the shadow queue no longer go there: bind the queue behind it with the "
+            is_now=f"has the alternate exchange {alternate!r}, which receives only messages that no queue is bound for",
+            wanted="no alternate exchange while shadow mode receives copies",
+            way_out="dead letters with a key of the shadow queue no longer reach it: bind the queue behind it with the "
             "workers' keys as well",
         )
 

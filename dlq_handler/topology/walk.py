@@ -1,7 +1,7 @@
-"""Would a message that dies in a queue arrive in the intake queue? Answered by walking as the broker does.
+"""Do dead letters from a queue reach the intake queue? The walk follows the routes as the broker does.
 
-Pure. The answer is yes, no with a sentence, or that it cannot be told; never a guess. Only the next stop
-counts: that a message may die again in another queue and come from there is not followed.
+Pure. The answer is yes, no with an explanation, or unknown; never a guess. Only the first death counts: a message that
+dies again in another queue and arrives from there is not followed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,20 +16,20 @@ from dlq_handler.topology.routing import DEFAULT_EXCHANGE, Path, QueueStep, Reac
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
 
-# A pattern with several '#' has very many keys; where that many tell no loss, we do not claim to know.
+# A pattern with several '#' has too many keys to try all. If none of this many is lost, the answer is unknown.
 _MOST_SAMPLES = 2000
 
 
 class Answer(StrEnum):
     ARRIVES = "yes"
-    HOLE = "no"
+    BROKEN_ROUTE = "no"
     UNKNOWN = "unknown"
     NO_QUEUE = "no queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The answer for one queue, the way that a message takes, and why."""
+    """The answer for one queue, the path of its dead letters, and the explanation."""
 
     queue: str
     answer: Answer
@@ -38,9 +38,9 @@ class Walk:
 
 
 def walk(snapshot: Snapshot, queue: str, intake: str | None) -> Walk:
-    """Follow what dies in `queue`. Every key that its messages can carry must arrive for a yes.
+    """Follow the dead letters of `queue`. For a yes, every key that its messages can carry must arrive.
 
-    Without an intake queue the question is whether it arrives anywhere at all.
+    Without an intake queue the question is whether they arrive in any queue.
     """
     facts = snapshot.queues.get(queue)
     if facts is None:
@@ -56,32 +56,35 @@ def walk(snapshot: Snapshot, queue: str, intake: str | None) -> Walk:
     if not snapshot.is_complete:
         return _unknown(queue, "bindings and policies can only be read by the management API")
     if intake is not None and intake not in snapshot.queues:
-        return _hole(queue, f"the intake queue {intake!r} does not exist")
+        return _broken_route(queue, f"the intake queue {intake!r} does not exist")
     walks = [
         _walk_keys(snapshot, queue, exchange, keys, intake) for keys in keys_after_death(snapshot, facts)
     ]
-    worst = (Answer.HOLE, Answer.UNKNOWN, Answer.ARRIVES)
+    worst = (Answer.BROKEN_ROUTE, Answer.UNKNOWN, Answer.ARRIVES)
     return min(walks, key=lambda one: worst.index(one.answer))
 
 
 def _decided_at_the_queue(snapshot: Snapshot, queue: QueueFacts) -> Walk | None:
     if queue.type == "stream":
-        return _hole(queue.name, "it is a stream, and a stream dead-letters nothing")
+        return _broken_route(queue.name, "it is a stream, and a stream dead-letters nothing")
     exchange = queue.text(DEAD_LETTER_EXCHANGE)
     if exchange is None:
         if queue.policy_is_known and snapshot.is_complete:
-            return _hole(queue.name, "it has no dead-letter exchange: what dies there is gone")
+            return _broken_route(
+                queue.name,
+                "it has no dead-letter exchange, so messages that expire or are rejected there are lost",
+            )
         return _unknown(queue.name, "it has no x-dead-letter-exchange argument; a policy may set one")
     if exchange != DEFAULT_EXCHANGE and exchange not in snapshot.exchanges:
-        return _hole(queue.name, f"its dead-letter exchange {exchange!r} does not exist")
+        return _broken_route(queue.name, f"its dead-letter exchange {exchange!r} does not exist")
     if not queue.policy_is_known and DEAD_LETTER_ROUTING_KEY not in queue.arguments:
-        return _unknown(queue.name, "policies can change where its letters go, and cannot be read")
+        return _unknown(queue.name, "policies can change where its dead letters go, and cannot be read")
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One key, or all keys that match a pattern: a topic binding does not tell which of them really occur."""
+    """One key, or all keys that match a pattern: a topic binding does not show which of them occur."""
 
     text: str
     is_pattern: bool = False
@@ -90,7 +93,7 @@ class Keys:
 def keys_after_death(snapshot: Snapshot, queue: QueueFacts) -> tuple[Keys, ...]:
     """The keys with which its messages come to the dead-letter exchange.
 
-    A dead letter keeps its key unless the queue sets another; the queue's bindings tell which keys came in.
+    A dead letter keeps its key unless the queue sets another; the queue's bindings show which keys came in.
     """
     fixed = queue.text(DEAD_LETTER_ROUTING_KEY)
     if fixed is not None:
@@ -107,7 +110,7 @@ def keys_after_death(snapshot: Snapshot, queue: QueueFacts) -> tuple[Keys, ...]:
             case "topic":
                 found[Keys(binding.routing_key, is_pattern(binding.routing_key))] = None
             case _:
-                # Other types do not look at the key, so any key can have come in.
+                # Other types ignore the key, so any key can have come in.
                 found[Keys("#", is_pattern=True)] = None
     # Without bindings there is one way in: the default exchange, whose key is the queue's name.
     return tuple(found) or (Keys(queue.name),)
@@ -122,16 +125,16 @@ def _walk_keys(snapshot: Snapshot, queue: str, exchange: str, keys: Keys, intake
         if target := _target(reach.certain, intake):
             path = path or reach.certain[target]
             if keys.is_pattern and reach.used_alternate:
-                # A key that matches some other binding takes no alternate, and we cannot try them all.
+                # A key that matches another binding skips the alternate exchange, and not all keys can be tried.
                 doubt = doubt or f"messages with key {keys.text!r} arrive only by an alternate exchange"
         elif _target(reach.possible, intake) or reach.is_blind:
             doubt = reach.doubt or doubt
         else:
-            return _hole(queue, _lost(snapshot, exchange, keys, sample, reach))
+            return _broken_route(queue, _lost(snapshot, exchange, keys, sample, reach))
     steps = (QueueStep(name=queue), *path)
     if doubt is not None:
         return Walk(queue=queue, answer=Answer.UNKNOWN, path=steps, sentence=doubt)
-    return Walk(queue=queue, answer=Answer.ARRIVES, path=steps, sentence="what dies there arrives")
+    return Walk(queue=queue, answer=Answer.ARRIVES, path=steps, sentence="its dead letters arrive")
 
 
 def _target(reached: Mapping[str, Path], intake: str | None) -> str | None:
@@ -139,7 +142,7 @@ def _target(reached: Mapping[str, Path], intake: str | None) -> str | None:
 
 
 def _samples(snapshot: Snapshot, keys: Keys) -> Iterator[str]:
-    """Keys that stand for all: words that no binding names, '#' as long as any binding pattern can notice.
+    """Keys that represent all keys: words that no binding names, and '#' in every length that a pattern distinguishes.
 
     A binding that takes such a key takes it for its wildcards, so it takes every other key of that shape too.
     """
@@ -173,8 +176,8 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))
 
 
-def _hole(queue: str, sentence: str) -> Walk:
-    return Walk(queue=queue, answer=Answer.HOLE, sentence=sentence)
+def _broken_route(queue: str, sentence: str) -> Walk:
+    return Walk(queue=queue, answer=Answer.BROKEN_ROUTE, sentence=sentence)
 
 
 def _unknown(queue: str, sentence: str) -> Walk:

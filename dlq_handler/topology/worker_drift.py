@@ -1,6 +1,6 @@
-"""What is wrong with workers' queues: another TTL than configured or none, and what deletes without a death.
+"""Drift of workers' queues: a missing or different TTL, and settings that delete messages without a dead letter.
 
-Pure. A fleet of thousands has thousands of queues, so those that are alike share one finding.
+Pure. Queues with the same drift share one finding, since a fleet can have thousands of queues.
 """
 
 from collections import defaultdict
@@ -29,11 +29,11 @@ def _worker_queue(queue: QueueFacts, expected: Expectation, *, is_complete: bool
     policy_may_differ = not (is_complete and queue.policy_is_known)
     if ttl_ms is None:
         yield _finding(
-            Severity.NOTE if policy_may_differ else expected.hole,
+            Severity.NOTE if policy_may_differ else expected.broken_route,
             "no x-message-ttl" + (" argument; a policy may set one" if policy_may_differ else ""),
             f"x-message-ttl={expected.ttl_ms}",
-            "messages for a worker that is gone never die there; set a message-ttl by policy, or let the "
-            "queue be drained and declared anew",
+            "messages for an unavailable worker never expire; set a message-ttl by policy, or let the "
+            "queue be drained and declared again",
         )
     elif ttl_ms != expected.ttl_ms:
         yield _finding(
@@ -41,21 +41,21 @@ def _worker_queue(queue: QueueFacts, expected: Expectation, *, is_complete: bool
             f"x-message-ttl={ttl_ms}",
             f"x-message-ttl={expected.ttl_ms} (message_queue.rabbitmq.worker_queue_ttl_ms)",
             f"nothing breaks: Attune ignores that setting, and {max(ttl_ms, expected.ttl_ms)}, the longer of "
-            f"the two, is what we count with; set it to {ttl_ms} to say what is. Arguments are fixed at "
-            "creation: another TTL needs the queue drained, deleted and declared anew",
+            f"the two, is used; set it to {ttl_ms} to match the queue. Arguments are fixed at "
+            "creation: another TTL needs the queue drained, deleted and declared again",
         )
     if queue.auto_delete:
         yield _finding(
-            expected.hole,
+            expected.broken_route,
             "auto-delete",
             "not auto-delete",
             "it is deleted with its last consumer, and a deleted queue dead-letters nothing; declare it "
-            "anew without auto-delete",
+            "again without auto-delete",
         )
     expires_ms = queue.least("x-expires")
     if expires_ms is not None and (ttl_ms is None or expires_ms <= ttl_ms):
         yield _finding(
-            expected.hole,
+            expected.broken_route,
             f"x-expires={expires_ms}",
             "no x-expires, or one above the TTL",
             "an unused queue is deleted before its messages die, and a deleted queue dead-letters nothing",
@@ -65,7 +65,7 @@ def _worker_queue(queue: QueueFacts, expected: Expectation, *, is_complete: bool
             Severity.DRIFT,
             "not durable",
             "durable",
-            "a restart of the broker loses its messages without a dead letter; declare it anew as durable",
+            "a restart of the broker loses its messages without a dead letter; declare it again as durable",
         )
     if queue.type not in {"classic", "stream"}:
         yield _finding(

@@ -78,8 +78,8 @@ async def test_a_raw_body_is_whole(browser: Browser, the_night: NightWorld) -> N
         assert await all_faults_of(tab) == []
 
 
-async def test_a_topology_with_a_hole_is_whole(browser: Browser, the_night: NightWorld) -> None:
-    """The hole comes first, with the command that repairs it."""
+async def test_a_topology_with_a_broken_route_is_complete(browser: Browser, the_night: NightWorld) -> None:
+    """The broken route comes first, with the command that repairs it."""
     async with the_night.store.transaction() as tx:
         await tx.run(
             """

@@ -139,19 +139,19 @@ def test_a_terminal_gets_lines_for_people() -> None:
 
     for stream in (terminal, pipe):
         configure_logging(level="info", format="auto", stream=stream)
-        structlog.get_logger().info("sidecar.started", url="amqp://u:S3CRET@h")
+        structlog.get_logger().info("replica.started", url="amqp://u:S3CRET@h")
 
     assert "\x1b[" in terminal.getvalue()
     assert "S3CRET" not in terminal.getvalue()
-    assert json.loads(pipe.getvalue())["event"] == "sidecar.started"
+    assert json.loads(pipe.getvalue())["event"] == "replica.started"
 
 
 def test_console_in_a_pipe_has_no_colour() -> None:
     stream, _ = configured(format="console")
 
-    structlog.get_logger().info("sidecar.started", port=1)
+    structlog.get_logger().info("replica.started", port=1)
 
-    assert "sidecar.started" in stream.getvalue()
+    assert "replica.started" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
 

@@ -101,7 +101,7 @@ def _state(one: CheckedQueue) -> tuple[State, str]:
             return State.OK, "arrives"
         case Answer.UNKNOWN:
             return State.UNKNOWN, "unknown"
-        case Answer.HOLE:
+        case Answer.BROKEN_ROUTE:
             # Of a queue that is no worker's a record is lost, and no execution hangs.
             return (State.BAD, "broken route") if is_worker else (State.WARN, "no record")
         case Answer.NO_QUEUE:
@@ -112,7 +112,7 @@ def _command(one: CheckedQueue, worker_id: int | None) -> str | None:
     if one.role is not QueueRole.WORKER:
         return None
     match one.arrives:
-        case Answer.HOLE:
+        case Answer.BROKEN_ROUTE:
             return "dlq-handler topology apply"
         case Answer.NO_QUEUE:
             return f"dlq-handler topology declare-worker-queue {worker_id} --yes"

@@ -298,7 +298,7 @@ async def test_an_open_stream_does_not_hold_up_the_end_of_the_process(
             # What the process told of its own end may come before it.
             while not await stream.is_over():
                 pass
-        assert sidecar.events("sidecar.stopped")
+        assert sidecar.events("replica.stopped")
         assert not sidecar.events("library.reported")
-        [started] = sidecar.events("sidecar.started")
+        [started] = sidecar.events("replica.started")
         assert started["ui_port"] == sidecar.ui_port

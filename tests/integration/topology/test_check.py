@@ -41,14 +41,14 @@ def arrives(report: TopologyReport) -> dict[str, str]:
     return {queue.queue: queue.arrives for queue in report.topology.queues}
 
 
-async def test_stock_attune_is_a_hole_until_the_blueprint_is_applied(
+async def test_stock_attune_is_a_broken_route_until_the_blueprint_is_applied(
     vhost: str, stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     before = await check_topology(link, api, expected())
     await apply(link, Blueprint(), {1})
     after = await check_topology(link, api, expected())
 
-    assert before.topology.conclusion is Conclusion.HOLE
+    assert before.topology.conclusion is Conclusion.BROKEN_ROUTE
     assert after.topology.conclusion is Conclusion.FINE
     assert arrives(after)["worker.1.executions"] == "yes"
     assert arrives(after)["attune.events.queue"] == "no"
@@ -124,14 +124,14 @@ async def test_without_the_management_api_it_says_what_it_cannot_tell(
     await verify_redeclare(vhost, {1: 300_000})
 
 
-async def test_a_hole_that_amqp_shows_is_one_without_the_management_api_too(
+async def test_a_broken_route_that_amqp_shows_is_one_without_the_management_api_too(
     stock: None, link: AdminConnection, nobody_there: ManagementApi
 ) -> None:
     await delete_exchange(link, "attune.dlx")
 
     report = await check_topology(link, nobody_there, expected())
 
-    assert report.topology.conclusion is Conclusion.HOLE
+    assert report.topology.conclusion is Conclusion.BROKEN_ROUTE
     assert "does not exist" in report.topology.queues[0].sentence
 
 
@@ -162,9 +162,7 @@ async def test_a_plain_user_of_the_api_learns_that_there_are_consumers_it_cannot
         report = await check_topology(link, api, expected())
 
     assert report.topology.conclusion is Conclusion.FINE
-    assert "1 consumer(s) of which we cannot see whose they are" in {
-        finding.is_now for finding in report.topology.findings
-    }
+    assert "1 unidentified consumer(s)" in {finding.is_now for finding in report.topology.findings}
 
 
 async def test_a_user_whom_the_api_refuses_falls_back_to_amqp(

@@ -46,14 +46,16 @@ def command(rabbitmq: RabbitMQ, vhost: str, database: str, tmp_path: Path) -> Co
     return with_settings
 
 
-async def test_check_says_hole_until_apply_has_run(command: Command, vhost: str, database: str) -> None:
+async def test_check_reports_a_broken_route_until_apply_has_run(
+    command: Command, vhost: str, database: str
+) -> None:
     [worker] = await add_workers(database, 1)
     await verify_redeclare(vhost, {worker: 300_000})
     queue = f"worker.{worker}.executions"
 
     code, out, _ = await command().cli("topology", "check")
     assert code == 1
-    assert "conclusion: hole" in out
+    assert "conclusion: broken route" in out
     assert "has no way to the intake queue" in out
 
     applied = await command().cli_json("topology", "apply")
@@ -98,7 +100,7 @@ async def test_with_dead_lettering_off_check_warns_of_what_is_dropped(
     code, out, _ = await off.cli("topology", "check")
 
     assert code == 0
-    assert "drop what expires or is rejected there, while dead lettering is off" in out
+    assert "drop expired and rejected messages while dead lettering is off" in out
 
 
 async def test_a_worker_queue_is_declared_only_with_yes_and_only_with_the_ttl_of_the_others(

@@ -73,7 +73,7 @@ async def test_letter_reaches_both_queues_and_copies_beyond_the_limit_are_droppe
     assert await ready_count(vhost, QUEUE) == 3
 
 
-async def test_check_finds_no_hole_and_says_what_shadow_does(
+async def test_check_finds_no_broken_route_and_says_what_shadow_does(
     stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     await apply(link, SHADOW, {1})
@@ -85,7 +85,7 @@ async def test_check_finds_no_hole_and_says_what_shadow_does(
 async def test_check_tells_of_a_queue_of_copies_that_is_missing_or_has_other_limits(
     stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
-    assert about_us(await check(link, api)) == [Severity.HOLE, Severity.NOTE]
+    assert about_us(await check(link, api)) == [Severity.BROKEN_ROUTE, Severity.NOTE]
     await declare_queue(link, QUEUE, x_max_length=4)
     await apply(link, SHADOW, {1})
     report = await check(link, api)

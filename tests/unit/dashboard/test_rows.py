@@ -98,7 +98,7 @@ def test_a_queue_goes_by_its_exchange_and_key_to_the_intake_queue() -> None:
     assert (row.canary, row.canary_state, row.command) == ("0.9 s", State.OK, None)
 
 
-def test_a_hole_comes_first_with_the_command_that_repairs_it() -> None:
+def test_a_broken_route_comes_first_with_the_command_that_repairs_it() -> None:
     row = topology_rows(checked(), WorkerQueueNames(), {})[0]
     assert (row.state, row.word, row.command) == (State.BAD, "broken route", "dlq-handler topology apply")
     assert row.explanation

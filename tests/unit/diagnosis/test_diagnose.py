@@ -103,7 +103,7 @@ def test_a_world_in_which_all_is_well_is_ok_in_every_kind() -> None:
 GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueObservation(consumers=0, ready=3))
 # Of one that has been silent for ten minutes.
 GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
-HOLE = TopologyFact(checked=check(a_stock_world(), expectation()))
+BROKEN_ROUTE = TopologyFact(checked=check(a_stock_world(), expectation()))
 
 PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
     ("database", Component.DATABASE, {"database": DatabaseFact(is_unreachable=True, error="nobody listens")}),
@@ -117,7 +117,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
     ("database rights", Component.DATABASE, {"rights": RightsFact(missing=["UPDATE"], role="me")}),
     ("broker", Component.BROKER, {"broker": BrokerFact(error="nobody listens")}),
     ("broker alarm", Component.BROKER, {"alarms": ["memory alarm on rabbit@one"]}),
-    ("topology", Component.BROKER, {"topology": HOLE}),
+    ("topology", Component.BROKER, {"topology": BROKEN_ROUTE}),
     ("canary", Component.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}),
     (
         "other consumers",

@@ -11,7 +11,7 @@ LATER = NOON + timedelta(minutes=30)
 
 
 def a_diagnosis(health: Health = Health.PROBLEM, *, check: Check = Check.TOPOLOGY) -> Diagnosis:
-    return replace(ok(check, "3 holes"), health=health)
+    return replace(ok(check, "3 broken routes"), health=health)
 
 
 ILL, WELL, UNSURE = (a_diagnosis(health) for health in (Health.PROBLEM, Health.OK, Health.UNKNOWN))
@@ -65,7 +65,7 @@ def test_what_was_recorded_tells_the_next_process_since_when() -> None:
 
 
 def test_another_health_is_a_change_and_other_words_are_none() -> None:
-    reworded = replace(ILL, explanation="4 holes")
+    reworded = replace(ILL, explanation="4 broken routes")
     assert is_change(None, [WELL])
     assert is_change([WELL], [ILL])
     assert is_change([ILL], [])
@@ -73,8 +73,8 @@ def test_another_health_is_a_change_and_other_words_are_none() -> None:
 
 
 def test_words_of_a_problem_are_refreshed_after_minutes_and_those_of_health_never() -> None:
-    reworded = replace(ILL, explanation="4 holes")
+    reworded = replace(ILL, explanation="4 broken routes")
     assert is_due([ILL], NOON, [reworded], LATER)
     assert not is_due([ILL], NOON, [reworded], NOON + timedelta(minutes=1))
     assert not is_due([ILL], NOON, [ILL], LATER)
-    assert not is_due([WELL], NOON, [replace(WELL, explanation="no hole")], LATER)
+    assert not is_due([WELL], NOON, [replace(WELL, explanation="no broken route")], LATER)

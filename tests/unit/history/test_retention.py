@@ -49,7 +49,7 @@ def test_the_steps_of_all_rooms_run_in_this_order() -> None:
     assert [step.name for step in retention_steps()] == [
         "resolved",
         "unresolved",
-        "notices",
+        "completion_events",
         "decisions",
         "repeated_requests",
         "worker_looks",
@@ -66,7 +66,7 @@ def test_the_steps_of_all_rooms_run_in_this_order() -> None:
 
 def test_the_log_event_has_the_documented_fields() -> None:
     logged = [step.name for step in retention_steps() if step.is_logged]
-    assert logged == ["resolved", "unresolved", "notices", "decisions"]
+    assert logged == ["resolved", "unresolved", "completion_events", "decisions"]
 
 
 async def test_a_step_that_fails_keeps_no_other_from_its_turn() -> None:

@@ -1,4 +1,4 @@
-"""The conclusion: a hole only when an execution can hang because of it."""
+"""The conclusion: a broken route only when an execution can hang because of it."""
 
 from typing import Any
 
@@ -31,18 +31,18 @@ def answers(checked: CheckedTopology) -> dict[str, tuple[QueueRole, Answer]]:
     return {queue.queue: (queue.role, queue.arrives) for queue in checked.queues}
 
 
-def test_the_stock_world_is_a_hole() -> None:
+def test_the_stock_world_is_a_broken_route() -> None:
     checked = check(a_stock_world(), expectation())
 
-    assert checked.conclusion is Conclusion.HOLE
-    assert answers(checked)["worker.7.executions"] == (QueueRole.WORKER, Answer.HOLE)
+    assert checked.conclusion is Conclusion.BROKEN_ROUTE
+    assert answers(checked)["worker.7.executions"] == (QueueRole.WORKER, Answer.BROKEN_ROUTE)
 
 
 def test_bound_worker_keys_are_fine_though_rejected_requests_leave_no_record() -> None:
     checked = check(a_stock_world(bindings=CURED), expectation())
 
     assert checked.conclusion is Conclusion.FINE
-    assert answers(checked)["attune.execution.requests.queue"] == (QueueRole.OTHER, Answer.HOLE)
+    assert answers(checked)["attune.execution.requests.queue"] == (QueueRole.OTHER, Answer.BROKEN_ROUTE)
     assert [finding.severity for finding in checked.findings] == [Severity.NOTE]
     assert "attune.events.queue" in {queue.queue for queue in checked.queues}
     assert STOCK_QUEUE not in answers(checked)
@@ -51,32 +51,32 @@ def test_bound_worker_keys_are_fine_though_rejected_requests_leave_no_record() -
 @pytest.mark.parametrize(
     ("blueprint", "is_now", "way_out"),
     [
-        ({}, "leaves no record; way out: ", "an intake queue of our own (dlq_handler.intake.queue)"),
-        ({"intake_queue": OWN}, "leaves no record: our intake queue is bound with", None),
+        ({}, "leave no record; way out: ", "a separate intake queue (dlq_handler.intake.queue)"),
+        ({"intake_queue": OWN}, "leave no record: the intake queue is bound with", None),
         (
             {"intake_queue": OWN, "shadow": ShadowLimits(max_letters=1, ttl_ms=1)},
-            "leaves no record: a shadow takes copies",
+            "leave no record: shadow mode receives only copies",
             None,
         ),
     ],
-    ids=["stock queue", "queue of our own", "shadow"],
+    ids=["stock queue", "separate queue", "shadow"],
 )
-def test_queues_that_leave_no_record_are_told_in_words_that_fit_whatever_queue_is_ours(
+def test_the_note_on_queues_without_records_fits_the_kind_of_intake_queue(
     blueprint: dict[str, Any], is_now: str, way_out: str | None
 ) -> None:
-    """One of them belongs to a worker that is registered, and an own intake queue helps nobody who has one."""
+    """One of them belongs to a registered worker. A separate intake queue is suggested only where there is none."""
     packs = QueueFacts(name="worker.7.packs", arguments={"x-dead-letter-exchange": DLX})
     bindings = [*CURED, bound(DLX, OWN, dispatch_key()), bound("attune.events", packs.name, "pack.deleted")]
     world = a_stock_world(bindings=bindings, queues=[packs, QueueFacts(name=OWN)])
 
     checked = check(world, expectation(**blueprint))
 
-    assert answers(checked)["worker.7.packs"] == (QueueRole.OTHER, Answer.HOLE)
+    assert answers(checked)["worker.7.packs"] == (QueueRole.OTHER, Answer.BROKEN_ROUTE)
     note = checked.findings[-1]
-    assert "queue(s) whose dead messages we do not take: 'attune." in note.subject
-    told = topology(a_view(topology=TopologyFact(checked=checked))).evidence[-1]
-    assert is_now + (way_out or "") in told
-    assert ("way out" in told) is (way_out is not None)
+    assert "queue(s) whose dead letters dlq-handler does not receive: 'attune." in note.subject
+    evidence = topology(a_view(topology=TopologyFact(checked=checked))).evidence[-1]
+    assert is_now + (way_out or "") in evidence
+    assert ("way out" in evidence) is (way_out is not None)
 
 
 def test_a_queue_bound_by_a_pattern_is_taken_if_all_keys_that_attune_publishes_are_bound() -> None:
@@ -86,14 +86,14 @@ def test_a_queue_bound_by_a_pattern_is_taken_if_all_keys_that_attune_publishes_a
     checked = check(a_stock_world(bindings=bindings, queues=[QueueFacts(name=OWN)]), own)
 
     assert answers(checked)["attune.enforcements.queue"] == (QueueRole.OTHER, Answer.ARRIVES)
-    assert answers(checked)["attune.events.queue"] == (QueueRole.OTHER, Answer.HOLE)
+    assert answers(checked)["attune.events.queue"] == (QueueRole.OTHER, Answer.BROKEN_ROUTE)
     assert not any("attune.enforcements.queue" in finding.subject for finding in checked.findings)
 
     lost = check(a_stock_world(bindings=CURED), expectation())
-    assert answers(lost)["attune.enforcements.queue"] == (QueueRole.OTHER, Answer.HOLE)
+    assert answers(lost)["attune.enforcements.queue"] == (QueueRole.OTHER, Answer.BROKEN_ROUTE)
 
 
-def test_the_canarys_queue_is_ours_and_no_hole_of_the_hosts() -> None:
+def test_the_canarys_queue_is_ours_and_no_broken_route_of_the_hosts() -> None:
     canary = QueueFacts(name=CANARY_QUEUE, arguments={"x-dead-letter-exchange": DLX})
     checked = check(a_stock_world(bindings=CURED, queues=[canary]), expectation())
 
@@ -105,33 +105,36 @@ def test_the_queue_of_a_worker_without_a_row_is_worth_a_note() -> None:
     checked = check(a_stock_world(bindings=CURED, queues=[a_worker_queue(8)]), expectation(7))
 
     assert checked.conclusion is Conclusion.FINE
-    assert answers(checked)["worker.8.executions"] == (QueueRole.RETIRED_WORKER, Answer.HOLE)
+    assert answers(checked)["worker.8.executions"] == (QueueRole.RETIRED_WORKER, Answer.BROKEN_ROUTE)
 
 
 def test_with_the_database_away_every_worker_queue_counts() -> None:
     expected = expectation()
     unknown = Expectation(blueprint=expected.blueprint, worker_ids=None, ttl_ms=expected.ttl_ms)
 
-    assert check(a_stock_world(), unknown).conclusion is Conclusion.HOLE
+    assert check(a_stock_world(), unknown).conclusion is Conclusion.BROKEN_ROUTE
     assert check(a_stock_world(bindings=CURED), unknown).conclusion is Conclusion.FINE
 
 
-def test_a_finding_that_is_a_hole_decides() -> None:
+def test_a_finding_that_is_a_broken_route_decides() -> None:
     limited = QueueFacts(name=STOCK_QUEUE, policy={"max-length": 5})
 
-    assert check(a_stock_world(bindings=CURED, intake=limited), expectation()).conclusion is Conclusion.HOLE
+    assert (
+        check(a_stock_world(bindings=CURED, intake=limited), expectation()).conclusion
+        is Conclusion.BROKEN_ROUTE
+    )
 
 
-def test_what_cannot_be_told_is_neither_fine_nor_a_hole() -> None:
+def test_an_unknown_answer_is_neither_fine_nor_a_broken_route() -> None:
     partial = check(a_stock_world(bindings=CURED, is_complete=False), expectation())
 
     assert partial.conclusion is Conclusion.UNKNOWN
 
 
-def test_a_hole_outweighs_what_cannot_be_told() -> None:
+def test_a_broken_route_outweighs_an_unknown_answer() -> None:
     world = a_stock_world(queues=[a_worker_queue(auto_delete=True)], is_complete=False)
 
-    assert check(world, expectation()).conclusion is Conclusion.HOLE
+    assert check(world, expectation()).conclusion is Conclusion.BROKEN_ROUTE
 
 
 def test_with_dead_lettering_off_queues_that_drop_are_warned_of() -> None:

@@ -1,4 +1,4 @@
-"""Findings: each drift named with both values and a way out, holes only where an execution can hang."""
+"""Findings: each drift named with both values and a way out, broken routes only where an execution can hang."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_another_ttl_is_drift_with_both_values_and_says_which_one_counts() -> No
     assert finding.severity is Severity.DRIFT
     assert "300000" in finding.is_now
     assert "60000" in finding.wanted
-    assert "300000, the longer of the two, is what we count with" in (finding.way_out or "")
+    assert "300000, the longer of the two, is used" in (finding.way_out or "")
 
 
 def test_a_policy_can_only_shorten_the_ttl() -> None:
@@ -59,9 +59,17 @@ def test_queues_that_are_alike_share_one_finding() -> None:
 @pytest.mark.parametrize(
     ("queue", "severity", "is_now"),
     [
-        (a_worker_queue(arguments={"x-dead-letter-exchange": DLX}), Severity.HOLE, "no x-message-ttl"),
-        (a_worker_queue(auto_delete=True), Severity.HOLE, "auto-delete"),
-        (a_worker_queue(arguments={**ARGUMENTS, "x-expires": 300_000}), Severity.HOLE, "x-expires=300000"),
+        (
+            a_worker_queue(arguments={"x-dead-letter-exchange": DLX}),
+            Severity.BROKEN_ROUTE,
+            "no x-message-ttl",
+        ),
+        (a_worker_queue(auto_delete=True), Severity.BROKEN_ROUTE, "auto-delete"),
+        (
+            a_worker_queue(arguments={**ARGUMENTS, "x-expires": 300_000}),
+            Severity.BROKEN_ROUTE,
+            "x-expires=300000",
+        ),
         (a_worker_queue(durable=False), Severity.DRIFT, "not durable"),
         (a_worker_queue(type="quorum"), Severity.NOTE, "type 'quorum'"),
     ],
@@ -85,7 +93,7 @@ def test_an_expiry_above_the_ttl_is_fine() -> None:
     assert find_drift(a_stock_world(queues=[queue]), expectation()) == ()
 
 
-def test_a_ttl_that_a_hidden_policy_may_set_is_no_hole() -> None:
+def test_a_ttl_that_a_hidden_policy_may_set_is_no_broken_route() -> None:
     queue = a_worker_queue(arguments={"x-dead-letter-exchange": DLX}, policy_is_known=False)
 
     assert only(a_stock_world(queues=[queue])).severity is Severity.NOTE
@@ -104,29 +112,29 @@ def test_a_dead_letter_exchange_of_another_type_is_used_as_it_is() -> None:
     assert (findings[0].way_out or "").startswith("used as it is")
 
 
-def test_a_missing_dead_letter_exchange_is_a_hole() -> None:
+def test_a_missing_dead_letter_exchange_is_a_broken_route() -> None:
     finding = only(a_stock_world(), dead_letter_exchange="other.dlx")
 
-    assert (finding.severity, finding.is_now) == (Severity.HOLE, "does not exist")
+    assert (finding.severity, finding.is_now) == (Severity.BROKEN_ROUTE, "does not exist")
 
 
-def test_a_missing_intake_queue_is_a_hole() -> None:
+def test_a_missing_intake_queue_is_a_broken_route() -> None:
     finding = only(a_stock_world(), intake_queue="mine")
 
-    assert (finding.severity, finding.subject) == (Severity.HOLE, "intake queue 'mine'")
+    assert (finding.severity, finding.subject) == (Severity.BROKEN_ROUTE, "intake queue 'mine'")
 
 
 @pytest.mark.parametrize(
     ("settings", "severity", "is_now"),
     [
-        ({"arguments": {"x-message-ttl": 9}}, Severity.HOLE, "message-ttl 9"),
-        ({"policy": {"max-length": 9}}, Severity.HOLE, "max-length 9"),
+        ({"arguments": {"x-message-ttl": 9}}, Severity.BROKEN_ROUTE, "message-ttl 9"),
+        ({"policy": {"max-length": 9}}, Severity.BROKEN_ROUTE, "max-length 9"),
         (
             {"policy": {"max-length-bytes": 9, "dead-letter-exchange": "x"}},
             Severity.DRIFT,
             "max-length-bytes 9",
         ),
-        ({"auto_delete": True}, Severity.HOLE, "auto-delete"),
+        ({"auto_delete": True}, Severity.BROKEN_ROUTE, "auto-delete"),
         ({"durable": False}, Severity.DRIFT, "not durable"),
         (
             {"type": "quorum", "policy": {"delivery-limit": 5}},
@@ -185,10 +193,10 @@ def test_letters_that_also_go_to_the_stock_queue_are_drift() -> None:
     finding = only(world, intake_queue="mine")
 
     assert finding.severity is Severity.DRIFT
-    assert "'attune.dlx.queue' as well" in finding.is_now
+    assert "to 'attune.dlx.queue'" in finding.is_now
 
 
-def test_bindings_of_workers_that_are_gone_altogether_are_worth_a_note() -> None:
+def test_bindings_of_deleted_workers_are_a_note() -> None:
     finding = only(a_stock_world(workers=[7, 8], bindings=_bindings(7, 8, 9)))
 
     assert finding.severity is Severity.NOTE
@@ -199,7 +207,7 @@ def _bindings(*workers: int) -> list[BindingFacts]:
     return [bound(DLX, STOCK_QUEUE, dispatch_key(worker)) for worker in workers]
 
 
-def test_without_intake_no_finding_is_a_hole() -> None:
+def test_without_intake_no_finding_is_a_broken_route() -> None:
     world = a_stock_world(queues=[a_worker_queue(auto_delete=True, arguments={})])
     findings = find_drift(world, expectation(has_intake=False))
 

@@ -22,14 +22,14 @@ def walked(snapshot: Snapshot, queue: str = WORKER_QUEUE, intake: str | None = S
 def test_in_the_stock_world_everything_that_expires_is_lost() -> None:
     answer = walked(a_stock_world())
 
-    assert answer.answer is Answer.HOLE
+    assert answer.answer is Answer.BROKEN_ROUTE
     assert answer.sentence == (
         "direct exchange 'attune.dlx' has no way to the intake queue for key 'execution.dispatch.worker.7' "
         "and drops it"
     )
 
 
-def test_the_exact_key_closes_the_hole_and_the_path_is_told() -> None:
+def test_the_exact_key_repairs_the_route_and_the_path_is_shown() -> None:
     answer = walked(a_stock_world(bindings=[bound(DLX, STOCK_QUEUE, dispatch_key())]))
 
     assert answer.answer is Answer.ARRIVES
@@ -40,10 +40,10 @@ def test_the_exact_key_closes_the_hole_and_the_path_is_told() -> None:
     )
 
 
-def test_a_letter_that_goes_to_another_queue_is_a_hole_that_names_it() -> None:
+def test_a_letter_that_goes_to_another_queue_is_a_broken_route_that_names_it() -> None:
     world = a_stock_world(bindings=[bound(DLX, "else", dispatch_key())], queues=[QueueFacts(name="else")])
 
-    assert walked(world).answer is Answer.HOLE
+    assert walked(world).answer is Answer.BROKEN_ROUTE
     assert "brings it to 'else' instead" in walked(world).sentence
 
 
@@ -55,10 +55,10 @@ def test_a_letter_that_goes_to_another_queue_is_a_hole_that_names_it() -> None:
         (a_worker_queue(arguments={"x-dead-letter-exchange": "gone"}), "'gone' does not exist"),
     ],
 )
-def test_a_queue_that_dead_letters_nowhere_is_a_hole(queue: QueueFacts, sentence: str) -> None:
+def test_a_queue_that_dead_letters_nowhere_is_a_broken_route(queue: QueueFacts, sentence: str) -> None:
     answer = walked(a_stock_world(queues=[queue], bindings=[bound(DLX, STOCK_QUEUE, dispatch_key())]))
 
-    assert answer.answer is Answer.HOLE
+    assert answer.answer is Answer.BROKEN_ROUTE
     assert sentence in answer.sentence
 
 
@@ -69,7 +69,7 @@ def test_a_missing_queue_and_a_missing_intake_are_told_apart() -> None:
     assert "intake queue 'mine' does not exist" in walked(world, intake="mine").sentence
 
 
-def test_one_key_that_is_lost_makes_a_hole_of_a_queue_with_several() -> None:
+def test_one_key_that_is_lost_breaks_the_route_of_a_queue_with_several() -> None:
     world = a_stock_world(
         bindings=[
             bound(DLX, STOCK_QUEUE, dispatch_key()),
@@ -77,7 +77,7 @@ def test_one_key_that_is_lost_makes_a_hole_of_a_queue_with_several() -> None:
         ]
     )
 
-    assert walked(world).answer is Answer.HOLE
+    assert walked(world).answer is Answer.BROKEN_ROUTE
     assert "execution.urgent.7" in walked(world).sentence
 
 
@@ -91,12 +91,12 @@ def test_a_queue_without_bindings_is_fed_by_its_name() -> None:
     assert walked(world).answer is Answer.ARRIVES
 
 
-def test_a_queue_bound_with_a_pattern_is_a_hole_behind_a_direct_exchange() -> None:
+def test_a_queue_bound_with_a_pattern_is_a_broken_route_behind_a_direct_exchange() -> None:
     world = a_stock_world(bindings=[bound(DLX, STOCK_QUEUE, "event.created")])
 
     answer = walked(world, "attune.events.queue")
 
-    assert answer.answer is Answer.HOLE
+    assert answer.answer is Answer.BROKEN_ROUTE
     assert "any key that matches '#', which cannot be listed" in answer.sentence
 
 
@@ -106,14 +106,14 @@ def test_a_queue_bound_with_a_pattern_is_a_hole_behind_a_direct_exchange() -> No
         ("#", "#", Answer.ARRIVES),
         ("enforcement.#", "enforcement.#", Answer.ARRIVES),
         ("enforcement.#", "#.#", Answer.ARRIVES),
-        ("enforcement.#", "enforcement.*", Answer.HOLE),
+        ("enforcement.#", "enforcement.*", Answer.BROKEN_ROUTE),
         ("enforcement.*", "enforcement.*", Answer.ARRIVES),
-        ("enforcement.*", "*.created", Answer.HOLE),
-        ("#", "*.#", Answer.HOLE),
+        ("enforcement.*", "*.created", Answer.BROKEN_ROUTE),
+        ("#", "*.#", Answer.BROKEN_ROUTE),
         ("a.#.b", "a.#", Answer.ARRIVES),
         ("a.#.b", "a.*.#", Answer.ARRIVES),
-        ("a.#.b", "a.*.*.#", Answer.HOLE),
-        ("*", "anything", Answer.HOLE),
+        ("a.#.b", "a.*.*.#", Answer.BROKEN_ROUTE),
+        ("*", "anything", Answer.BROKEN_ROUTE),
     ],
 )
 def test_behind_a_topic_exchange_a_pattern_arrives_only_when_it_is_covered(
@@ -158,7 +158,7 @@ def test_a_plugin_exchange_leaves_it_open_only_where_it_could_lead_to_the_intake
     elsewhere = a_stock_world(dlx=hashing, queues=[QueueFacts(name="mine")])
 
     assert walked(reaches).answer is Answer.UNKNOWN
-    assert walked(elsewhere, intake="mine").answer is Answer.HOLE
+    assert walked(elsewhere, intake="mine").answer is Answer.BROKEN_ROUTE
 
 
 def test_without_bindings_to_read_only_what_is_certain_is_said() -> None:
@@ -166,13 +166,13 @@ def test_without_bindings_to_read_only_what_is_certain_is_said() -> None:
     no_exchange = Snapshot(queues=[a_worker_queue()], is_complete=False)
 
     assert walked(partial).answer is Answer.UNKNOWN
-    assert walked(no_exchange).answer is Answer.HOLE
+    assert walked(no_exchange).answer is Answer.BROKEN_ROUTE
 
 
 def test_without_intake_the_question_is_whether_it_arrives_anywhere() -> None:
     kept = a_stock_world(bindings=[bound(DLX, "else", dispatch_key())], queues=[QueueFacts(name="else")])
 
-    assert walked(a_stock_world(), intake=None).answer is Answer.HOLE
+    assert walked(a_stock_world(), intake=None).answer is Answer.BROKEN_ROUTE
     assert walked(kept, intake=None).answer is Answer.ARRIVES
 
 
@@ -244,7 +244,7 @@ def test_what_is_certain_is_possible_and_every_difference_has_a_reason(snapshot:
 def test_a_walk_always_ends_in_one_answer_with_a_sentence(snapshot: Snapshot) -> None:
     answer = walk(snapshot, "dead", "q1")
 
-    assert answer.answer in {Answer.ARRIVES, Answer.HOLE, Answer.UNKNOWN}
+    assert answer.answer in {Answer.ARRIVES, Answer.BROKEN_ROUTE, Answer.UNKNOWN}
     assert answer.sentence
     assert (answer.answer is Answer.ARRIVES) <= (answer.path[-1:] == (QueueStep(name="q1"),))
 
