@@ -1,4 +1,4 @@
-"""`dlq-handler brake`: is it tripped, and release it when the mass failure is real."""
+"""`dlq-handler brake`: show the brake, and release it when the mass failure is real."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -34,7 +34,7 @@ app = typer.Typer(no_args_is_help=True)
 def status(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show the brake. Exit 1: it is tripped."""
     settings = load_or_exit(config).settings
-    view = wait_for("looking at the brake", _look(settings))
+    view = wait_for("reading the brake", _read(settings))
     _print(view, settings.dlq_handler.brake, output)
     if mode_of(view, settings.dlq_handler.brake).is_tripped:
         raise typer.Exit(1)
@@ -48,8 +48,8 @@ def release(
             "--for",
             parser=read_duration,
             metavar="90s|10m|2h",
-            help="For so long there is no limit: you have said that these executions must end. 0s: the limit is "
-            "back at once, also after an earlier release.",
+            help="Duration without a limit, because these executions must end. 0s: restore the limit at once, "
+            "also after an earlier release.",
         ),
     ] = "10m",  # type: ignore[assignment]  # typer parses defaults too
     comment: CommentOption = None,
@@ -57,16 +57,17 @@ def release(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Let executions be ended again, without a limit for a while. All replicas go on within 15 seconds. Of a brake that
-    is not tripped it takes the limit away all the same, with a warning.
+    """Release the brake: end executions again, for a while without a limit. All replicas continue within 15 seconds. If
+    the brake is not tripped, the limit is lifted all the same, with a warning.
 
-    On record with who, when and why (`audit list`). Exit 1: the brake is not as you saw it, and nothing was done.
+    Recorded in the audit with user, time and comment (`audit list`). Exit 1: the brake has changed since you saw it,
+    and nothing was done.
     """
     settings = load_or_exit(config).settings
-    seen = wait_for("looking at the brake", _look(settings))
+    seen = wait_for("reading the brake", _read(settings))
     if for_:
         _warn_of_surprise(seen, settings.dlq_handler.brake, for_)
-    # As it is now: whoever types the reason must not release what tripped meanwhile.
+    # The current version: if the brake trips while the operator types the comment, the release is refused.
     version = version or brake_version(seen.state)
     explanation = comment_or_ask(comment)
     with exit_if_refused():
@@ -77,20 +78,20 @@ def release(
 
 
 def _warn_of_surprise(seen: BrakeView, policy: BrakeOptions, for_: timedelta) -> None:
-    """Before the reason is asked for: whoever thinks better of it can still go."""
+    """Warn before the prompt for the comment, where the operator can still cancel."""
     match mode_of(seen, policy):
         case BrakeMode.NORMAL:
             span = in_units(for_.total_seconds())
-            print_warning(f"the brake is not tripped; this takes the limit away for {span}")
+            print_warning(f"the brake is not tripped; this lifts the limit for {span}")
         case BrakeMode.RELEASED:
-            print_warning(f"{in_words(seen, policy)}; this takes its place")
+            print_warning(f"{in_words(seen, policy)}; this release replaces it")
         case BrakeMode.OFF:
             print_warning("no limit is set (max_decisions_per_minute is 0); there is nothing to release")
         case BrakeMode.HOLDING | BrakeMode.LIMITED:
             pass
 
 
-async def _look(settings: Settings) -> BrakeView:
+async def _read(settings: Settings) -> BrakeView:
     async with open_database(settings) as database, database.transaction() as tx:
         return await store.look(tx)
 
@@ -121,6 +122,6 @@ def _print(view: BrakeView, policy: BrakeOptions, output: Output) -> None:
         print_json(shown)
         return
     print_table(("FIELD", "VALUE"), list(shown.items()), now=view.now)
-    told = in_words(view, policy)
-    if told is not None:
-        print(f"\n{told}")
+    sentence = in_words(view, policy)
+    if sentence is not None:
+        print(f"\n{sentence}")

@@ -38,17 +38,17 @@ _WIDTH = 110
 
 @app.callback()
 def _executions() -> None:
-    """A group, although there is one command: others may join it."""
+    """A group with one command; more may follow."""
 
 
 @app.command()
 def explain(
     execution_id: ExecutionId, config: ConfigOption = None, output: OutputOption = Output.TEXT
 ) -> None:
-    """Tell what happened to one execution, in order, by whom and why; while it is open, why it still waits.
+    """Show the history of one execution with actors and reasons. If it is still open, show why it waits.
 
-    What it waits for is decided as a sidecar would that has watched for long enough. Times are UTC, by the database's
-    clock; a death is dated by the broker.
+    The command decides like a replica that has been connected long enough. Times are UTC by the database's clock; the
+    time of a death is the broker's.
     """
     settings = load_or_exit(config).settings
     explanation = wait_for("asking the database and the broker", _explain(settings, execution_id))
@@ -70,18 +70,18 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
     """None: neither the host nor dlq-handler has a record of it."""
     address = broker_of(settings)
     async with open_database(settings) as database, AdminConnection(address) as admin:
-        # A person asks about one execution: one probe of one queue. Without its real TTL the deadline would be wrong.
-        sight = observe_worker_queues(settings, admin)
+        # One execution needs one probe of one queue. Without the queue's real TTL the deadline would be wrong.
+        queues = observe_worker_queues(settings, admin)
         explanation = await explain_execution(
             database,
             execution_id,
             settings.explain_policy,
-            sight=sight,
+            sight=queues,
             requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
             connections=connection_source_of(settings),
         )
-    if sight.broker_error is not None:
-        print_warning(f"broker: {sight.broker_error}; nothing is known of the queues")
+    if queues.broker_error is not None:
+        print_warning(f"broker: {queues.broker_error}; the state of the queues is unknown")
     return explanation
 
 
@@ -141,7 +141,7 @@ def _waiting_lines(waiting: Waiting, now: datetime) -> Iterator[str]:
 
 
 def _evidence_lines(evidence: Mapping[str, object], margin: str) -> Iterator[str]:
-    """What is not known is left out here; JSON has it."""
+    """Unknown values are left out here; JSON has them."""
     line = ""
     for name, value in evidence.items():
         if value is None:

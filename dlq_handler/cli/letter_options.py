@@ -57,7 +57,7 @@ def wanted_letters(
     ] = None,
     worker: Annotated[
         str | None,
-        typer.Option(metavar="ID|NAME", help="Only letters to this worker, by its id or its whole name."),
+        typer.Option(metavar="ID|NAME", help="Only dead letters to this worker, by its id or its full name."),
     ] = None,
     action: Annotated[
         str | None, typer.Option(metavar="REF", help="Only letters of this action, such as core.http.")
@@ -111,12 +111,12 @@ def choosing_letters(command: Callable[..., None]) -> Callable[..., None]:
         chosen = {name: given.pop(name) for name in options}
         command(**given, **{WANTED: wanted_letters(**chosen)})
 
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect looks for it
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
     return with_options
 
 
 async def known(database: Database, settings: Settings, wanted: Wanted) -> LetterFilter:
-    """Ends the command, in words, for a group, a worker's name or a worker's id that nobody knows."""
+    """Exit with an error for an unknown group, worker name or worker id."""
     if wanted.letters.group is not None:
         await expect_group(database, settings, wanted.letters.group)
     if wanted.letters.worker_id is not None:
@@ -137,7 +137,7 @@ async def expect_group(database: Database, settings: Settings, group_id: str) ->
 
 
 async def _expect_worker(database: Database, settings: Settings, worker_id: int) -> None:
-    """One that is deregistered is known by its letters."""
+    """A deregistered worker is known by its dead letters."""
     if worker_id in await worker_names(database):
         return
     if (await search_sql.count(database, LetterFilter(worker_id=worker_id), cap=1)).count:

@@ -74,7 +74,7 @@ def print_letters(records: Sequence[LetterRecord], now: datetime) -> None:
         ],
         empty="no dead letters",
         now=now,
-        spare=("QUEUE", "WHY", "GROUP", "WORKER"),
+        optional=("QUEUE", "WHY", "GROUP", "WORKER"),
     )
 
 

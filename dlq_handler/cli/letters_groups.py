@@ -139,7 +139,7 @@ def print_groups(seen: GroupsSeen) -> None:
         ],
         empty="no dead letters in this time",
         now=seen.now,
-        spare=("QUEUE", "ACTIONS", "REASON", "FAILED"),
+        optional=("QUEUE", "ACTIONS", "REASON", "FAILED"),
     )
 
 

@@ -1,7 +1,7 @@
 """Report that a command is still waiting. On stderr, and only to a terminal: a cron job's mail needs no progress.
 
-`wait_for` is the one way in which a command asks a server; a test looks for others. Only a command that shows its
-progress itself is run by `run_until_interrupted`. Both end with `KeyboardInterrupt` at Ctrl-C.
+Every command that asks a server runs in `wait_for`, and a test checks that. Only a command that shows its own progress
+runs in `run_until_interrupted`. Both end with `KeyboardInterrupt` at Ctrl-C.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 def wait_for(
     doing: str, asked: Coroutine[Any, Any, Answer], *, how_far: Callable[[], str] | None = None
 ) -> Answer:
-    """Run it to its end, all of it with `patience`: also the first connection may be what takes long."""
+    """Run it to its end within `patience`, including the first connection, which can take long."""
 
     async def patiently() -> Answer:
         with patience(doing, how_far=how_far, after_seconds=PATIENCE_SECONDS):
@@ -76,19 +76,19 @@ def is_watched() -> bool:
 def patience(
     doing: str, *, how_far: Callable[[], str] | None = None, after_seconds: float = PATIENCE_SECONDS
 ) -> Iterator[None]:
-    """While the block lasts, after two seconds and then now and again: `doing`, and `how_far` it is."""
+    """Print `doing` and `how_far` while the block runs, first after `after_seconds`, then repeatedly."""
     if not is_watched():
         yield
         return
     loop = asyncio.get_running_loop()
     began, waiting = loop.time(), list[asyncio.TimerHandle]()
 
-    def tell() -> None:
+    def report() -> None:
         far = f": {how_far()}" if how_far else ""
         print(f"still {doing}{far} ({loop.time() - began:.0f} s) …", file=sys.stderr, flush=True)
-        waiting[:] = [loop.call_later(AGAIN_SECONDS, tell)]
+        waiting[:] = [loop.call_later(AGAIN_SECONDS, report)]
 
-    waiting.append(loop.call_later(after_seconds, tell))
+    waiting.append(loop.call_later(after_seconds, report))
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Print what a command found: fitted to a terminal, or in a pipe as whole lines of fields with tabs between them.
+"""Print the result of a command: fitted to a terminal, or in a pipe as lines of fields separated by tabs.
 
 Text from outside (queue names, errors) may hold control characters: they are shown escaped, never sent to the
 terminal. So no field holds a tab or a line break, and a program may split by them.
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dlq_handler.text import in_units
 
-# What two clocks may differ by: less than this ahead is not in the future.
+# Maximum difference of two clocks: a time less than this ahead is not in the future.
 _SLACK_SECONDS = 5.0
 
 
@@ -43,14 +43,14 @@ def print_table(
     *,
     empty: str = "nothing found",
     now: datetime | None = None,
-    spare: Sequence[str] = (),
+    optional: Sequence[str] = (),
 ) -> None:
-    """`now`: the database's; with it, a terminal is told how long ago each time was.
+    """`now`: the database's time. With it, each time has its age on a terminal.
 
-    `spare`: columns that a terminal too narrow for all goes without, one after the other.
+    `optional`: columns to leave out, in this order, on a terminal that is too narrow for all.
     """
     if sys.stdout.isatty():
-        _print_fitted(columns, rows, empty, now, spare)
+        _print_fitted(columns, rows, empty, now, optional)
         return
     print("\t".join(columns))
     for row in rows:
@@ -65,29 +65,29 @@ def _print_fitted(
     rows: Sequence[Sequence[object]],
     empty: str,
     now: datetime | None,
-    spare: Sequence[str],
+    optional: Sequence[str],
 ) -> None:
     if not rows:
         print(empty)
         return
     console = Console()
     cells = [[shown(value, now=now) for value in row] for row in rows]
-    kept = fitting(columns, cells, spare=spare, width=console.width)
+    kept = fitting(columns, cells, optional=optional, width=console.width)
     table = Table(*(columns[place] for place in kept), box=None, header_style="bold", pad_edge=False)
     for row in cells:
         table.add_row(*(Text(row[place], overflow="fold") for place in kept))
     console.print(table)
     if left_out := [name for place, name in enumerate(columns) if place not in kept]:
-        print(f"not shown for want of width: {', '.join(left_out)}", file=sys.stderr)
+        print(f"columns not shown, the terminal is too narrow: {', '.join(left_out)}", file=sys.stderr)
 
 
 def fitting(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], *, spare: Sequence[str], width: int
+    columns: Sequence[str], cells: Sequence[Sequence[str]], *, optional: Sequence[str], width: int
 ) -> list[int]:
-    """The places of the columns to show. Folded to a few letters, a worker's name names nobody."""
+    """The indexes of the columns to show. A worker's name folded to a few characters is unreadable."""
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     kept = list(range(len(columns)))
-    for name in spare:
+    for name in optional:
         if sum(widths[place] + 2 for place in kept) <= width:
             break
         kept.remove(columns.index(name))

@@ -1,4 +1,4 @@
-"""`dlq-handler workers`: who is there, what waits for whom. Reads only."""
+"""`dlq-handler workers`: list workers and their queues. Read-only."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from dlq_handler.workers.service_observations_sql import read_eventful
 
 app = typer.Typer(no_args_is_help=True)
 
-Sights = Mapping[int, QueueObservation | None]
+_Queues = Mapping[int, QueueObservation | None]
 
 _UNKNOWN = "?"
 _COLUMNS = [
@@ -54,7 +54,7 @@ _COLUMNS = [
     "REVERTED_BY_WORKER",
     "RESTART",
 ]
-_SPARE = (
+_OPTIONAL_COLUMNS = (
     "REVERTED_BY_WORKER", "ROLE", "QUEUE", "CORDONED", "RUNNING", "SCHEDULED", "STATUS", "UNACKED", "READY",
     "CONSUMERS",
 )  # fmt: skip
@@ -67,71 +67,72 @@ _RESTARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What the database and the broker say of all workers."""
+    """All workers, from the database and the broker."""
 
     workers: Sequence[RegisteredWorker]
-    sights: Sights
+    queues: _Queues
     reverted_by_worker: Mapping[int, int]
-    looks: ServiceObservations
+    services: ServiceObservations
     now: datetime
 
 
 @app.command("list")
 def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
-    """List all workers, with what the broker sees of their queues and the executions they have.
+    """List all workers with their queues and executions.
 
-    Availability is decided by the age of the heartbeat alone: a command has not watched for as long as the running
-    sidecar, so after an outage of the database it calls workers unavailable that could not report. A ? could not be
-    asked for. RESURRECTED counts executions that dlq-handler ended and the worker continued. RESTART is yes for a
-    worker that sends heartbeats and gets no work until you restart it. It is known only if a replica ran within the
-    last minute.
+    Availability depends on the age of the heartbeat alone. So after an outage of the database this command, unlike a
+    replica, shows workers as unavailable that could not report. A ? is unknown. REVERTED_BY_WORKER counts executions
+    that dlq-handler ended and the worker continued. RESTART is yes for a worker that sends heartbeats and gets no work
+    until you restart it. It is known only if a replica ran within the last minute.
     """
     settings = load_or_exit(config).settings
-    found = wait_for("asking the database and the broker", _look(settings))
+    found = wait_for("asking the database and the broker", _read(settings))
     shown = _WorkerTable(found, settings.availability, settings.worker_queues)
     if output is Output.JSON:
         print_json([shown.in_full(worker) for worker in found.workers])
     else:
         rows = [shown.row(worker) for worker in found.workers]
-        print_table(_COLUMNS, rows, empty="no workers", now=found.now, spare=_SPARE)
+        print_table(_COLUMNS, rows, empty="no workers", now=found.now, optional=_OPTIONAL_COLUMNS)
 
 
-async def _look(settings: Settings) -> _Found:
+async def _read(settings: Settings) -> _Found:
     async with open_database(settings) as database:
         workers, now = await list_workers(database), (await read_server(database)).now
         reverted_by_worker = await count_reverted_by_worker(database)
-        looks = await read_eventful(database)
+        services = await read_eventful(database)
     async with AdminConnection(broker_of(settings)) as admin:
-        sight = observe_worker_queues(settings, admin, probes_ttl=False)
-        sights = await sight.look([one.worker.id for one in workers if one.takes_dispatches])
-    if sight.broker_error is not None:
-        print_warning(f"broker: {sight.broker_error}; nothing is known of the queues")
-    elif sight.api_error is not None:
-        print_warning(f"{sight.api_error}; what consumers hold (UNACKED) is not known")
-    return _Found(workers=workers, sights=sights, reverted_by_worker=reverted_by_worker, looks=looks, now=now)
+        observer = observe_worker_queues(settings, admin, probes_ttl=False)
+        queues = await observer.look([one.worker.id for one in workers if one.takes_dispatches])
+    if observer.broker_error is not None:
+        print_warning(f"broker: {observer.broker_error}; the state of the queues is unknown")
+    elif observer.api_error is not None:
+        print_warning(f"{observer.api_error}; the number of unacknowledged messages (UNACKED) is unknown")
+    return _Found(
+        workers=workers, queues=queues, reverted_by_worker=reverted_by_worker, services=services, now=now
+    )
 
 
 class _WorkerTable:
     def __init__(self, found: _Found, policy: AvailabilityPolicy, names: WorkerQueueNames) -> None:
-        self._sights, self._reverted_by_worker, self._policy, self._names = (
-            found.sights,
+        self._queues, self._reverted_by_worker, self._policy, self._names = (
+            found.queues,
             found.reverted_by_worker,
             policy,
             names,
         )
-        self._has_looks = found.looks.are_current(found.now)
-        self._looks = found.looks.by_queue if self._has_looks else {}
+        self._has_services = found.services.are_current(found.now)
+        self._services = found.services.by_queue if self._has_services else {}
 
     def in_full(self, one: RegisteredWorker) -> dict[str, object]:
-        sight = self._sights.get(one.worker.id)
-        # For ever: as if we had watched all the time, which the help text owns up to.
+        queue = self._queues.get(one.worker.id)
+        # Infinite: as if the command had been connected all the time. The help text explains the consequence.
         standing = standing_of(one.worker, watched_seconds=math.inf, policy=self._policy)
         seen = ObservedWorker(
             registered=one,
             standing=standing,
-            queue=sight,
+            queue=queue,
             is_on_time=is_on_time(one.worker, policy=self._policy),
-            look=self._looks.get(self._names.queue(one.worker.id)),
+            look=self._services.get(self._names.queue(one.worker.id)),
         )
         return {
             "id": one.worker.id,
@@ -145,10 +146,10 @@ class _WorkerTable:
             "cordon_reason": one.cordon_reason,
             "role": one.role,
             "queue": self._names.queue(one.worker.id) if one.takes_dispatches else None,
-            "queue_exists": sight is not None if one.worker.id in self._sights else None,
-            "consumers": sight.consumers if sight else None,
-            "ready": sight.ready if sight else None,
-            "unacked": sight.unacked if sight else None,
+            "queue_exists": queue is not None if one.worker.id in self._queues else None,
+            "consumers": queue.consumers if queue else None,
+            "ready": queue.ready if queue else None,
+            "unacked": queue.unacked if queue else None,
             "scheduled": one.scheduled,
             "running": one.running,
             "reverted_by_worker": self._reverted_by_worker.get(one.worker.id, 0),
@@ -160,7 +161,7 @@ class _WorkerTable:
             return _RESTARTS[reason]
         if not one.takes_dispatches:
             return None
-        return "no" if self._has_looks and one.worker.id in self._sights else _UNKNOWN
+        return "no" if self._has_services and one.worker.id in self._queues else _UNKNOWN
 
     def row(self, one: RegisteredWorker) -> Sequence[object]:
         full = self.in_full(one)

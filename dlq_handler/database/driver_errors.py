@@ -1,8 +1,8 @@
-"""What the driver raises, in our words. The only place that knows SQLSTATEs.
+"""Translate the driver's errors into dlq-handler's. The only module that knows SQLSTATEs.
 
-Whose fault an error is decides over letters: a refused row is that letter's, everything else is our own
-trouble, and over our own trouble no letter is settled. Texts hold the server's message, never a parameter, a
-DETAIL or a URL.
+The kind of an error decides what happens to a dead letter. A rejected row is the fault of that dead letter. Every other
+error is a fault of the replica or the server, and no dead letter is acknowledged because of it. Texts hold the
+server's message, never a parameter, a DETAIL or a URL.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ DRIVER_ERRORS = (
 
 # 44: a check of the host's view; 54: one row over a limit of the server.
 _ROW_CLASSES = ("22", "23", "44", "54", "P0")
-# What PostgreSQL itself uses beyond the standard's range. Any other class there was made up by the host: a trigger of
-# its own that refuses this row, as P0 is.
+# What PostgreSQL itself uses beyond the standard's range. Any other class comes from a trigger of the host
+# that rejects this row, like P0.
 _SERVER_CLASSES = ("53", "55", "57", "58", "XX")
 _CONTENDED = ("40P01", "40001", "55P03")
 _NO_GRANT = "42501"
@@ -35,10 +35,10 @@ _NO_TABLE = "42P01"
 _WRONG_URL = ("28P01", "28000", "3D000")
 # statement_timeout, or an administrator who canceled the statement: slow, but an answer.
 _CANCELED = "57014"
-# 25P03 ended our idle transaction with its connection.
+# 25P03: the server ended an idle transaction with its connection.
 _CONNECTION_CLASSES = ("08", "53", "57", "58")
 _ENDED_FOR_IDLENESS = "25P03"
-# It answers, but takes no heartbeat either: when it does again, all of them look old.
+# The server answers, but accepts no heartbeats: when it accepts writes again, all heartbeats are old.
 _READ_ONLY = "25006"
 
 
@@ -61,7 +61,7 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error in our words, and what it says about the connection."""
+    """A translated error, and the state of the connection after it."""
 
     error: Exception
     is_link_down: bool
@@ -77,7 +77,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
     sqlstate = getattr(cause, "sqlstate", None)
     if not isinstance(sqlstate, str):
         if isinstance(cause, PoolTimeout):
-            # The replica is slow, or the server is: that is no proof that the server is away.
+            # Either the replica or the server is slow: that does not prove an outage.
             return Fault(Unavailable("database", f"{doing}: {_ALL_BUSY}"), False)
         return _unreachable(doing, cause)
     what = f"{doing}: {type(cause).__name__}: {_message(cause)}"
@@ -90,7 +90,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
     if sqlstate == _CANCELED:
         return Fault(TooSlow(f"{what} ({sqlstate})"), False)
     if sqlstate == _NO_TABLE:
-        what += "; `dlq-handler migrate` makes our own tables, Attune's must be in database.url and database.schema"
+        what += "; `dlq-handler migrate` creates its own tables, Attune's must be in database.url and database.schema"
     if sqlstate in _WRONG_URL:
         what += "; correct user, password and database name in database.url"
     if sqlstate[:2] in _CONNECTION_CLASSES:
@@ -102,7 +102,7 @@ def fault_of(error: BaseException, doing: str) -> Fault:
 
 
 def _unreachable(doing: str, cause: BaseException) -> Fault:
-    """One word for every way in which a connection fails: "database: unreachable"."""
+    """Every failure to connect is reported as "database: unreachable"."""
     return Fault(Unreachable("database", f"{doing}: {_why_unreachable(cause)}"), True)
 
 
@@ -112,7 +112,7 @@ def _is_made_up(sqlstate: str) -> bool:
 
 
 def commit_fault_of(error: BaseException) -> Fault:
-    """At COMMIT nothing is any letter's fault: whether the transaction is through is not even known."""
+    """An error at COMMIT is never the fault of a dead letter: the transaction may have been committed."""
     fault = fault_of(error, "commit")
     if isinstance(fault.error, Unavailable):
         return fault
@@ -130,7 +130,7 @@ def _driver_error(error: BaseException) -> BaseException:
 
 
 def _why_unreachable(error: BaseException) -> str:
-    """Without the driver's own words where they describe the driver and not the server."""
+    """Leaves out the driver's message where it describes the driver and not the server."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     is_lost = isinstance(error, _LOST) and not isinstance(error, asyncpg.ClientConfigurationError)

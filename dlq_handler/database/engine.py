@@ -7,8 +7,7 @@ no startup parameter.
 """
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.driver_connection import DriverConnection, keep_alive
 from dlq_handler.database.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
 from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
 from dlq_handler.database.moments import use_total_codec
@@ -28,30 +28,17 @@ from dlq_handler.database.url import read_database_url
 from dlq_handler.errors import TooSlow, Unavailable, Unreachable
 from dlq_handler.health import bounded
 
-# What a statement that ended on the server may take to be heard of here.
+# Maximum time from the end of a statement on the server until its answer arrives here.
 MARGIN_SECONDS = 2.0
 PING_SECONDS = 3.0
 
-# Local to the transaction: a pooler would hand a session's settings to somebody else. The idle limit frees
-# our row locks when this process is frozen or the network swallowed us: the server cannot tell that from
-# thinking.
+# Local to the transaction: a pooler would pass a session's settings on to other clients. The idle limit releases the
+# row locks when this process is frozen or the network is down: to the server both are an idle transaction.
 _SETTINGS = text(
     "SELECT set_config('search_path', :search_path, true), set_config('lock_timeout', :lock_timeout, true),"
     " set_config('statement_timeout', :statement_timeout, true),"
     " set_config('idle_in_transaction_session_timeout', :idle_timeout, true)"
 )
-
-
-class _DriverConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    async def close(self, *, timeout: float | None = None) -> None:
-        """SQLAlchemy gives a time limit to connections that it does not trust any more: those end at once.
-
-        A polite end takes those seconds when nobody answers, one service after the other, which SIGTERM has not got.
-        """
-        if timeout is None:
-            await super().close()
-        else:
-            self.terminate()
 
 
 class Database:
@@ -84,7 +71,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=self._connect_seconds,
-            # A firewall forgets quiet connections without telling either end.
+            # A firewall drops idle connections, and neither end notices.
             pool_recycle=300,
             pool_use_lifo=True,
             hide_parameters=True,
@@ -101,7 +88,7 @@ class Database:
 
     @property
     def link_age_seconds(self) -> float:
-        """How long the database has been answering without a break; 0 when it is not, or nobody asked."""
+        """How long the database has been answering without a break; 0: it does not answer, or was not asked."""
         return self._link.age_seconds
 
     @property
@@ -317,7 +304,7 @@ class Database:
             connection = await asyncpg.connect(
                 self._url.dsn,
                 timeout=self._connect_seconds,
-                connection_class=_DriverConnection,
+                connection_class=DriverConnection,
                 # Nameless statements, parsed anew with each execution: a named one would be missing on the
                 # next server connection behind a pooler. SQLAlchemy's cache keeps only their descriptions.
                 statement_cache_size=0,
@@ -330,7 +317,7 @@ class Database:
         except ValueError as error:
             # From reading the URL: the text may quote a password with an unescaped character.
             raise ConnectionError(f"the database URL cannot be used ({type(error).__name__})") from None
-        _keep_alive(connection, self._url.keepalive)
+        keep_alive(connection, self._url.keepalive)
         await use_total_codec(connection)
         connection.add_termination_listener(self._on_termination)
         return connection
@@ -367,7 +354,7 @@ async def _savepoint(shared: _Shared) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _ended(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Give the connection back to the pool after its transaction, or close it when nobody knows its state."""
+    """Give the connection back to the pool after its transaction, or close it if its state is unknown."""
     try:
         yield
     except Exception:
@@ -390,20 +377,3 @@ async def _rolled_back(connection: AsyncConnection) -> None:
     except BaseException:
         await connection.invalidate()
         raise
-
-
-def _keep_alive(connection: Any, wanted: Mapping[str, int]) -> None:
-    """Apply libpq's keepalive parameters; 0 means the system's own value, as in libpq."""
-    raw: Any = connection._transport.get_extra_info("socket")  # noqa: SLF001  # the driver has no public way to it
-    if not wanted or raw is None or raw.family == socket.AF_UNIX:
-        return
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(wanted.get("keepalives", 1) != 0))
-    for name, option in (
-        ("keepalives_idle", "TCP_KEEPIDLE"),
-        ("keepalives_interval", "TCP_KEEPINTVL"),
-        ("keepalives_count", "TCP_KEEPCNT"),
-        ("tcp_user_timeout", "TCP_USER_TIMEOUT"),
-    ):
-        # Not every system has every option; libpq ignores it there too.
-        if wanted.get(name) and hasattr(socket, option):
-            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), wanted[name])

@@ -1,7 +1,7 @@
 """How long the database has been answering without a break, by the process clock.
 
-After an outage every heartbeat looks old, because nobody could write one. So a decision that rests on
-heartbeats asks how long we have been watching, and any doubt makes the answer zero.
+After an outage every heartbeat is old, because no worker could write one. So a decision that depends on heartbeats
+asks how long the replica has been connected. If that is uncertain, the answer is zero.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable, Unreachable
 
-# Longer than the health loop's pause: nobody looked, so nobody knows.
+# Longer than the interval of the health loop: without a check the state of the link is unknown.
 SILENCE_SECONDS = 15.0
 
 
 def silence_within(limit_seconds: float) -> float:
     """How long a link may be silent without being broken, where heartbeats of that age count as old.
 
-    Half of it: a database that hangs for less goes unnoticed, and no heartbeat may be too old when it goes on.
+    Half of the limit: a shorter hang is not noticed, and after it no heartbeat may be too old.
     """
     return min(SILENCE_SECONDS, limit_seconds / 2)
 
@@ -40,7 +40,7 @@ class Link:
         self._last_answer = 0.0
         self._is_broken = False
         self.times_back = 0
-        """How often it answered again after a break, whoever noticed the break."""
+        """How often the database answered again after a break."""
         self.outage: Outage | None = None
         self._lost_at: datetime | None = None
 
@@ -54,7 +54,7 @@ class Link:
         self._last_answer = now
 
     def broke(self) -> None:
-        # One that never answered has not come back when it does.
+        # The first answer of all is not a recovery.
         self._is_broken |= self._last_answer > 0
         self._up_since = None
         self.suspect()
@@ -77,8 +77,8 @@ class Link:
     def is_answering(self, answered_at: float, *, statement_seconds: float) -> bool:
         """Whether the database answers, although a transaction has had no answer since this time of the process clock.
 
-        A statement may lawfully be silent for `statement_seconds`. Within them other connections decide, unless the
-        transaction was answered a short time ago. Beyond them the server had to end the statement: the link is broken.
+        A statement may take up to `statement_seconds`. Within that time other connections decide, unless the
+        transaction was answered a short time ago. After it the server had to end the statement: the link is broken.
         """
         now = monotonic_seconds()
         silent_seconds = now - answered_at

@@ -1,9 +1,9 @@
 """Read a PostgreSQL URL as libpq would, for a driver that understands only part of it.
 
 asyncpg hands every parameter it does not know to the server as a setting, and the server then refuses the
-connection. So what asyncpg cannot take is taken out here: obeyed where we can, ignored where it changes
-nothing, refused where ignoring it would weaken what was asked for. Promises that asyncpg can read what is
-handed on. No error quotes a value of the URL, nor a name that libpq does not know: with an unescaped `?`, a
+connection. So this module removes the parameters that asyncpg does not know: it applies them itself, ignores them where
+they change nothing, or refuses them where ignoring them would weaken the connection. Promises that asyncpg can read
+the result. No error quotes a value of the URL, nor a name that libpq does not know: with an unescaped `?`, a
 password becomes parameters.
 """
 
@@ -17,8 +17,8 @@ _SWITCH = ("0", "1")
 _TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _STRICT_TLS = ("require", "verify-ca", "verify-full")
 
-# What may be chosen here. libpq knows more: left out is what the driver cannot do, such as
-# channel_binding=require, and servers on which we could not write.
+# The allowed values. libpq allows more: missing are those that the driver does not support, such as
+# channel_binding=require, and read-only servers.
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "channel_binding": ("disable", "prefer"),
@@ -82,14 +82,14 @@ _BROKEN_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})|%00")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseUrl:
-    """What the driver gets, and what we do ourselves."""
+    """The URL for the driver, and the parameters that dlq-handler applies itself."""
 
     dsn: str = field(repr=False)
     address: str
-    """Where it leads, for people: without user and password."""
+    """The server and database for messages, without user and password."""
     application_name: str
     connect_timeout_seconds: float | None
-    """None: the URL does not say."""
+    """None: not set in the URL."""
     keepalive: Mapping[str, int]
     """libpq's keepalive parameters, by libpq's names."""
 
@@ -166,7 +166,7 @@ def _check_address(parts: SplitResult, parameters: Mapping[str, str]) -> None:
     userinfo, _, hosts = parts.netloc.rpartition("@")
     user, _, password = userinfo.partition(":")
     database = parts.path.removeprefix("/")
-    # libpq lets the parameter win, the driver ignores it: we would talk to another server than the one meant.
+    # libpq prefers the parameter, the driver ignores it: dlq-handler would connect to the wrong server.
     for name, also in (
         *(("host", hosts), ("port", hosts), ("user", user), ("password", password)),
         *(("dbname", database), ("database", database)),

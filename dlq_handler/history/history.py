@@ -118,9 +118,9 @@ def timelines_of(
 
 
 def change_of(before: Availability | None, seen: Availability) -> Availability | None:
-    """What goes on record after a look; None: nothing new.
+    """The change to record after an observation; None: no change.
 
-    That we cannot tell ends no absence: after each restart of ours a worker that is gone would go once more.
+    Unknown does not end an absence. Otherwise each restart of a replica would report an unavailable worker again.
     """
     if seen is before or (seen is Availability.UNKNOWN and before is Availability.UNAVAILABLE):
         return None
@@ -128,7 +128,7 @@ def change_of(before: Availability | None, seen: Availability) -> Availability |
 
 
 def event_of(before: Availability | None, now: Availability) -> str | None:
-    """The news in a change; None: there is none. How a worker is found at the first look is no news."""
+    """The event for a change; None: no event. The first observation of a worker is not an event."""
     if before is None:
         return None
     if now is Availability.UNAVAILABLE:
@@ -168,4 +168,4 @@ def quarter_of(moment: datetime) -> datetime:
 
 
 Workers = Mapping[int, tuple[str, Availability]]
-"""What a look found: each worker's name, and whether it is there."""
+"""One observation of the fleet: name and availability of each worker."""

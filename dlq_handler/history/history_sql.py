@@ -66,7 +66,7 @@ async def gaps(database: Database, *, since: datetime, until: datetime) -> list[
 
 
 async def record_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
-    """Write and publish the changes since the last look of the leader. A missing worker is not registered anymore.
+    """Write and publish the changes since the leader's last observation. A missing worker is no longer registered.
 
     The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
     of an operator waits, is taken last.
@@ -118,7 +118,7 @@ async def timelines(database: Database, *, since: datetime, until: datetime) -> 
 
 
 async def delete_old(database: Database, *, older_than_seconds: float) -> int:
-    """The last change of a worker that is registered stays: it is how it is found today."""
+    """The last change of a registered worker stays: it is the current state."""
     async with database.transaction() as tx:
         minutes = await tx.run(
             "DELETE FROM own.observed_minute WHERE minute < now() - make_interval(secs => :age)",

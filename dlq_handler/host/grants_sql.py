@@ -46,7 +46,7 @@ async def read_database(database: Database, role: str) -> FoundDatabase:
 
 
 async def grants_for_us(database: Database) -> list[str]:
-    """What an administrator has to run for the role that we are connected as."""
+    """The statements that an administrator must run for the current role."""
     async with database.transaction() as tx:
         [row] = await tx.rows("SELECT current_user AS role")
         rights = await _host_rights(tx, database.host_schema, host_needs(database.host_schema))
@@ -201,8 +201,7 @@ def _in_words(need: Need, column: str | None) -> str:
 
 
 async def _missing_on_sequences(tx: Transaction, sequences: Sequence[SequenceName]) -> list[SequenceName]:
-    # The inner relkind is no repetition: nothing says that the filter runs before the function, which refuses
-    # anything but a sequence.
+    # The inner relkind is needed: the filter may run after the function, which accepts only sequences.
     rows = await tx.rows(
         """
         SELECT n.nspname AS schema, s.relname AS name

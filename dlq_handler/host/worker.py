@@ -1,6 +1,6 @@
-"""A worker: what its queue is called, and whether it is known to be unavailable.
+"""A worker: the name of its queue, and whether it is known to be unavailable.
 
-Evidence is the age of its heartbeat alone, and only while our own view can be trusted.
+The only evidence is the age of its heartbeat, and only while the replica's own view is reliable.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from dlq_handler.text import INT64
 
 _LONGEST_ID = len(str(INT64[-1]))
 
-# Heartbeats: who stops in good order says so before the next one would be due, and a monitor marks nobody that early.
+# In heartbeats. A worker that stops cleanly sets its status before its next heartbeat is due; a monitor does so later.
 _ON_TIME_BEATS = 1.5
 
 
@@ -22,14 +22,14 @@ class Worker:
     id: int
     heartbeat_age_seconds: float | None
     last_heartbeat: datetime | None = None
-    """The heartbeat itself: what tells two looks apart that both find it old."""
+    """The heartbeat itself: it distinguishes two observations that both find it old."""
     status: str | None = None
-    """As the host has it; None: it was not read."""
+    """The status in the host's row; None: it was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredWorker:
-    """A worker row with all that people ask for, and how much it has to do."""
+    """A worker row with the fields that the CLI and the dashboard show, and its executions."""
 
     worker: Worker
     name: str
@@ -43,16 +43,16 @@ class RegisteredWorker:
     oldest_scheduled_seconds: float | None = None
     """How long the longest of the scheduled ones has waited; None when there is none."""
     host: str | None = None
-    """None on a host that does not keep it."""
+    """None on a host that does not store it."""
     updated: datetime | None = None
-    """When its row was last changed; None on a host that does not keep it."""
+    """When its row was last changed; None on a host that does not store it."""
 
     @property
     def takes_dispatches(self) -> bool:
         return self.role in (None, "action")
 
     def was_stopped(self, policy: "AvailabilityPolicy") -> bool:
-        """It said itself that it stops. A monitor marks only one that has been silent for long, so much later."""
+        """The worker itself set its status when it stopped. A monitor sets the status much later."""
         heartbeat = self.worker.last_heartbeat
         if self.status != "inactive" or heartbeat is None or self.updated is None:
             return False
@@ -61,7 +61,7 @@ class RegisteredWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueObservation:
-    """What the broker tells of a worker's queue that exists."""
+    """What the broker reports about an existing worker queue."""
 
     consumers: int
     ready: int
@@ -130,15 +130,15 @@ class AvailabilityPolicy:
 
     @property
     def on_time_seconds(self) -> float:
-        """For display only: until then the next heartbeat may still come, and nobody has missed it."""
+        """For display only: until this age the next heartbeat is not overdue."""
         return _ON_TIME_BEATS * self.late_after_seconds / 3
 
 
 def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:
-    """True only when the heartbeat is too old and we were watching all the while.
+    """True only when the heartbeat is too old and the replica was connected to the database all that time.
 
-    After a database outage every heartbeat looks old, because nobody could write one; a link younger than the
-    limit therefore proves nothing. Status inactive or error is no evidence either: a graceful stop sets it first.
+    After a database outage every heartbeat is old, because no worker could write one. So a link younger than the
+    limit proves nothing. Status inactive or error is no evidence either: a graceful stop sets it first.
     """
     if worker.heartbeat_age_seconds is None or link_age_seconds < policy.unavailable_after_seconds:
         return False

@@ -181,7 +181,7 @@ async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command
 
     code, out, err = await away.cli("workers", "list")
     assert code == 0
-    assert "nothing is known of the queues" in err
+    assert "the state of the queues is unknown" in err
     [row] = [line for line in out.splitlines() if "\tdead\t" in line]
     assert row.split("\t")[-7:-2] == ["?", "?", "?", "3", "0"]
 

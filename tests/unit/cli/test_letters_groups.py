@@ -46,4 +46,4 @@ def test_each_group_is_one_line_in_any_usual_width(
     out, err = capsys.readouterr()
     _, row = out.splitlines()
     assert row.rstrip().endswith("2026-03-01T02:59:34Z (26 s ago)")
-    assert err == ("" if left_out is None else f"not shown for want of width: {left_out}\n")
+    assert err == ("" if left_out is None else f"columns not shown, the terminal is too narrow: {left_out}\n")

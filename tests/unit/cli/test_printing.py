@@ -118,7 +118,7 @@ def test_control_characters_are_shown_and_not_sent() -> None:
 def test_a_narrow_terminal_goes_without_spare_columns_and_keeps_the_others_whole() -> None:
     columns = ("ID", "NAME", "ROLE", "QUEUE")
     cells = [["1", "worker-python", "action", "worker.1.executions"]]
-    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=80) == [0, 1, 2, 3]
-    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=44) == [0, 1, 3]
-    assert fitting(columns, cells, spare=("ROLE", "QUEUE"), width=20) == [0, 1]
-    assert fitting(columns, cells, spare=(), width=20) == [0, 1, 2, 3]
+    assert fitting(columns, cells, optional=("ROLE", "QUEUE"), width=80) == [0, 1, 2, 3]
+    assert fitting(columns, cells, optional=("ROLE", "QUEUE"), width=44) == [0, 1, 3]
+    assert fitting(columns, cells, optional=("ROLE", "QUEUE"), width=20) == [0, 1]
+    assert fitting(columns, cells, optional=(), width=20) == [0, 1, 2, 3]
