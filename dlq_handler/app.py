@@ -36,7 +36,7 @@ from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.loop import Backoff, LoopWatch
-from dlq_handler.rooms import new_metrics, retention_steps
+from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
@@ -45,7 +45,7 @@ from dlq_handler.settings import Settings
 from dlq_handler.settings.collector import view_collector
 from dlq_handler.settings.databases import database_of
 from dlq_handler.settings.servers import broker_of, management_api_of
-from dlq_handler.timeouts.slot_watch import SlotWatch
+from dlq_handler.timeouts.reconciler import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch
 from dlq_handler.topology.intake_watch import IntakeWatch
@@ -53,8 +53,7 @@ from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.ui import ui_app, ui_world
 from dlq_handler.web.listeners import Listeners, WebServer, most_connections
 from dlq_handler.web.ops import ops_app
-from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
-from dlq_handler.workers.refusal_budget import RefusalPolicy
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_watch import ServiceWatch
 from dlq_handler.workers.watch import WorkerWatch
 
@@ -123,9 +122,7 @@ class Sidecar:
             self.link,
             api=management_api_of(settings),
             names=settings.worker_queues,
-            policy=ObserverLimits(
-                refusals=RefusalPolicy(confirm_after_seconds=own.monitor.confirm_after_seconds)
-            ),
+            confirm_after_seconds=own.monitor.confirm_after_seconds,
             queues=self._queues,
         )
         self._worker_watch = WorkerWatch(
@@ -276,7 +273,7 @@ class Sidecar:
                 worker_watch=self._worker_watch,
             ),
             DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
-            RetentionRunner(self.database, settings.retention, retention_steps()),
+            RetentionRunner(self.database, settings.retention, RETENTION_STEPS),
             SlotWatch(self.database, own.monitor, self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
         ]

@@ -113,7 +113,7 @@ def main(program_name: str | None = None) -> None:
     try:
         app(prog_name=program_name)
     except (Unavailable, Contended, RowRejected, UnsupportedLibrary, ExceptionGroup) as error:
-        from dlq_handler.cli.failures import exit_code_of  # noqa: PLC0415  only after an error
+        from dlq_handler.cli.exits import exit_code_of  # noqa: PLC0415  only after an error
 
         code = exit_code_of(error)
         if code is None:

@@ -16,8 +16,7 @@ from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import management_api_of
-from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
-from dlq_handler.workers.refusal_budget import RefusalPolicy
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 
 @asynccontextmanager
@@ -61,10 +60,10 @@ def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
 def observe_worker_queues(
     settings: Settings, admin: AdminConnection, *, probes_ttl: bool = True
 ) -> WorkerQueueObserver:
-    refusals = RefusalPolicy(confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds)
     return WorkerQueueObserver(
         admin,
         api=management_api_of(settings),
         names=settings.worker_queues,
-        policy=ObserverLimits(probes_ttl=probes_ttl, refusals=refusals),
+        confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds,
+        probes_ttl=probes_ttl,
     )

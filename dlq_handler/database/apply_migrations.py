@@ -34,10 +34,6 @@ def apply(connection: Connection, versions: Path, own_schema: str, revision: str
     command.upgrade(config, revision)
 
 
-def newest_revision(versions: Path) -> str | None:
-    return ScriptDirectory.from_config(_config(versions)).get_current_head()
-
-
 def _config(versions: Path) -> Config:
     config = Config()
     # A percent sign in a path would be read as an interpolation.

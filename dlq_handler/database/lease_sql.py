@@ -1,6 +1,7 @@
 """The lease of the leader: one row with a holder and an end, by the database's clock.
 
 An advisory lock of a session fails behind a transaction pooler, and outlives a half-open connection.
+Beside it, how far a scan has come: a new leader continues there instead of starting again.
 """
 
 from dataclasses import dataclass
@@ -65,3 +66,22 @@ async def give_up(database: Database, name: str, *, holder: str) -> None:
         await tx.run(
             "DELETE FROM own.lease WHERE name = :name AND holder = :holder", name=name, holder=holder
         )
+
+
+async def read_progress(tx: Transaction, name: str) -> datetime | None:
+    """By the database's clock. None: no leader ever finished, or the clock was set back since."""
+    row = await tx.row(
+        "SELECT until FROM own.progress WHERE name = :name AND until <= clock_timestamp()", name=name
+    )
+    return None if row is None else row.until
+
+
+async def keep_progress(tx: Transaction, name: str, *, until: datetime) -> None:
+    await tx.run(
+        """
+        INSERT INTO own.progress (name, until) VALUES (:name, :until)
+        ON CONFLICT (name) DO UPDATE SET until = excluded.until
+        """,
+        name=name,
+        until=until,
+    )

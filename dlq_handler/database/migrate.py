@@ -4,15 +4,16 @@ Migrations only expand, so a replica of an older version works on newer tables (
 schema is never touched, and no right to create is needed when there is nothing to create.
 """
 
+import asyncio
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
 from dlq_handler import __version__
-from dlq_handler.database.concurrent_index import build_index
 from dlq_handler.database.engine import Database
 from dlq_handler.database.schema_version import SchemaVersion
 from dlq_handler.database.transaction import Transaction, quoted
+from dlq_handler.errors import Unavailable
 
 VERSIONS = Path(__file__).with_name("migrations") / "versions"
 
@@ -101,11 +102,48 @@ def version_of(version: str | None, least_program_version: str | None) -> Schema
     )
 
 
-def head() -> str:
-    """The version of the tables that this program was written for."""
-    return max(known_versions())
-
-
 @cache
 def known_versions(folder: Path | None = None) -> Collection[str]:
     return frozenset(file.name[:4] for file in (folder or VERSIONS).glob("[0-9]*.py"))
+
+
+# A build that another replica began is looked at this often.
+_POLL_SECONDS = 1.0
+
+
+async def build_index(database: Database, name: str, statement: str) -> None:
+    """Build this index of the schema of dlq-handler unless it is there. Waits for a build of another replica.
+
+    PostgreSQL refuses `CREATE INDEX CONCURRENTLY` in a transaction, so a migration names its indexes in
+    `CONCURRENT_INDEXES`, and records its version after they are built.
+
+    An interrupted build leaves an index that PostgreSQL keeps up to date and never reads: it is dropped first.
+    """
+    while (state := await _index_state(database, name)) == "building":  # noqa: ASYNC110  # another process builds it
+        await asyncio.sleep(_POLL_SECONDS)  # the other replica cannot set an event here
+    if state == "valid":
+        return
+    if state == "invalid":
+        await database.run_outside_transaction(f"DROP INDEX CONCURRENTLY IF EXISTS own.{quoted(name)}")
+    await database.run_outside_transaction(statement)
+    if await _index_state(database, name) != "valid":
+        raise Unavailable("database", f"index {name}: {statement} did not build it")
+
+
+async def _index_state(database: Database, name: str) -> str:
+    async with database.transaction() as tx:
+        row = await tx.row(
+            """
+            SELECT i.indisvalid AS is_valid, EXISTS (
+                       SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = c.oid) AS is_building
+              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON i.indexrelid = c.oid
+             WHERE n.nspname = :schema AND c.relname = :name
+            """,
+            schema=tx.own_schema,
+            name=name,
+        )
+    if row is None:
+        return "missing"
+    if row.is_valid:
+        return "valid"
+    return "building" if row.is_building else "invalid"

@@ -34,7 +34,6 @@ def as_drained(letter: DeadLetter, rescue: Rescue, *, queue: str, now: datetime)
             time=now,
             count=1,
             exchange=letter.exchange,
-            routing_keys=(letter.routing_key,),
         ),
         first_death_queue=letter.first_death_queue or queue,
         rescue=rescue,

@@ -26,7 +26,6 @@ class Death:
     time: datetime | None
     count: int
     exchange: str | None = None
-    routing_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,6 @@ def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
         queue=None,
         reason=letter.reason if letter.reason in DEATH_REASONS else UNKNOWN_REASON,
         exchange=None,
-        routing_keys=(),
     )
     return replace(
         without_fields(

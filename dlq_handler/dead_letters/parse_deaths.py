@@ -51,17 +51,13 @@ def _deaths(value: object) -> list[Death]:
 
 
 def _death(entry: Mapping[str, object]) -> Death:
-    time, count, keys = entry.get("time"), int64_or_none(entry.get("count")), entry.get("routing-keys")
+    count = int64_or_none(entry.get("count"))
     return Death(
         queue=_text(entry.get("queue")),
         reason=_text(entry.get("reason")) or UNKNOWN_REASON,
-        time=_moment(time),
+        time=_moment(entry.get("time")),
         count=1 if count is None or count < 0 else count,
         exchange=_text(entry.get("exchange")),
-        # A forged list of thousands would be held with every letter, beside the bytes that are counted.
-        routing_keys=tuple(_text(key) or "" for key in keys[:10] if isinstance(key, str))
-        if isinstance(keys, list)
-        else (),
     )
 
 

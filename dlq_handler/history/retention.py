@@ -1,7 +1,7 @@
 """Delete old records: resolved dead letters, decisions of the monitor and confirmed completion events after
 `dead_letter.ttl_ms`, the history of the chart after `history_days`, all others after `unresolved_days`.
 
-Each room exports its steps. The runner knows no table: it is given all steps, in the order in which they run.
+The runner knows no table: it is given all steps, in the order in which they run.
 Promises: each table is cleaned by itself, and a stop is obeyed between batches. Never deletes an unresolved dead letter
 before its longer time is over, an unconfirmed completion event, or the record that prevents a second publish.
 """
@@ -16,10 +16,8 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn
 from dlq_handler.database.worst_error import worst_error
 from dlq_handler.errors import Unavailable
-from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.loop import every
-from dlq_handler.workers import connections_sql, worker_observations_sql
 
 log = structlog.get_logger()
 
@@ -34,37 +32,6 @@ class RetentionStep:
     delete: Callable[[Database, RetentionPolicy, MayGoOn], Awaitable[int]]
     is_logged: bool = False
     """True: the number is a field of the log event."""
-
-
-WORKER_STEPS = (
-    RetentionStep(
-        name="worker_looks",
-        delete=lambda database, policy, _: worker_observations_sql.delete_observations(
-            database, older_than_seconds=policy.resolved_seconds
-        ),
-    ),
-    RetentionStep(
-        name="worker_connections",
-        delete=lambda database, policy, _: connections_sql.delete_old_connections(
-            database, older_than_seconds=policy.resolved_seconds
-        ),
-    ),
-)
-
-HISTORY_STEPS = (
-    RetentionStep(
-        name="history_events",
-        delete=lambda database, policy, _: events_sql.delete_old(
-            database, older_than_seconds=policy.history_seconds
-        ),
-    ),
-    RetentionStep(
-        name="history",
-        delete=lambda database, policy, _: history_sql.delete_old(
-            database, older_than_seconds=policy.history_seconds
-        ),
-    ),
-)
 
 
 class RetentionRunner:

@@ -1,7 +1,7 @@
 """The view collector, as the settings describe it: that of a replica, or of a command."""
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
+from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -11,7 +11,7 @@ from dlq_handler.diagnosis.collector_database import CollectorOptions
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.settings.model import Settings
 from dlq_handler.settings.servers import management_api_of
-from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 # A person waits for the answer.
 CALL_TIMEOUT_SECONDS = 5.0
@@ -28,15 +28,13 @@ def view_collector(
 ) -> ViewCollector:
     """In a replica: `queues` are those of its background checks, `source` is its intake. A command has neither."""
     api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
-    queues = queues or QueueCounter(
-        link, names=api.queue_names, policy=QueueCounterLimits(asks_all_once=True)
-    )
+    queues = queues or QueueCounter(link, names=api.queue_names, asks_all_once=True)
     sight = WorkerQueueObserver(
         link,
         api=api,
         names=settings.worker_queues,
         # Each probe leaves lines in the broker's log, and a view is collected again and again.
-        policy=ObserverLimits(probes_ttl=False),
+        probes_ttl=False,
         queues=queues,
     )
     return ViewCollector(

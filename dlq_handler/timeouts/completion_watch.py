@@ -19,7 +19,7 @@ from typing import assert_never
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.progress_sql import keep_progress, read_progress
+from dlq_handler.database.lease_sql import keep_progress, read_progress
 from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import unpublished_sql

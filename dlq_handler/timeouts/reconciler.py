@@ -14,7 +14,8 @@ import structlog
 
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.progress_sql import keep_progress, read_progress
+from dlq_handler.database.engine import Database
+from dlq_handler.database.lease_sql import keep_progress, read_progress
 from dlq_handler.database.server_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import reconcile_sql, workflow_tasks_sql
@@ -22,6 +23,7 @@ from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL
 from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.host.page import BEGINNING
+from dlq_handler.host.reconcile_sql import count_leaked_slots
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
@@ -37,6 +39,8 @@ from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import EndPublisher
 
 log = structlog.get_logger()
+
+_SLOT_WATCH_SECONDS = 30.0
 
 # A row carries the time its transaction began, and is visible when that has ended: this far back it is read again.
 OVERLAP = timedelta(minutes=10)
@@ -166,3 +170,24 @@ class Reconciler:
                 )
             published = await self._ends.publish(ends, Finding.HELD_SLOT)
             is_more = published > 0 and len(ends) == self._options.batch_size
+
+
+class SlotWatch:
+    """Count the slots that ended executions still hold, on every replica, for the metric. Read only.
+
+    The reconciler, on the leader, publishes the ends of these executions; then the host frees the slots.
+    """
+
+    def __init__(self, database: Database, options: MonitorOptions, metrics: Metrics) -> None:
+        self._database, self._options, self._metrics = database, options, metrics
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(_SLOT_WATCH_SECONDS, self.tick, stop, name="slot-watch")
+
+    async def tick(self) -> None:
+        try:
+            count = await count_leaked_slots(self._database, held_seconds=self._options.held_slot_seconds)
+        except (Unavailable, Contended):
+            self._metrics.set_leaked_slots(None)
+            raise
+        self._metrics.set_leaked_slots(count)

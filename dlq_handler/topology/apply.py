@@ -33,7 +33,6 @@ class ApplyResult:
     found: tuple[str, ...]
     made: tuple[str, ...]
     bound: frozenset[Binding]
-    unbound: frozenset[Binding]
     dead_letter_exchange_type: str | None
     intake: QueueCounts | None
 
@@ -61,13 +60,11 @@ async def apply(admin: AdminConnection, blueprint: Blueprint, worker_ids: Collec
     wanted = wanted_bindings(blueprint, worker_ids)
     await bind(admin, blueprint, wanted)
     # After the new ones: a dead letter may then be delivered twice, which is harmless. The other order may lose it.
-    superseded = superseded_bindings(blueprint, worker_ids)
-    await unbind(admin, blueprint, superseded)
+    await unbind(admin, blueprint, superseded_bindings(blueprint, worker_ids))
     return ApplyResult(
         found=tuple(found),
         made=tuple(made),
         bound=wanted,
-        unbound=superseded,
         dead_letter_exchange_type=exchange_type,
         intake=await count_queue(admin, blueprint.intake_queue),
     )

@@ -1,16 +1,22 @@
-"""The ui application: the guard in front of the routers."""
+"""The ui application: the guard in front of the routers, the login, and the headers of every response."""
 
+import secrets
 from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI
+import structlog
+from fastapi import APIRouter, FastAPI, Form, Request
+from starlette.datastructures import MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlq_handler import __version__
 from dlq_handler.web.errors import ErrorAnswers, ErrorPage, LastResort
-from dlq_handler.web.guard import Guard, Origins
+from dlq_handler.web.guard import LOGIN, Guard, Origins, local_path
 from dlq_handler.web.guesses import GuessLimit
-from dlq_handler.web.login import login_router
-from dlq_handler.web.session import Logouts, Sessions
-from dlq_handler.web.stamp import Stamp
+from dlq_handler.web.session import Logouts, Session, Sessions, forget, keep
+from dlq_handler.web.users import Tokens
 from dlq_handler.web.world import UiWorld
 
 
@@ -48,3 +54,80 @@ def guarded_app(world: UiWorld, routers: Sequence[APIRouter], *, error_page: Err
     app.add_middleware(LastResort, errors=errors)
     app.add_middleware(Stamp)
     return app
+
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not "no-referrer": with it browsers send forms with `Origin: null`, which we refuse.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Stamp:
+    """The outermost of all: every response, also that of a bug in the guard, has the request's id and `HEADERS`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # a websocket: we have none
+        request_id = Request(scope).state.request_id = secrets.token_hex(6)
+
+        async def stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers["X-Request-Id"] = request_id
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, stamped)
+
+
+log = structlog.get_logger()
+
+
+def login_router(
+    *, tokens: Tokens, sessions: Sessions, origins: Origins, guesses: GuessLimit, logouts: Logouts
+) -> APIRouter:
+    """Log in with a token, and out again. The form is the dashboard's page GET /login.
+
+    `/login?refused=1` is where a wrong token leads back to.
+    """
+    router = APIRouter(include_in_schema=False)
+
+    @router.post(LOGIN)
+    async def log_in(
+        request: Request, token: Annotated[str, Form()] = "", go_on: Annotated[str, Form(alias="next")] = "/"
+    ) -> Response:
+        too_many = await guesses.refuse(request)
+        if too_many is not None:
+            return too_many
+        owner, there = tokens.owner_of(token.strip()), local_path(go_on)
+        if owner is None:
+            guesses.add(request)
+            return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
+        log.info("session.started", name=owner.name, role=owner.role.value)
+        answer = RedirectResponse(there, status_code=303)
+        keep(answer, sessions.begin(owner), is_secure=origins.is_secure)
+        return answer
+
+    @router.post("/logout")
+    async def log_out(request: Request) -> Response:
+        session: Session | None = getattr(request.state, "session", None)
+        if session is not None:
+            await logouts.end(session)
+        answer = RedirectResponse(LOGIN, status_code=303)
+        forget(answer, is_secure=origins.is_secure)
+        return answer
+
+    return router

@@ -5,7 +5,7 @@ Promises: creates and changes nothing; a worker that could not be asked about is
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -19,19 +19,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.health import locked
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.pace import pause_after
-from dlq_handler.workers.refusal_budget import RefusalBudget, RefusalPolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObserverLimits:
-    counts_kept_seconds: float = 2.0
-    ttl_kept_seconds: float = 600.0
-    """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
-    api_pause_seconds: float = 60.0
-    """So long the management API is not asked again after it could not be."""
-    probes_ttl: bool = True
-    """True: what `look` finds decides about executions, so each queue is asked, and its TTL probed."""
-    refusals: RefusalPolicy = field(default_factory=RefusalPolicy)
+from dlq_handler.workers.refusal_budget import RefusalBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +30,11 @@ class _Ttl:
 
 
 UNKNOWN_TTL = _Ttl(is_known=False)
+COUNTS_KEPT_SECONDS = 2.0
+TTL_KEPT_SECONDS = 600.0
+"""A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
+API_PAUSE_SECONDS = 60.0
+"""Before the management API is asked again after it failed."""
 MOST_WITH_STATISTICS = 500
 """Statistics of more queues are not read for pages and commands."""
 STATISTICS_SECONDS = 5.0
@@ -76,19 +69,22 @@ class WorkerQueueObserver:
         *,
         api: ManagementApi,
         names: WorkerQueueNames,
-        policy: ObserverLimits | None = None,
+        confirm_after_seconds: float = 30.0,
+        probes_ttl: bool = True,
+        counts_kept_seconds: float = COUNTS_KEPT_SECONDS,
         queues: QueueCounter | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`api` may be missing.
+        """`api` may be missing. `confirm_after_seconds`: between the two looks that a decision needs.
 
+        `probes_ttl`: what `look` finds decides about executions, so each queue is asked, and its TTL probed.
         `queues` counts for everything that decides nothing, and spares the broker's log; without it all are asked.
         """
         self._queues = queues
         self._found: set[str] = set()
         self._admin, self._api, self._names, self._now = admin, api, names, now
-        self._policy = policy or ObserverLimits()
-        self._budget = RefusalBudget(self._policy.refusals, now)
+        self._probes_ttl, self._counts_kept_seconds = probes_ttl, counts_kept_seconds
+        self._budget = RefusalBudget(now, confirm_after_seconds=confirm_after_seconds)
         self._counts = _Kept[QueueCounts | None]()
         self._statistics = _Kept[QueueStatistics]()
         self._ttls = _Kept[_Ttl]()
@@ -109,7 +105,7 @@ class WorkerQueueObserver:
 
     async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
-        return await self._look(worker_ids, is_quiet=not self._policy.probes_ttl)
+        return await self._look(worker_ids, is_quiet=not self._probes_ttl)
 
     async def observe_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
@@ -148,7 +144,7 @@ class WorkerQueueObserver:
         """
         async with locked(self._turn):
             await self._read_all_ttls()
-            if self._longest_ttl_ms is None and self._policy.probes_ttl:
+            if self._longest_ttl_ms is None and self._probes_ttl:
                 counted = await self._count(worker_ids[:MOST_TRIED], is_quiet=True)
                 present = [one for one, counts in counted.items() if counts is not None]
                 await self._learn_ttls(present[:1], {}, is_quiet=False)
@@ -171,7 +167,7 @@ class WorkerQueueObserver:
         counted = {queues[queue]: counts for queue, counts in answer.items()}
         # A queue that was missing minutes ago is not evidence for a decision.
         kept = {one: counts for one, counts in counted.items() if counts is not None or not is_quiet}
-        self._counts.keep(kept, until=self._now() + self._policy.counts_kept_seconds)
+        self._counts.keep(kept, until=self._now() + self._counts_kept_seconds)
         return known | counted
 
     async def _ask_broker(
@@ -227,7 +223,7 @@ class WorkerQueueObserver:
         self.api_error = None
         found = {queues[queue]: statistics for queue, statistics in answer.items()}
         took_seconds = self._now() - began
-        kept_seconds = max(self._policy.counts_kept_seconds, pause_after(took_seconds) if is_quiet else 0.0)
+        kept_seconds = max(self._counts_kept_seconds, pause_after(took_seconds) if is_quiet else 0.0)
         self._statistics.keep(found, until=self._now() + kept_seconds)
         return known | found
 
@@ -249,7 +245,7 @@ class WorkerQueueObserver:
 
     def _note_api_error(self, error: Unavailable) -> None:
         self.api_error = str(error)
-        self._api_asked_again_at = self._now() + self._policy.api_pause_seconds
+        self._api_asked_again_at = self._now() + API_PAUSE_SECONDS
 
     async def _learn_ttls(
         self, worker_ids: Collection[int], statistics: Mapping[int, QueueStatistics], *, is_quiet: bool
@@ -278,7 +274,7 @@ class WorkerQueueObserver:
                 self._note_ttl(ttl.ms)
         self._ttls.keep(
             {queues[queue]: probed[queues[queue]] for queue in asked},
-            until=self._now() + self._policy.ttl_kept_seconds,
+            until=self._now() + TTL_KEPT_SECONDS,
         )
         return known | probed
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.progress_sql import keep_progress, read_progress
+from dlq_handler.database.lease_sql import keep_progress, read_progress
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dlq_handler.cli.failures import with_action
+from dlq_handler.cli.exits import with_action
 from dlq_handler.errors import GrantsMissing, Unavailable, Unreachable
 
 

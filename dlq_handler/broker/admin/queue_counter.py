@@ -28,20 +28,15 @@ UNKNOWN_QUEUE = (
 )
 REFUSED_QUEUE = "unknown: the broker refuses access to it"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueCounterLimits:
-    refusal_seconds: float = 60.0
-    """Interval between two questions that the broker may refuse."""
-    deleted_per_minute: int = 2
-    """Maximum number of refused questions a minute about queues that were found before."""
-    missing_kept_seconds: float = 300.0
-    """A queue that was missing this long ago is unknown."""
-    list_kept_seconds: float = 5.0
-    list_pause_seconds: float = 60.0
-    """Pause before the management API is asked again after it failed."""
-    asks_all_once: bool = False
-    """Ask about each queue once, in spite of the broker's log: for a command that a person waits for."""
+# Between two questions that the broker may refuse.
+REFUSAL_SECONDS = 60.0
+# Maximum number of refused questions within that time about queues that were found before.
+MAX_DELETED = 2
+# A queue that was missing this long ago is unknown.
+MISSING_KEPT_SECONDS = 300.0
+LIST_KEPT_SECONDS = 5.0
+# Before the management API is asked again after it failed.
+LIST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -60,12 +55,15 @@ class QueueCounter:
         admin: AdminConnection,
         *,
         names: Callable[[], Awaitable[Collection[str]]],
-        policy: QueueCounterLimits | None = None,
+        asks_all_once: bool = False,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`names` asks the management API for the names of all queues; it may be away."""
+        """`names` asks the management API for the names of all queues; it may not answer.
+
+        `asks_all_once`: ask about each queue once, in spite of the broker's log, for a command that a person waits for.
+        """
         self._admin, self._names, self._now = admin, names, now
-        self._policy = policy or QueueCounterLimits()
+        self._asks_all_once = asks_all_once
         self._present: set[str] = set()
         self._missing: dict[str, _Missing] = {}
         self._next_refusal_at = float("-inf")
@@ -134,17 +132,17 @@ class QueueCounter:
         async with locked(self._list_turn):
             if self._now() >= self._list_again_at:
                 # Set the pause first: a caller may cancel the request, which would then be repeated at once.
-                self._listed, self._list_again_at = None, self._now() + self._policy.list_pause_seconds
+                self._listed, self._list_again_at = None, self._now() + LIST_PAUSE_SECONDS
                 with suppress(Unavailable):
                     self._listed = frozenset(await self._names())
-                    self._list_again_at = self._now() + self._policy.list_kept_seconds
+                    self._list_again_at = self._now() + LIST_KEPT_SECONDS
             return self._listed
 
     async def _ask_present(self, queues: Sequence[str]) -> dict[str, QueueCounts | None]:
         """Count queues that were found before. Stops when too many of them were deleted: the rest is left out."""
-        while self._deleted_at and self._now() - self._deleted_at[0] >= self._policy.refusal_seconds:
+        while self._deleted_at and self._now() - self._deleted_at[0] >= REFUSAL_SECONDS:
             self._deleted_at.popleft()
-        allowed = self._policy.deleted_per_minute - len(self._deleted_at)
+        allowed = MAX_DELETED - len(self._deleted_at)
         return await self._ask(queues, refusals=allowed) if allowed > 0 else {}
 
     async def _ask(self, queues: Sequence[str], *, refusals: int = 1) -> dict[str, QueueCounts | None]:
@@ -168,7 +166,7 @@ class QueueCounter:
             counted |= await self._ask([queue])
             if counted.get(queue) is None:
                 counted.pop(queue, None)
-                self._next_refusal_at = self._now() + self._policy.refusal_seconds
+                self._next_refusal_at = self._now() + REFUSAL_SECONDS
         return counted | dict.fromkeys(
             queue for queue in queues if queue not in counted and self._is_known_missing(queue)
         )
@@ -189,14 +187,14 @@ class QueueCounter:
         return known is not None and not known.was_missing
 
     def _is_first(self, queue: str) -> bool:
-        return self._policy.asks_all_once and queue not in self._missing
+        return self._asks_all_once and queue not in self._missing
 
     def _is_known_missing(self, queue: str) -> bool:
         known = self._missing.get(queue)
         if known is None or not known.was_missing:
             return False
-        is_sure = known.refusals > 1 or self._policy.asks_all_once
-        return is_sure and self._now() - known.last_asked_at < self._policy.missing_kept_seconds
+        is_sure = known.refusals > 1 or self._asks_all_once
+        return is_sure and self._now() - known.last_asked_at < MISSING_KEPT_SECONDS
 
     def _note(self, queue: str, counts: QueueCounts | None, *, was_missing: bool) -> None:
         if counts is not None:

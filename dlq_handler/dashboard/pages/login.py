@@ -1,4 +1,4 @@
-"""The form that asks for a token. What is done with it is web/login.py's."""
+"""The form that asks for a token. What is done with it is web/application.py's."""
 
 from starlette.requests import Request
 from starlette.responses import Response

@@ -46,11 +46,11 @@ async def test_the_program_before_the_newest_migration_works(
         return await run(sys.executable, "-m", "dlq_handler", *command.split(), cwd=tmp_path, env=environment)
 
     migrated = json.loads(await old("migrate --output json"))
-    assert (migrated["version"], bool(migrated["note"])) == (migrate.head(), True)
+    assert (migrated["version"], bool(migrated["note"])) == (max(migrate.known_versions()), True)
     for command in COMMANDS:
         await old(command)
     found: SchemaVersion = await migrate.read_version(store)
-    assert found.version == migrate.head()
+    assert found.version == max(migrate.known_versions())
 
 
 async def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> bytes:

@@ -20,7 +20,7 @@ from dlq_handler.dead_letters.record import Entry
 from dlq_handler.errors import RowRejected, Unavailable
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner
-from dlq_handler.rooms import retention_steps
+from dlq_handler.rooms import RETENTION_STEPS
 from sandbox.servers.ports import free_port
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.builders import a_dead_letter
@@ -36,7 +36,7 @@ class Fixture:
         self.retention = RetentionRunner(
             store,
             RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300),
-            retention_steps(),
+            RETENTION_STEPS,
         )
 
     async def sql(self, statement: str, **parameters: Any) -> list[Any]:
@@ -251,7 +251,7 @@ async def test_a_database_that_is_away_is_asked_once() -> None:
     away = Database(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
     policy = RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)
     with capture_logs() as told, pytest.raises(Unavailable):
-        await RetentionRunner(away, policy, retention_steps()).tick()
+        await RetentionRunner(away, policy, RETENTION_STEPS).tick()
     assert told == []
 
 

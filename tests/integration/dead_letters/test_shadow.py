@@ -11,7 +11,7 @@ from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
 from dlq_handler.endings.writers import ShadowWriter
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner
-from dlq_handler.rooms import retention_steps
+from dlq_handler.rooms import RETENTION_STEPS
 from sandbox.servers import PostgreSQL
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import a_reprocessor, letter_ender
@@ -99,7 +99,7 @@ async def test_shadow_records_are_deleted_like_others(store: Database, host: Hos
         "UPDATE dlq_handler.letter SET received_at = now() - interval '1 day', decided_at = now() - interval '1 day'"
     )
     policy = RetentionPolicy(resolved_seconds=3600, unresolved_seconds=7200, interval_seconds=300)
-    await RetentionRunner(store, policy, retention_steps()).tick()
+    await RetentionRunner(store, policy, RETENTION_STEPS).tick()
     assert await host.letters() == []
 
 

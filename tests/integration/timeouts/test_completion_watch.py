@@ -16,7 +16,7 @@ from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner
-from dlq_handler.rooms import new_metrics, retention_steps
+from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch
@@ -234,7 +234,7 @@ async def test_old_intervals_are_deleted(it: Fixture) -> None:
     it.queues.counts = GONE
     await it.pass_looks(2)
     policy = RetentionPolicy(resolved_seconds=600, unresolved_seconds=86_400, interval_seconds=60)
-    await RetentionRunner(it.store, policy, retention_steps()).tick()
+    await RetentionRunner(it.store, policy, RETENTION_STEPS).tick()
     [left] = await it.intervals()
     assert left["is_open"]
 

@@ -29,8 +29,7 @@ from dlq_handler.timeouts.findings import Finding
 from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.timeouts.publish_recorder import EndPublisher
-from dlq_handler.timeouts.reconciler import Reconciler
-from dlq_handler.timeouts.slot_watch import SlotWatch
+from dlq_handler.timeouts.reconciler import Reconciler, SlotWatch
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.executor import StockExecutor

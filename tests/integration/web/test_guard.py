@@ -16,9 +16,9 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Client
 from dlq_handler.ui import ui_app
+from dlq_handler.web.application import HEADERS
 from dlq_handler.web.guard import LARGEST_BODY_BYTES, MOST_FIELDS, Guard
 from dlq_handler.web.session import COOKIE
-from dlq_handler.web.stamp import HEADERS
 from dlq_handler.web.users import NamedToken, Tokens
 from tests.support.builders import a_dead_letter
 from tests.support.eventually import eventually

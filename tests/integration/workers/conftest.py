@@ -18,7 +18,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.rooms import new_metrics
-from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.topology import worker_queue
@@ -52,7 +52,7 @@ class Watchpost:
             self.admin,
             api=cast("Any", NoApi()),
             names=WorkerQueueNames(),
-            policy=ObserverLimits(counts_kept_seconds=0.0),
+            counts_kept_seconds=0.0,
         )
         self.watch = WorkerWatch(
             self.database,

@@ -15,7 +15,7 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
-from dlq_handler.workers.queue_observer import ObserverLimits, WorkerQueueObserver
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
@@ -37,7 +37,6 @@ class Fixture:
             self.admin,
             api=cast("Any", self),
             names=WorkerQueueNames(),
-            policy=ObserverLimits(),
             now=lambda: self.clock,
         )
 

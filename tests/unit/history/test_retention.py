@@ -11,7 +11,7 @@ from dlq_handler.database.expiry_sql import MayGoOn
 from dlq_handler.errors import Contended
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner, RetentionStep
-from dlq_handler.rooms import retention_steps
+from dlq_handler.rooms import RETENTION_STEPS
 
 POLICY = RetentionPolicy(resolved_seconds=1, unresolved_seconds=2, interval_seconds=300)
 
@@ -45,27 +45,8 @@ def a_runner(*steps: RetentionStep) -> RetentionRunner:
     return RetentionRunner(cast("Database", None), POLICY, steps)
 
 
-def test_the_steps_of_all_rooms_run_in_this_order() -> None:
-    assert [step.name for step in retention_steps()] == [
-        "resolved",
-        "unresolved",
-        "completion_events",
-        "decisions",
-        "repeated_requests",
-        "worker_looks",
-        "unconsumed_intervals",
-        "worker_connections",
-        "minutes",
-        "history_events",
-        "history",
-        "diagnoses",
-        "groups",
-        "operations",
-    ]
-
-
 def test_the_log_event_has_the_documented_fields() -> None:
-    logged = [step.name for step in retention_steps() if step.is_logged]
+    logged = [step.name for step in RETENTION_STEPS if step.is_logged]
     assert logged == ["resolved", "unresolved", "completion_events", "decisions"]
 
 

@@ -93,9 +93,7 @@ def strings_in(*paths: Path) -> set[str]:
 
 def broker_words() -> set[str]:
     """Queue arguments and message headers that decide about the route of a dead letter."""
-    paths = [
-        PACKAGE / "topology" / f"{name}.py" for name in ("blueprint", "walk", "worker_drift", "intake_drift")
-    ]
+    paths = [PACKAGE / "topology" / f"{name}.py" for name in ("blueprint", "walk", "drift", "intake_drift")]
     paths += (PACKAGE / "dead_letters").glob("parse*.py")
     return {word for word in strings_in(*paths) if re.fullmatch(r"x-[a-z-]+", word)}
 

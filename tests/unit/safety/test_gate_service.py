@@ -69,7 +69,7 @@ class World:
             now=self.now,
             is_in_recovery=self.is_in_recovery,
             existing=self.existing,
-            schema=migrate.version_of(migrate.head(), "0.1.0"),
+            schema=migrate.version_of(max(migrate.known_versions()), "0.1.0"),
         )
 
     async def pass_seconds(self, seconds: float) -> None:

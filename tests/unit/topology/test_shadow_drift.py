@@ -2,8 +2,8 @@
 
 from dlq_handler.broker.admin.snapshot import QueueFacts, Snapshot
 from dlq_handler.topology.blueprint import ShadowLimits
+from dlq_handler.topology.drift import find_shadow_drift
 from dlq_handler.topology.finding import Finding, Severity
-from dlq_handler.topology.shadow_drift import find_shadow_drift
 from tests.support.topologies import expectation
 
 SHADOW = "attune.dlx.shadow.queue"

@@ -8,7 +8,7 @@ import pytest
 from dlq_handler.broker.admin import queue_counter
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.many_queues import count_until_refused
-from dlq_handler.broker.admin.queue_counter import QueueCounter, QueueCounterLimits
+from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.errors import Unavailable
 from tests.integration.topology.broker_side import declare_queue, delete_queue
@@ -19,13 +19,13 @@ EMPTY = QueueCounts(ready=0, consumers=0)
 class Questions:
     """What is asked of the broker, by a clock and a management API that the test owns."""
 
-    def __init__(self, link: AdminConnection, monkeypatch: pytest.MonkeyPatch, **policy: bool) -> None:
+    def __init__(
+        self, link: AdminConnection, monkeypatch: pytest.MonkeyPatch, asks_all_once: bool = False
+    ) -> None:
         self.now, self.refused, self.lists = 1000.0, 0, 0
         self.listed: set[str] | None = None
         """What the management API lists; None: it does not answer."""
-        self.queues = QueueCounter(
-            link, names=self.names, policy=QueueCounterLimits(**policy), now=lambda: self.now
-        )
+        self.queues = QueueCounter(link, names=self.names, asks_all_once=asks_all_once, now=lambda: self.now)
         monkeypatch.setattr(queue_counter, "count_until_refused", self.count_until_refused)
 
     async def names(self) -> Collection[str]:
