@@ -1,14 +1,24 @@
 """A group is what came for one cause out of one queue; its name depends on nothing else."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Category, Group, GroupKey, group_id_of, group_key_of, title_of
+from dlq_handler.dead_letters.group import (
+    Category,
+    Group,
+    GroupKey,
+    group_id_of,
+    group_key_of,
+    title_in,
+    title_of,
+)
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.history.history import Segment, Timeline
+from dlq_handler.workers.availability import Availability
 from tests.support.builders import NOON, a_dead_letter, a_death, a_raw_letter, read
 
 
@@ -136,3 +146,46 @@ def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake
     assert title(replace(declined, reason="expired")) == "Unrelated: ExecutionRequested"
     assert title(replace(declined, worker_id=7)) == "Unrelated: ExecutionRequested"
     assert title(replace(declined, detail="Odd")) == "Unrelated: Odd"
+
+
+MINUTE = timedelta(minutes=1)
+TTL_SECONDS = 300.0
+GROUP = a_group(Category.NOT_TAKEN)
+
+
+def gone(since: datetime, until: datetime) -> list[Timeline]:
+    segment = Segment(since=since, until=until, availability=Availability.UNAVAILABLE)
+    return [Timeline(worker_id=7, name="worker-python", segments=(segment,))]
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [(-4, -1), (-60, 60), (0.5, 30)],
+    ids=["back before it expired", "gone all along", "called gone after it expired"],
+)
+def test_a_worker_that_was_gone_while_its_letters_waited_is_the_cause(since: float, until: float) -> None:
+    timelines = gone(NOON + since * MINUTE, NOON + until * MINUTE)
+    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Worker gone: worker-python"
+
+
+def test_a_worker_that_was_gone_at_another_time_is_not() -> None:
+    timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
+    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Not taken in time: worker-python"
+
+
+def test_of_a_stretch_of_time_its_own_newest_letter_counts() -> None:
+    timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
+    assert (
+        title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS, last_at=NOON - 45 * MINUTE)
+        == "Worker gone: worker-python"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ttl_seconds", "title"), [(60.0, "Not taken in time"), (3600.0, "Worker gone")], ids=["short", "long"]
+)
+def test_how_long_its_letters_waited_is_the_ttl_as_configured(ttl_seconds: float, title: str) -> None:
+    gone_before = gone(NOON - 30 * MINUTE, NOON - 8 * MINUTE)
+    assert title_in(GROUP, gone_before, {}, ttl_seconds=ttl_seconds) == f"{title}: worker-python"
+    gone_later = gone(NOON + 3 * MINUTE, NOON + 9 * MINUTE)
+    assert title_in(GROUP, gone_later, {}, ttl_seconds=ttl_seconds) == "Not taken in time: worker-python"
